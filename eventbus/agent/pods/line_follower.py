@@ -72,6 +72,8 @@ class LineFollower:
             self._tell(f"{self.name}: {waits}")
 
     def _begin(self, run: ContainerRuntimeStatus) -> None:
+        if 0 <= self._attempt < run.attempt - 1:  # the logs of the runs in between are removed
+            self._write(self.name, LOST)
         if run.attempt > 0:
             self._tell(f"{self.name}: starting it again")
         self._attempt, self.exit_code, self._said = run.attempt, None, b""
@@ -81,12 +83,15 @@ class LineFollower:
         """Pass on some of what is there. Returns: True: that was all."""
         assert self._tail is not None
         for _ in range(_AT_ONCE):
-            if not (data := self._tail.read()):
-                return True
+            data = self._tail.read()
             if self._tail.missed:
                 self._tail.missed = False
+                if self._rest:
+                    self._pass_on(self._rest)
+                    self._rest = b""
                 self._write(self.name, LOST)
-                self._rest = b""
+            if not data:
+                return True
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
                 self._pass_on(line)

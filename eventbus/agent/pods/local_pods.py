@@ -49,12 +49,16 @@ class LocalPods:
         try:
             while True:
                 ended = self._has_ended(pod, run)  # asked before reading: what it said last is read after it
-                while data := tail.read():
+                data: bytes | None = None
+                while data is None or data:
+                    data = tail.read()
                     if tail.missed:
                         tail.missed = False
                         yield LOST + b"\n" if end == b"\n" else b"\n" + LOST + b"\n"
-                    yield data
-                    end = data[-1:]
+                        end = b"\n"
+                    if data:
+                        yield data
+                        end = data[-1:]
                 if ended:
                     return
                 time.sleep(LOOK_EVERY_S)

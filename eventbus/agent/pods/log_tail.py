@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from eventbus.agent.shim.log_file import MOST_FILES
+from eventbus.agent.shim.log_file import MOST_BYTES, MOST_FILES
+from eventbus.agent.shim.outputs import CHUNK
 
 _BLOCK: Final = 65_536
 #: A log is rotated within microseconds, ten times a second at the most.
@@ -20,7 +21,7 @@ class LogTail:
 
     Args: file: the newest of `open_pieces`; only what comes behind the place where it stands. It becomes the tail's.
 
-    *missed* is True once pieces were taken away before they were read; whoever tells people sets it back.
+    *missed* is True after pieces were removed before they were read, also if no data follow. The caller resets it.
     """
 
     def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
@@ -39,6 +40,8 @@ class LogTail:
             if data := self._file.read(_BLOCK):
                 return data
             if not self._is_rotated():
+                if not os.fstat(self._file.fileno()).st_nlink:
+                    self._end_removed()
                 return b""
             if data := self._file.read(_BLOCK):  # written before it was; from now on nobody writes there
                 return data
@@ -52,6 +55,12 @@ class LogTail:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _end_removed(self) -> None:
+        """Close the piece of a log that is removed; newer pieces existed if this one has no room for another chunk."""
+        assert self._file is not None
+        self.missed |= os.fstat(self._file.fileno()).st_size + CHUNK > MOST_BYTES
+        self.close()
 
     def _oldest(self) -> Path:
         return next((piece for piece in reversed(_pieces(self._path)) if piece.exists()), self._path)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from eventbus.agent.pods.line_follower import LineFollower
+from eventbus.agent.pods.log_tail import LOST
 from eventbus.agent.runtime.contract import (
     ContainerId,
     ContainerPhase,
@@ -13,6 +14,7 @@ from eventbus.agent.runtime.contract import (
     PodRuntimeStatus,
     PodUid,
 )
+from eventbus.agent.shim.log_file import LogFile
 
 #: More than is passed on at a look.
 LONG = 3_000_000
@@ -83,3 +85,51 @@ def test_a_run_that_nobody_remembers_any_more_does_not_hold_up_the_next(tmp_path
 
     assert [line for line in shown.end if not line.startswith("web:")] == ["last words", "second", "third"]
     shown.look(1, 0, first=1)
+
+
+def test_output_in_rotated_pieces_of_a_removed_log_is_reported_as_lost(tmp_path: Path) -> None:
+    shown, log = Shown(tmp_path), LogFile(str(tmp_path / "0.log"))
+    log.write(b"first\nhalf a line")
+    shown.look(None)
+    for _ in range(200):
+        log.write((b"." * 99 + b"\n") * 640)
+    log.write(b"last words\n")
+    log.close()
+    for piece in tmp_path.glob("0.log*"):
+        piece.unlink()
+    shown.print(1, "second")
+    shown.print(2, "third")
+    for _ in range(20):
+        shown.look(1, None, first=1)
+
+    assert [line for line in shown.end if not line.startswith("web:")] == [
+        "first",
+        "half a line" + "." * 99,
+        LOST.decode(),
+        "second",
+        "third",
+    ]
+    shown.look(1, 0, first=1)
+
+
+def test_a_removed_log_that_was_read_to_its_end_has_lost_nothing(tmp_path: Path) -> None:
+    shown = Shown(tmp_path)
+    shown.print(0, "first")
+    shown.look(None)
+    (tmp_path / "0.log").unlink()
+    shown.print(1, "second")
+    shown.print(2, "third")
+    shown.look(1, None, first=1)
+
+    assert [line for line in shown.end if not line.startswith("web:")] == ["first", "second", "third"]
+    shown.look(1, 0, first=1)
+
+
+def test_a_run_that_began_and_ended_between_two_looks_is_reported_as_lost(tmp_path: Path) -> None:
+    shown = Shown(tmp_path)
+    shown.print(0, "first")
+    shown.print(2, "third")
+    shown.look(0)
+    shown.look(None, first=2)
+    assert [line for line in shown.end if not line.startswith("web:")] == ["first", LOST.decode(), "third"]
+    shown.look(0, first=2)
