@@ -31,7 +31,8 @@ from eventbus.settings import Settings
 if TYPE_CHECKING:
     from multiprocessing.util import Finalize
 
-    from eventbus.record.spool.keeper import SpoolKeeper
+    from eventbus.record.spool.adopter import Adopter
+    from eventbus.record.spool.spool import Spool
     from eventbus.sinks.contract import EventSink
 
 #: Of what works as a member of a group: acknowledging takes a connection of its own to the stream.
@@ -80,7 +81,7 @@ class EventBroadcaster:
             losses=self.losses,
             on_start=process_hooks.start,
             on_foreign_fork=process_hooks.after_fork_by_c,
-            make_keeper=self._make_keeper,
+            make_spool=self._make_spool if self.settings.spool and self._publishing else None,
         )
         self._stopped = False
         self._watchers: list[Watcher] = []
@@ -348,12 +349,10 @@ class EventBroadcaster:
             from eventbus.remote.transport import open_http_transport
         return open_http_transport(parse_api_url(self._url or "", self.settings))
 
-    def _make_keeper(self) -> SpoolKeeper | None:
-        if not self.settings.spool or not self._publishing:
-            return None
-        from eventbus.record.spool.wiring import make_keeper
+    def _make_spool(self) -> tuple[Spool, Adopter]:
+        from eventbus.record.spool.adopter import make_spool
 
-        return make_keeper(
+        return make_spool(
             url=self._url,
             settings=self.settings,
             open_bus=self._bus.open,

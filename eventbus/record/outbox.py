@@ -1,7 +1,7 @@
 """The outbox: takes events from any thread without waiting, and one flusher thread sends them.
 
 There is no timer. The first event wakes an idle flusher, which sends it at once; during a call more events collect, so
-batches grow with the load.
+batches grow with the load. With a spool, a second thread writes events to disk while the flusher waits for Redis.
 """
 
 from __future__ import annotations
@@ -10,26 +10,28 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eventbus.backoff import Backoff
+from eventbus.broker.keys import partition_of
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock
-from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError
+from eventbus.encoding.wire import MAX_BATCH_EVENTS
+from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, InvalidEvent
 from eventbus.log import log
-from eventbus.record.buffer import SPOOL_FULL, Buffer
-from eventbus.record.flush_mark import FlushMark
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
-from eventbus.record.packing import Pending
-from eventbus.record.producer import ANSWER_S
-from eventbus.record.sender import Sender
-from eventbus.settings import Settings
+from eventbus.record.packing import Pending, pack
+from eventbus.record.producer import ANSWER_S, Producer
+from eventbus.record.sender import LATE_S, Sender
+from eventbus.settings import FullBuffer, Settings
 
 if TYPE_CHECKING:
-    from eventbus.record.spool.keeper import SpoolKeeper
+    from eventbus.record.spool.adopter import Adopter
+    from eventbus.record.spool.spool import Spool
 
 BACKOFF = Backoff(first_s=0.05, last_s=5.0, at_least=0.25)
 #: The longest `Retry-After` that is honored: with a longer pause the return of the API would go unnoticed.
@@ -40,10 +42,34 @@ CLOSING_BACKOFF_S = 0.05
 HANG_UP_S = 0.5
 #: longest pause while all waiting events are for partitions that back off
 HELD_S = 0.05
+#: seconds between two checks of the spool's writer whether a round is late
+LOOK_S = 0.05
+#: seconds between two syncs of the spool to the disk: a power cut may lose so much
+SYNC_S = 1.0
+#: seconds that the end of a process waits for a write to the spool, and for the spool's threads
+KEEP_S = STOP_S = 1.0
+
+
+class FlushMark:
+    """A mark in the buffer: *done* once everything before it is *accepted*, or given up."""
+
+    __slots__ = ("accepted", "added", "done", "put_at")
+
+    def __init__(self, put_at: float) -> None:
+        self.put_at = put_at
+        self.done = Latch()
+        self.accepted = False
+        self.added: list[int] = []  # how many events each producer had been given before it; empty: there are none yet
+
+    def reached(self, producers: Sequence[Producer]) -> bool:
+        """Return True if all waiting events were added after the mark."""
+        return all(
+            producer.pending <= producer.added - added for producer, added in zip(producers, self.added, strict=True)
+        )
 
 
 class Outbox:
-    """A `Buffer`, a `Sender`, and the flusher: a thread that has the sender send what the buffer holds.
+    """A bounded buffer, a `Sender`, and the flusher: a thread that packs the buffered events and has them sent.
 
     `put` never blocks on the network and never raises. Events that cannot be sent are counted in *losses*: `dropped`
     (buffer full), `refused` (bad input), `lost`, `unsent` (closed before Redis came back).
@@ -52,7 +78,7 @@ class Outbox:
             on_start: called in the thread that puts the first event, before the flusher starts.
             on_foreign_fork: called in a child that C code has forked without telling Python; it has to call `reset` of
             all outboxes of the process, and then `count_forgotten`.
-            make_keeper: makes the keeper of the spool; called by each `reset`. It returns None without a spool.
+            make_spool: makes the spool and the adopter of other processes' events; called by each `reset`.
     """
 
     def __init__(
@@ -62,9 +88,9 @@ class Outbox:
         settings: Settings,
         clock: Clock,
         losses: Losses,
-        on_start: Callable[[], None] = lambda: None,
+        on_start: Callable[[], None] | None = None,
         on_foreign_fork: Callable[[], None] | None = None,
-        make_keeper: Callable[[], SpoolKeeper | None] = lambda: None,
+        make_spool: Callable[[], tuple[Spool, Adopter]] | None = None,
     ) -> None:
         self._connect = connect
         self._settings = settings
@@ -72,49 +98,60 @@ class Outbox:
         self._losses = losses
         self._on_start = on_start
         self._on_foreign_fork = on_foreign_fork or self.reset
-        self._make_keeper = make_keeper
-        self._keeper: SpoolKeeper | None = None
-        self._buffer = Buffer(settings=settings, clock=clock, losses=losses)
+        self._make_spool = make_spool
+        #: Below this an event is small enough that *buffer_events* of them fit into *buffer_bytes* anyway.
+        self._small = settings.buffer_bytes // settings.buffer_events - 512
+        self._items: deque[Pending | FlushMark] = deque()
+        self._spool_writer: SpoolWriter | None = None
         self.reset()
 
     def reset(self) -> None:
-        """Empty the outbox and forget the thread.
+        """Empty the outbox and forget the threads.
 
         Called by the constructor, and in a child after fork, which must not send its parent's events."""
         self._pid = os.getpid()
         #: events that the last `reset` forgot, and whether a flush has to report that they are lost
-        self._forgotten, self._lost_by_fork = self._buffer.events, False
-        if self._keeper is not None:
-            self._keeper.forget()
-        self._keeper = self._make_keeper()
-        self._buffer = Buffer(settings=self._settings, clock=self._clock, losses=self._losses)
-        self._items = self._buffer.items
-        self._limit, self._small = self._buffer.limit, self._buffer.small
+        self._forgotten, self._lost_by_fork = self._buffered(), False
+        if self._spool_writer is not None:
+            self._spool_writer.forget()
+        spool, adopter = (None, None) if self._make_spool is None else self._make_spool()
         self._sender = Sender(
-            connect=self._connect,
-            buffer=self._buffer,
-            settings=self._settings,
-            clock=self._clock,
-            losses=self._losses,
-            spool=None if self._keeper is None else self._keeper.spool,
+            connect=self._connect, settings=self._settings, clock=self._clock, losses=self._losses, spool=spool
         )
+        self._spool_writer = None
+        if spool is not None and adopter is not None:
+            self._spool_writer = SpoolWriter(self, spool, adopter, self._clock)
         # All are reentrant: a signal handler may need a lock that its own thread holds.
-        self._start_lock = threading.RLock()
-        self._drive_lock = threading.RLock()
-        self._round_lock = threading.RLock()
-        self._turnstile = threading.RLock()
-        self._count_lock = threading.RLock()
+        self._start_lock = threading.RLock()  # the flusher is started once, and not after `finish`
+        self._drive_lock = threading.RLock()  # held by the thread that does the flusher's work
+        self._round_lock = threading.RLock()  # held during a round; `park` takes it
+        self._turnstile = threading.RLock()  # held by `park`; the flusher passes it before a round
+        self._count_lock = threading.RLock()  # the rest is counted once
+        self._room_lock = threading.RLock()  # protects *_large_bytes* and *_waiters*
+        self._room = threading.Condition(self._room_lock)  # callers wait for room
         self._parked: list[threading.RLock] = []
+        # -- the buffer, from any thread to the flusher
+        self._items = deque()
+        self._limit = self._settings.buffer_events
+        self._large_bytes = 0
+        self._waiters = 0
+        # -- the flusher
         self._wake = threading.Lock()
         self._wake.acquire()
         self._asleep = False
         #: Set while a flusher sends what `put` takes.
         self._thread: threading.Thread | None = None
         self._flusher: threading.Thread | None = None
+        self._failures = 0
+        self._marks: deque[FlushMark] = deque()  # taken from the buffer, and not reached
+        self._flushed_at = -math.inf  # when the last of them was put
+        #: since when a round is due and not done; None: nothing waits
+        self.busy_since: float | None = None
+        # -- the end
         self._closing, self._ended = Latch(), Latch()
+        self._finishing = False
         self._closed_at, self._deadline = -math.inf, math.inf
         self._discarded = self._unsent = 0
-        self._failures = 0
 
     def put(self, pending: Pending) -> None:
         """Take one event. Any thread; the order of one thread's calls is kept."""
@@ -175,7 +212,8 @@ class Outbox:
         """
         with self._start_lock:
             self._thread = None  # from now on `put` comes to `_start`, which refuses
-        self._buffer.close()
+        self._finishing = True
+        self._tell_room()
         flusher = self._flusher
         if flusher is threading.current_thread():
             self._deadline = -math.inf  # called by a logging handler of this thread: it cannot wait for itself
@@ -189,8 +227,8 @@ class Outbox:
                 self._drive_here()  # it ended too early
         else:
             self._drive_here()  # the interpreter no longer let a thread start
-        if self._keeper is not None:
-            self._keeper.stop()
+        if self._spool_writer is not None:
+            self._spool_writer.stop()
 
     def send(self, pending: Pending) -> None:
         """Send one event after `close`, for components that end later; blocks until the deadline of the close."""
@@ -206,7 +244,7 @@ class Outbox:
     @property
     def waiting(self) -> int:
         """Return about how many events are not yet accepted."""
-        return self._buffer.events + self._sender.pending
+        return self._buffered() + self._sender.pending
 
     # -- forks ---------------------------------------------------------------------------------------------------
 
@@ -245,8 +283,76 @@ class Outbox:
     # -- the caller's side ---------------------------------------------------------------------------------------
 
     def _make_room(self, pending: Pending) -> bool:
+        """Find room for a large event, or one that comes when the buffer is full. False: it was counted as lost.
+
+        With `wait` it blocks for at most *buffer_wait_s*.
+        """
         self._look_for_foreign_fork()
-        return self._buffer.make_room(pending, self._work_on)
+        size = len(pending.message)
+        if self._has_room(size):
+            return True
+        if self._settings.buffer_full is FullBuffer.WAIT and self._wait_for_room(size):
+            return True
+        cause, detail = self._why_full()
+        self._losses.count(cause, 1, detail)
+        return False
+
+    def _has_room(self, size: int) -> bool:
+        if len(self._items) >= self._limit:
+            return False
+        if size > self._small:
+            with self._room_lock:
+                if self._large_bytes + size > self._settings.buffer_bytes:
+                    return False
+                self._large_bytes += size
+        return True
+
+    def _wait_for_room(self, size: int) -> bool:
+        deadline = self._clock.monotonic() + self._settings.buffer_wait_s
+        with self._room_lock:
+            self._waiters += 1
+        try:
+            while not self._finishing:
+                self._work_on()  # without the lock: the start of the flusher takes others, and may log
+                with self._room_lock:
+                    if self._has_room(size):
+                        return True
+                    if not self._finishing and not self._room.wait(deadline - self._clock.monotonic()):
+                        return self._has_room(size)
+            return self._has_room(size)
+        finally:
+            with self._room_lock:
+                self._waiters -= 1
+
+    def _tell_room(self) -> None:
+        """Wake the callers that wait for room."""
+        if self._waiters:
+            with self._room_lock:
+                self._room.notify_all()
+
+    def _why_full(self) -> tuple[str, str]:
+        """Return the cause to count for an event without room, and its message."""
+        if self._sender.spool_full:
+            return "spool_full", "the outbox is full, and the spool takes no more"
+        return "dropped", "the outbox is full"
+
+    def _buffered(self) -> int:
+        """Return about how many events wait in the buffer."""
+        return sum(type(item) is Pending for item in list(self._items))
+
+    def _clear(self) -> int:
+        """Empty the buffer, and free the callers that wait in a flush. Returns the number of events removed."""
+        events = 0
+        while self._items:
+            try:
+                item = self._items.popleft()
+            except IndexError:
+                break  # another thread clears it as well
+            if type(item) is FlushMark:
+                item.done.set()
+            else:
+                events += 1
+        return events
 
     def _work_on(self) -> None:
         self._start()
@@ -271,15 +377,16 @@ class Outbox:
     def _start(self) -> None:
         with self._start_lock:
             if self._closing.happened:
-                if late := self._buffer.clear():
+                if late := self._clear():
                     self._losses.count("refused", late, "the broadcaster is shut down")
             elif self._thread is None:
-                self._on_start()
+                if self._on_start is not None:
+                    self._on_start()
                 self._thread = self._flusher = threading.Thread(target=self._run, name="eventbus-outbox", daemon=True)
                 try:
                     self._thread.start()
-                    if self._keeper is not None:
-                        self._keeper.start(self._sender, on_kept=self._on_kept)
+                    if self._spool_writer is not None:
+                        self._spool_writer.start()
                 except RuntimeError:
                     self._thread = self._flusher = None  # the interpreter is shutting down: `close` sends
 
@@ -294,9 +401,8 @@ class Outbox:
 
     def _only_checks(self) -> bool:
         """Return True if all is acknowledged, and the flusher only waits for an ack check."""
-        check = self._sender.ack_check
-        token = check.under_way
-        return token is not None and not self.waiting and check.under_way is token
+        token = self._sender.check_under_way
+        return token is not None and not self.waiting and self._sender.check_under_way is token
 
     def _drive_here(self) -> None:
         """Do the flusher's work in this thread until all is sent or the deadline over."""
@@ -306,21 +412,21 @@ class Outbox:
             return
         try:
             # A signal handler may have interrupted the same work: batches on their way go again, as duplicates.
-            self._sender.close()
+            self._hang_up()
             self._drive()
         finally:
-            self._sender.close()
+            self._hang_up()
             self._drive_lock.release()
 
     def _count_unsent(self) -> int:
         with self._count_lock:
-            kept = self._sender.keep_rest()
-            self._discarded += self._buffer.clear()
+            kept = self._keep_rest()
+            self._discarded += self._clear()
             waiting = self._discarded + self._sender.pending
             unsent = max(0, waiting - kept)
             more, self._unsent = unsent - self._unsent, unsent  # first: a logging handler may close again
             if more > 0:
-                cause = "spool_full" if self._buffer.why_full is SPOOL_FULL else "unsent"
+                cause = "spool_full" if self._sender.spool_full else "unsent"
                 self._losses.count(cause, more, "closed before Redis had them")
             return waiting
 
@@ -331,7 +437,7 @@ class Outbox:
             with self._drive_lock:
                 self._drive()
         finally:
-            self._sender.close()
+            self._hang_up()
             self._ended.set()
 
     def _drive(self) -> None:
@@ -343,13 +449,10 @@ class Outbox:
             try:
                 with self._turnstile:
                     pass  # a thread that is about to fork goes first
-                if self._keeper is not None:
-                    self._sender.begin_round()
-                    self._keeper.watch()
+                self._begin_round()
                 with self._round_lock:
-                    sent = self._sender.round(self._closed_at)
+                    sent = self._round()
                 self._failures = 0
-                self._take_limit()
                 if not sent and (self._items or not self._sender.idle):
                     self._pause()
             except EventBusError as error:
@@ -363,29 +466,152 @@ class Outbox:
                 log.exception("the outbox goes on after an unexpected error")
                 self._wait_after(EventBusError(f"{type(error).__name__}: {error}"))
 
-    def _take_limit(self) -> None:
-        self._limit = self._buffer.limit
+    def _begin_round(self) -> None:
+        """Note that a round is to be done, before the spool's writer is woken: it sleeps only if none is."""
+        if self.busy_since is None:
+            self.busy_since = self._clock.monotonic()
+        if self._spool_writer is not None:
+            self._spool_writer.watch()
 
-    def _on_kept(self) -> None:
-        """Note that the spool's keeper has taken events from the buffer. Called in the keeper's thread."""
-        self._take_limit()
+    def _round(self) -> bool:
+        """Connect if needed, pack the buffer's events, and publish all that waits.
+
+        Returns: False if nothing was sent because all that waits is for partitions that back off.
+        Raises: BusUnavailable, BusRefused, ConfigError: events without acknowledgement wait; call again.
+        """
+        sender = self._sender
+        with sender.lock:
+            if not sender.connected:
+                sender.open()
+                for mark in self._marks:
+                    mark.added = mark.added or [producer.added for producer in sender.producers]
+            self._pack(self._room_in_producers())
+            self._tell_room()
+            closing = self._closed_at > -math.inf
+            sent = sender.round(self._pack_ahead, wanted_at=self._wanted_at(), closing=closing)
+            while self._marks and self._marks[0].reached(sender.producers):
+                mark = self._marks.popleft()
+                mark.accepted = True
+                mark.done.set()
+            if self._limit < self._settings.buffer_events:  # partitions that had failed may work again
+                self._lower_limit()
+                self._tell_room()
+            self.busy_since = None if sender.idle and not self._items else self._clock.monotonic()
+            return sent
+
+    def _pack(self, room: int) -> int:
+        """Pack events until the buffer is empty, or *room* events are. Returns the room that is left."""
+        items, small, pack_one, sender = self._items, self._small, pack, self._sender
+        adds = [producer.add for producer in sender.producers]
+        partitions = len(adds)
+        while room > 0 and items:
+            item = items.popleft()
+            if type(item) is not Pending:
+                assert isinstance(item, FlushMark)
+                item.added = [producer.added for producer in sender.producers]
+                self._marks.append(item)
+                self._flushed_at = max(self._flushed_at, item.put_at)
+                continue
+            if len(item.message) > small:
+                with self._room_lock:
+                    self._large_bytes -= len(item.message)
+            try:
+                packed = pack_one(item)
+            except InvalidEvent as error:
+                self._losses.count("refused", 1, str(error), mistake=error.kind)
+                continue
+            except Exception as error:  # a field of an unexpected type must not stop the flusher
+                name = type(error).__name__
+                self._losses.count("refused", 1, f"{name}: {error}", mistake=name)
+                continue
+            if partitions == 1:
+                adds[0](packed)
+            elif partitions:
+                adds[partition_of(item.reference, partitions)](packed)
+            else:
+                sender.unplaced.append((item.reference, packed))
+            room -= 1
+        for producer in sender.producers:
+            producer.seal()
+        return room
+
+    def _pack_ahead(self, leaving: int) -> None:
+        """Pack the next round's events while *leaving* events are on their way: full batches only.
+
+        Events that do not fill a batch stay in the buffer, so that batches grow with the load.
+        """
+        full = len(self._items) // MAX_BATCH_EVENTS * MAX_BATCH_EVENTS
+        if full:
+            self._pack(min(full, self._room_in_producers(leaving)))
+            self._tell_room()
+
+    def _room_in_producers(self, leaving: int = 0) -> int:
+        """Return how many events to pack: a round's worth, besides those that are held and *leaving*.
+
+        Partitions that back off may hold as many events as the buffer, whose limit sinks by these. Only if they hold as
+        many do the other partitions wait.
+        """
+        held, held_bytes = self._lower_limit()
+        if self._limit == 0 or held_bytes > self._settings.buffer_bytes:
+            return 0
+        return self._sender.round_events - self._sender.pending + held + leaving
+
+    def _lower_limit(self) -> tuple[int, int]:
+        """Lower the buffer's limit by the events that wait in memory besides. Returns how many, and their bytes."""
+        held, held_bytes = self._sender.held()
+        if self._spool_writer is not None:  # it may have taken all events from the buffer
+            held = max(held, self._sender.pending - self._sender.round_events)
+        self._limit = max(0, self._settings.buffer_events - held)
+        return held, held_bytes
+
+    def _wanted_at(self) -> float:
+        """Return when the last flush or close wanted an ack check."""
+        return max(self._closed_at, self._flushed_at)
+
+    def _hang_up(self) -> None:
+        """Close the transport, and free the callers that wait in a flush. A later round opens another."""
+        for mark in self._marks:
+            mark.done.set()
+        self._sender.close()
+
+    def keep_waiting(self) -> None:
+        """Write all waiting events to the spool. Called by the spool's writer when a round is late."""
+        with self._sender.lock:
+            room = self._settings.buffer_events - self._sender.pending
+            if self._sender.pending_bytes > self._settings.buffer_bytes:
+                room = 0
+            self._limit = max(0, self._pack(room))
+            self._tell_room()
+            self._sender.keep(math.inf)
         if self._asleep and self._sender.can_send:  # it fell asleep while these were neither in the buffer nor numbered
             self._wake_up()
+
+    def _keep_rest(self) -> int:
+        """At the end, write all waiting events to the spool and release it. Returns how many events it keeps."""
+        if self._spool_writer is None or not self._sender.lock.acquire(timeout=KEEP_S):
+            return self._sender.kept
+        try:
+            if not self._sender.idle or self._items:
+                self._pack(len(self._items))
+                self._sender.keep(math.inf)
+            return self._sender.release_spool()
+        finally:
+            self._sender.lock.release()
 
     def _overdue(self) -> bool:
         return self._clock.monotonic() >= self._deadline
 
     def _finished(self) -> bool:
-        return not self._items and self._sender.idle and self._sender.check_in_s(self._closed_at) > 0
+        return not self._items and self._sender.idle and self._sender.check_in_s(self._wanted_at()) > 0
 
     def _sleep_until_work(self) -> None:
         if self._has_work():
             return
         self._asleep = True
-        if self._has_work():  # put in between, and perhaps taken by the spool's keeper
+        if self._has_work():  # put in between, and perhaps taken by the spool's writer
             self._asleep = False
             return
-        work_in_s = min(self._sender.check_in_s(self._closed_at), self._sender.due_in_s())
+        work_in_s = min(self._sender.check_in_s(self._wanted_at()), self._sender.due_in_s())
         self._wake.acquire(timeout=-1 if work_in_s == math.inf else max(0.0, work_in_s))
         self._asleep = False
 
@@ -409,3 +635,80 @@ class Outbox:
         else:
             asked_s = error.retry_after_s if isinstance(error, BusUnavailable) else None
             self._closing.wait(max(BACKOFF.pause_s(self._failures), min(asked_s or 0.0, LONGEST_ASKED_S)))
+
+
+class SpoolWriter:
+    """A thread that writes the outbox's events to its spool while the flusher waits for Redis.
+
+    It sleeps while nothing is recorded. While the flusher works it checks twice in `LATE_S` whether a round is late. It
+    starts and stops the *adopter* of other processes' events.
+    """
+
+    def __init__(self, outbox: Outbox, spool: Spool, adopter: Adopter, clock: Clock) -> None:
+        self._outbox = outbox
+        self.spool = spool
+        self._adopter = adopter
+        self._clock = clock
+        self._stopping = Latch()
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._asleep = False
+        self._synced_at = clock.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start both threads."""
+        self._thread = threading.Thread(target=self._run, name="eventbus-spool", daemon=True)
+        self._thread.start()
+        self._adopter.start()
+
+    def watch(self) -> None:
+        """Wake the thread, if it sleeps, after `busy_since` of the outbox is set. Called by the flusher at each round.
+
+        1. the flusher sets `busy_since`; 2. it reads `_asleep`. The thread, before it sleeps: 1. sets `_asleep`;
+        2. reads `busy_since`. So at least one of the two sees what the other has set.
+        """
+        if self._asleep:
+            self._asleep = False
+            self._rouse()
+
+    def stop(self) -> None:
+        """End both threads, and wait a second at most. Idempotent."""
+        self._stopping.set()
+        self._rouse()
+        self._adopter.stop()
+        for thread in (self._thread, self._adopter.thread):
+            if thread is not None and thread is not threading.current_thread() and thread.ident is not None:
+                thread.join(STOP_S)
+
+    def forget(self) -> None:
+        """In a child after fork, close the files of its parent."""
+        self.spool.forget()
+        self._adopter.forget()
+
+    def _rouse(self) -> None:
+        try:  # noqa: SIM105  # a signal handler may call `stop`: `suppress` could be interrupted half-way
+            self._wake.release()
+        except RuntimeError:
+            pass  # it is awake
+
+    def _run(self) -> None:
+        while not self._stopping.happened:
+            if self._outbox.busy_since is None and not self.spool.unsynced:
+                self._asleep = True
+                if self._outbox.busy_since is None:  # see `watch`
+                    self._wake.acquire()
+                self._asleep = False
+            self._stopping.wait(LOOK_S)
+            try:
+                self._look()
+            except Exception:
+                log.exception("the spool goes on after an unexpected error")
+
+    def _look(self) -> None:
+        since, now = self._outbox.busy_since, self._clock.monotonic()
+        if since is not None and now - since >= LATE_S:
+            self._outbox.keep_waiting()
+        if now - self._synced_at >= SYNC_S:
+            self._synced_at = now
+            self.spool.sync()

@@ -15,12 +15,10 @@ from itertools import islice
 import msgspec
 
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
-from eventbus.broker.transport import PublishRequest, Transport
+from eventbus.broker.transport import PublishRequest
 from eventbus.clock import Clock
 from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, PackedEvents, pack_events
-from eventbus.errors import EventBusError
 from eventbus.formats import BASELINE_CODECS
-from eventbus.log import log
 from eventbus.record.losses import Losses
 
 #: Bytes that a batch takes besides its packed events, measured with CPython 3.11.
@@ -325,25 +323,3 @@ class AckCheckSchedule:
     def is_unconfirmed(self, wanted_at: float) -> bool:
         """Return True if a flush or close at *wanted_at* is unconfirmed and no check was sent since."""
         return wanted_at - self._confirmed_at >= FIRST_S and self._sent_at < wanted_at
-
-
-class AckCheck:
-    """Checks idle producers for the flusher. *under_way* is a unique token during a check, else None."""
-
-    def __init__(self) -> None:
-        self.under_way: object | None = None
-
-    def run(self, transport: Transport, producers: Sequence[tuple[int, Producer]]) -> None:
-        """Check these producers, by partition, in one round trip; batches that the bus has lost are queued again."""
-        for _, producer in producers:
-            producer.check.sent()
-        self.under_way = object()
-        try:
-            lasts = transport.last([(partition, producer.secret) for partition, producer in producers])
-        except EventBusError:
-            return  # no caller waits for it; the next round reports that the bus is away
-        finally:
-            self.under_way = None
-        for (_, producer), last in zip(producers, lasts, strict=True):
-            if last is not None and not producer.found(last):
-                log.warning("Redis has lost what it had acknowledged; what the ring holds of it is sent again")

@@ -1,33 +1,29 @@
-"""The sender: takes events from the buffer, packs and numbers them, and publishes round by round.
+"""The sender: numbers packed events, publishes those of all partitions, and keeps unacknowledged ones in the spool.
 
-A round is one round trip for everything that waits. One thread at a time drives it, usually the flusher.
+The outbox and the adopter of spools drive it, one thread at a time.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from eventbus.backoff import Backoff
 from eventbus.broker.keys import partition_of
 from eventbus.broker.publish_call import SPOOLED_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import BusDescription, PublishRequest, Transport
 from eventbus.clock import Clock
 from eventbus.encoding.wire import MAX_BATCH_EVENTS
-from eventbus.errors import BusUnavailable, EventBusError, InvalidEvent
+from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.event import ObjectReference
 from eventbus.failpoints import failpoint
 from eventbus.log import log
-from eventbus.record.buffer import OUTBOX_FULL, SPOOL_FULL, Buffer
-from eventbus.record.flush_mark import FlushMark
 from eventbus.record.losses import Losses
-from eventbus.record.packing import Pending, pack
-from eventbus.record.partition_waits import PartitionWaits
-from eventbus.record.producer import AckCheck, Producer
-from eventbus.record.unlocked import UnlockedTransport, released
+from eventbus.record.producer import Producer
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,44 +31,46 @@ if TYPE_CHECKING:
 
 #: seconds after which batches that Redis has not acknowledged are written to the spool
 LATE_S = 0.1
-#: seconds that the end of a process waits for a write under way
-KEEP_S = 1.0
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.05, 1.0
+BACKOFF = Backoff(first_s=FIRST_BACKOFF_S, last_s=LAST_BACKOFF_S, at_least=0.25)
 
 
 class Sender:
-    """One `Producer` a partition, and the transport, which is opened by the first round.
+    """One `Producer` a partition, and the transport.
+
+    `open` opens the transport and makes the producers. Events that are packed before, because the spool needs them, are
+    *unplaced*: they get a partition and a number when the number of partitions is known.
 
     With a *spool*, batches that are not acknowledged in time are written to disk. While a round waits for the network
-    *lock* is free, and a `SpoolKeeper` does this.
+    *lock* is free, so that another thread can do this.
     """
 
     def __init__(
         self,
         *,
         connect: Callable[[], Transport],
-        buffer: Buffer,
         settings: Settings,
         clock: Clock,
         losses: Losses,
         spool: Spool | None = None,
     ) -> None:
         self._connect = connect
-        self._buffer = buffer
         self._settings = settings
         self._clock = clock
         self._losses = losses
+        self._spool = spool
         self._transport: Transport | None = None
         self._bus = BusDescription(0, 0)
-        self._marks: deque[FlushMark] = deque()
-        self.producers: list[Producer] = []
-        self.ack_check = AckCheck()
         self._waits = PartitionWaits(clock)
-        self._spool = spool
+        #: events in the spool when it was released
+        self.kept = 0
         self.lock = RLock()
-        #: since when a round is due and not done; None: nothing waits
-        self.busy_since: float | None = None
-        self._unplaced: deque[tuple[ObjectReference, bytes] | FlushMark] = deque()  # until the partitions are known
-        self._kept = 0
+        self.producers: list[Producer] = []
+        self.unplaced: deque[tuple[ObjectReference, bytes]] = deque()
+        #: the spool takes no more events
+        self.spool_full = False
+        #: a unique token during an ack check, else None
+        self.check_under_way: object | None = None
 
     @property
     def connected(self) -> bool:
@@ -82,57 +80,56 @@ class Sender:
     @property
     def pending(self) -> int:
         """Return the number of events that were packed and are not acknowledged."""
-        return sum(producer.pending for producer in self.producers) + len(self._unplaced)
+        return sum(producer.pending for producer in self.producers) + len(self.unplaced)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Return about how many bytes these events take."""
+        batches = sum(batch.size for producer in self.producers for batch in producer.waiting)
+        return batches + sum(len(event) for _, event in self.unplaced)
 
     @property
     def idle(self) -> bool:
         """Return True if no event waits for its acknowledgement."""
-        return not self._unplaced and all(producer.idle for producer in self.producers)
+        return not self.unplaced and all(producer.idle for producer in self.producers)
 
     @property
     def can_send(self) -> bool:
         """Return True while events wait for a partition that does not back off, or for the number of partitions."""
-        return bool(self._unplaced) or any(
+        return bool(self.unplaced) or any(
             not producer.idle and not self._waits.holds(i) for i, producer in enumerate(self.producers)
+        )
+
+    @property
+    def round_events(self) -> int:
+        """Return how many events of one partition a round can publish."""
+        return self._bus.in_flight * MAX_BATCH_EVENTS
+
+    def held(self) -> tuple[int, int]:
+        """Return how many events wait for partitions that have failed, and about their bytes."""
+        failed = [self.producers[partition] for partition in self._waits.failed_partitions]
+        return (
+            sum(producer.pending for producer in failed),
+            sum(batch.size for producer in failed for batch in producer.waiting),
         )
 
     def due_in_s(self) -> float:
         """Return the seconds until a partition that backs off is tried again; inf: none does."""
         return self._waits.due_in_s()
 
-    def check_in_s(self, closed_at: float) -> float:
-        """Return the seconds until the next ack check, counting flushes and a close at *closed_at*; inf: none."""
-        wanted_at = self._wanted_at(closed_at)
+    def check_in_s(self, wanted_at: float) -> float:
+        """Return the seconds until the next ack check, with a flush or close at *wanted_at*; inf: none."""
         return min((producer.check_in_s(wanted_at) for producer in self.producers), default=math.inf)
 
-    def begin_round(self) -> None:
-        """Note that a round is to be done, before the keeper of the spool is woken: it sleeps only if none is."""
-        if self.busy_since is None:
-            self.busy_since = self._clock.monotonic()
-
-    def round(self, closed_at: float = -math.inf) -> bool:
-        """Connect if needed, pack the buffer's events, do ack checks that are due, publish all that waits.
-
-        Returns: False if nothing was sent because all that waits is for partitions that back off.
-        Raises: BusUnavailable, BusRefused, ConfigError: events without acknowledgement wait; call again.
-        """
-        self.begin_round()
-        with self.lock:
-            if self._transport is None:
-                self.open()
-            sent = self._round(closed_at)
-            self.busy_since = None if self.idle and not self._buffer.items else self._clock.monotonic()
-            return sent
-
     def open(self) -> BusDescription:
-        """Connect, and number the events that were packed before the partitions were known. The lock is held.
+        """Connect, and number the unplaced events. *lock* is held, and free while it connects.
 
         Raises: BusUnavailable, BusRefused, ConfigError.
         """
-        with released(self.lock):
+        with _released(self.lock):
             transport = self._connect()
         self._bus = transport.describe()
-        self._transport = transport if self._spool is None else UnlockedTransport(transport, self.lock)
+        self._transport = transport
         if not self.producers:
             self._make_producers()
         if self._spool is not None:
@@ -140,79 +137,64 @@ class Sender:
         self.place()
         return self._bus
 
-    def _round(self, closed_at: float) -> bool:
-        assert self._transport is not None
-        self._fill(self._room_in_producers())
-        wanted_at = self._wanted_at(closed_at)
-        if due := [each for each in enumerate(self.producers) if each[1].check_in_s(wanted_at) <= 0]:
-            self.ack_check.run(self._transport, due)
-        self._keep(self._clock.monotonic() - LATE_S)
-        sent = self._send(self._transport, closing=closed_at > -math.inf)
-        if self._spool is not None:
-            self._spool.settle(self.producers)
-        self._release_marks()
-        return sent
-
-    # -- the spool -----------------------------------------------------------------------------------------------
-
-    def keep_waiting(self) -> None:
-        """Write all waiting events to the spool, in another thread than that of `round`."""
-        with self.lock:
-            self._fill(self._room_in_memory())
-            self._keep(math.inf)
-
-    def keep_rest(self) -> int:
-        """At the end, write all waiting events to the spool and release it. Returns how many events it keeps."""
-        if self._spool is None or not self.lock.acquire(timeout=KEEP_S):
-            return self._kept
-        try:
-            if not self.idle or self._buffer.items:
-                self._fill(len(self._buffer.items))
-                self._keep(math.inf)
-            kept = self._spool.kept(self.producers)
-            if folder := self._spool.release():
-                log.warning(
-                    "%d events are kept in %s: a process with the same spool, or `eventbus spool send`, sends them",
-                    kept,
-                    folder,
-                )
-                self._kept = max(self._kept, kept)
-        finally:
-            self.lock.release()
-        return self._kept
-
-    def forget(self) -> None:
-        """In a child after fork, close the files of its parent."""
-        if self._spool is not None:
-            self._spool.forget()
-
-    def _keep(self, sealed_before: float) -> None:
-        if self._spool is None:
-            return
-        unplaced = [each[1] for each in self._unplaced if type(each) is tuple]
-        all_kept = self._spool.keep(self.producers, unplaced, sealed_before=sealed_before)
-        self._buffer.why_full = OUTBOX_FULL if all_kept else SPOOL_FULL
-
-    def place(self, more: Sequence[tuple[ObjectReference, bytes]] = ()) -> None:
-        """Number the events that were packed before the partitions were known, and *more*."""
-        self._unplaced.extend(more)
-        while self._unplaced:
-            each = self._unplaced.popleft()
-            if isinstance(each, FlushMark):
-                self._mark(each)
-            else:
-                self.producers[partition_of(each[0], len(self.producers))].add(each[1])
+    def place(self, more: Iterable[tuple[ObjectReference, bytes]] = ()) -> None:
+        """Number the unplaced events, and *more*."""
+        self.unplaced.extend(more)
+        while self.unplaced:
+            about, event = self.unplaced.popleft()
+            self.producers[partition_of(about, len(self.producers))].add(event)
         for producer in self.producers:
             producer.seal()
 
-    # -- connection ----------------------------------------------------------------------------------------------
+    def round(
+        self,
+        pack_ahead: Callable[[int], object] | None = None,
+        *,
+        wanted_at: float = -math.inf,
+        closing: bool = False,
+    ) -> bool:
+        """Do ack checks that are due, and publish all that waits in one round trip. *lock* is held.
+
+        Args:    pack_ahead: called while the events are on their way, unless there is a spool, with their number.
+                 wanted_at: when the last flush or close wanted an ack check.  closing: back off for a short time only.
+        Returns: False if nothing was sent because all that waits is for partitions that back off.
+        Raises:  BusUnavailable, BusRefused, ConfigError: events without acknowledgement wait; call again.
+        """
+        assert self._transport is not None
+        if due := [each for each in enumerate(self.producers) if each[1].check_in_s(wanted_at) <= 0]:
+            self._check(self._transport, due)
+        self.keep(self._clock.monotonic() - LATE_S)
+        sent = self._send(self._transport, pack_ahead, closing)
+        if self._spool is not None:
+            self._spool.settle(self.producers)
+        return sent
+
+    def keep(self, sealed_before: float) -> None:
+        """Write the batches that were sealed before that moment, and unplaced events, to the spool. *lock* is held."""
+        if self._spool is not None:
+            unplaced = [event for _, event in self.unplaced]
+            self.spool_full = not self._spool.keep(self.producers, unplaced, sealed_before=sealed_before)
+
+    def release_spool(self) -> int:
+        """Release the spool at the end of the process. Returns how many events it keeps. *lock* is held."""
+        if self._spool is None:
+            return 0
+        kept = self._spool.kept(self.producers)
+        if folder := self._spool.release():
+            log.warning(
+                "%d events are kept in %s: a process with the same spool, or `eventbus spool send`, sends them",
+                kept,
+                folder,
+            )
+            self.kept = max(self.kept, kept)
+        return self.kept
 
     def close(self) -> None:
-        """Close the transport and free the callers that wait in a flush. A later round opens another."""
-        for mark in (*self._marks, *(each for each in self._unplaced if type(each) is FlushMark)):
-            mark.done.set()
+        """Close the transport. `open` opens another."""
         if self._spool is not None and self._transport is not None and self.idle:
-            self._transport.shorten_life([each for each in enumerate(self._secrets()) if each[1]])
+            self._transport.shorten_life(
+                [(i, producer.secret) for i, producer in enumerate(self.producers) if producer.remembered]
+            )
         self.hang_up()
         self._transport = None
 
@@ -221,13 +203,6 @@ class Sender:
         if self._transport is not None:
             with suppress(Exception):  # another thread may be using it
                 self._transport.close()
-
-    def _secrets(self) -> list[str]:
-        """Return the secret of each partition's producer; empty where Redis knows none."""
-        return [producer.secret if producer.remembered else "" for producer in self.producers]
-
-    def _wanted_at(self, closed_at: float) -> float:
-        return max(closed_at, self._marks[-1].put_at if self._marks else -math.inf)
 
     def _make_producers(self) -> None:
         ring_bytes = self._settings.ring_bytes // self._bus.partitions
@@ -246,88 +221,27 @@ class Sender:
         """Return the codecs that producers may use, as far as the transport knows."""
         return self._transport.describe().codecs if self._transport else self._bus.codecs
 
-    def _fill(self, room: int) -> None:
-        """Pack events until the buffer is empty, or *room* events are."""
-        buffer, pack_one = self._buffer, pack
-        items, small = buffer.items, buffer.small
-        adds = [producer.add for producer in self.producers]
-        partitions = len(adds)
-        while room > 0 and items:
-            item = items.popleft()
-            if type(item) is not Pending:
-                assert isinstance(item, FlushMark)
-                self._mark(item)
-                continue
-            if len(item.message) > small:
-                buffer.give_back(len(item.message))
-            try:
-                packed = pack_one(item)
-            except InvalidEvent as error:
-                self._losses.count("refused", 1, str(error), mistake=error.kind)
-                continue
-            except Exception as error:  # a field of an unexpected type must not stop the flusher
-                name = type(error).__name__
-                self._losses.count("refused", 1, f"{name}: {error}", mistake=name)
-                continue
-            if partitions == 1:
-                adds[0](packed)
-            elif partitions:
-                adds[partition_of(item.reference, partitions)](packed)
+    def _check(self, transport: Transport, producers: Sequence[tuple[int, Producer]]) -> None:
+        """Check idle producers, by partition, in one round trip; batches that the bus has lost are queued again."""
+        for _, producer in producers:
+            producer.check.sent()
+        secrets = [(partition, producer.secret) for partition, producer in producers]
+        self.check_under_way = object()
+        try:
+            if self._spool is None:
+                lasts = transport.last(secrets)
             else:
-                self._unplaced.append((item.reference, packed))
-            room -= 1
-        for producer in self.producers:
-            producer.seal()
-        buffer.tell_room()
+                with _released(self.lock):
+                    lasts = transport.last(secrets)
+        except EventBusError:
+            return  # no caller waits for it; the next round reports that the bus is away
+        finally:
+            self.check_under_way = None
+        for (_, producer), last in zip(producers, lasts, strict=True):
+            if last is not None and not producer.found(last):
+                log.warning("Redis has lost what it had acknowledged; what the ring holds of it is sent again")
 
-    def _fill_ahead(self, sent: Sequence[PublishRequest]) -> None:
-        """Pack the next round trip's events while *sent* is on its way: full batches only.
-
-        Events that do not fill a batch stay in the buffer, so that batches grow with the load.
-        """
-        full = len(self._buffer.items) // MAX_BATCH_EVENTS * MAX_BATCH_EVENTS
-        if full:
-            # Batches for a partition that has failed stay in memory.
-            leaving = sum(request.events for request in sent if not self._waits.has_failed(request.partition))
-            self._fill(min(full, self._room_in_producers(leaving)))
-
-    def _mark(self, mark: FlushMark) -> None:
-        if self.producers:
-            mark.added = [producer.added for producer in self.producers]
-            self._marks.append(mark)
-        else:
-            self._unplaced.append(mark)
-
-    def _room_in_memory(self) -> int:
-        """Return how many events to pack: as many as the buffer may hold, whose limit sinks by so many."""
-        room = self._settings.buffer_events - self.pending
-        waiting_bytes = sum(batch.size for producer in self.producers for batch in producer.waiting)
-        if (
-            waiting_bytes + sum(len(each[1]) for each in self._unplaced if type(each) is tuple)
-            > self._settings.buffer_bytes
-        ):
-            room = 0
-        self._buffer.limit = max(0, room - len(self._buffer.items))
-        return max(0, room)
-
-    def _room_in_producers(self, leaving: int = 0) -> int:
-        """Return how many events to pack: a round trip's worth, besides those for partitions that back off and
-        *leaving*, which are on their way.
-
-        Partitions that back off may hold as many events as the buffer, whose limit sinks by these. Only if they hold as
-        many do the other partitions wait.
-        """
-        held = [producer for i, producer in enumerate(self.producers) if self._waits.has_failed(i)]
-        events = sum(producer.pending for producer in held)
-        if self._spool is not None:  # its keeper may have taken all events from the buffer
-            events = max(events, self.pending - self._bus.in_flight * MAX_BATCH_EVENTS)
-        self._buffer.limit = max(0, self._settings.buffer_events - events)
-        held_bytes = sum(batch.size for producer in held for batch in producer.waiting)
-        if self._buffer.limit == 0 or held_bytes > self._settings.buffer_bytes:
-            return 0
-        return self._bus.in_flight * MAX_BATCH_EVENTS - self.pending + events + leaving
-
-    def _send(self, transport: Transport, *, closing: bool) -> bool:
+    def _send(self, transport: Transport, pack_ahead: Callable[[int], object] | None, closing: bool) -> bool:
         """Make one round trip for all partitions' waiting events, and settle the answers. False: none was sent."""
         requests = [
             request
@@ -338,10 +252,21 @@ class Sender:
         if not requests:
             return False
         failpoint("publish")
-        answers = transport.publish(requests, lambda: self._fill_ahead(requests))
+        if self._spool is not None:
+            with _released(self.lock):
+                answers = transport.publish(requests)
+        elif pack_ahead is None:
+            answers = transport.publish(requests)
+        else:
+            answers = transport.publish(requests, lambda: pack_ahead(self._leaving(requests)))
         failpoint("published")
         self._settle(requests, answers, closing)
         return True
+
+    def _leaving(self, sent: Sequence[PublishRequest]) -> int:
+        """Return how many of the events on their way will not be in memory: all but those for failed partitions."""
+        failed = self._waits.failed_partitions
+        return sum([request.events for request in sent if request.partition not in failed])
 
     def _settle(
         self, requests: Sequence[PublishRequest], answers: Sequence[PublishReply | EventBusError], closing: bool
@@ -371,10 +296,49 @@ class Sender:
             if len(problems) == len(self.producers):
                 raise problem
             self._waits.failed(partition, soon=closing)
-            self._losses.tell("unavailable", f"{problem} ({self._buffer.events + self.pending} events wait)")
+            self._losses.tell("unavailable", f"{problem} ({self.pending} events wait)")
 
-    def _release_marks(self) -> None:
-        while self._marks and self._marks[0].reached(self.producers):
-            mark = self._marks.popleft()
-            mark.accepted = True
-            mark.done.set()
+
+class PartitionWaits:
+    """A back-off with jitter for each partition whose node is away or whose stream is full.
+
+    The other partitions are not affected.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: dict[int, int] = {}
+        self._until: dict[int, float] = {}
+
+    def failed(self, partition: int, *, soon: bool = False) -> None:
+        """Note a failure of *partition*, which is tried again later. *soon*: after the first back-off at most."""
+        failures = self._failures[partition] = self._failures.get(partition, 0) + 1
+        self._until[partition] = self._clock.monotonic() + BACKOFF.pause_s(1 if soon else failures)
+
+    def succeeded(self, partition: int) -> None:
+        """Note a success of *partition*: it does not back off any more."""
+        if partition in self._failures:
+            del self._failures[partition], self._until[partition]
+
+    @property
+    def failed_partitions(self) -> Collection[int]:
+        """Return the partitions that have failed, and not succeeded since."""
+        return self._failures.keys()
+
+    def holds(self, partition: int) -> bool:
+        """Return True while *partition* backs off."""
+        return bool(self._until) and self._until.get(partition, -math.inf) > self._clock.monotonic()
+
+    def due_in_s(self) -> float:
+        """Return the seconds until the next partition is to be tried again, 0 or more; inf: none waits."""
+        return max(0.0, min(self._until.values(), default=math.inf) - self._clock.monotonic())
+
+
+@contextmanager
+def _released(lock: RLock) -> Iterator[None]:
+    """Release *lock*, which this thread holds, during the block."""
+    lock.release()
+    try:
+        yield
+    finally:
+        lock.acquire()

@@ -90,9 +90,9 @@ def _child_keeps_the_parents_outbox() -> None:
     def keep(self: Any) -> None:
         former = dict(vars(self))
         reset(self)  # locks, connection and flusher are made anew: of a parent's a child can use none
-        if "_items" in former:
+        if "_sender" in former:
             self._items.extend(former["_items"])
-            for name in ("producers", "_unplaced", "_bus"):
+            for name in ("producers", "unplaced", "_bus"):
                 setattr(self._sender, name, getattr(former["_sender"], name))
 
     Outbox.reset = keep  # type: ignore[method-assign]

@@ -138,7 +138,7 @@ def interrupt(calls: Any, name: str) -> None:
 
 def refused_then_signalled_at_work() -> None:
     refuse()
-    interrupt(broadcaster._outbox._buffer, "clear")
+    interrupt(broadcaster._outbox, "_clear")
     ending()
 
 

@@ -193,7 +193,7 @@ def test_a_stream_that_a_producer_may_not_make_anew_holds_up_its_own_partition_a
     with make_client(any_server_url) as admin:
         admin.delete(bus.keys[0].incoming)
     recorder.event(missing, "Normal", "Waits", "")
-    eventually(lambda: producer._outbox._sender._waits.has_failed(0))
+    eventually(lambda: 0 in producer._outbox._sender._waits.failed_partitions)
     recorder.event(there, "Normal", "Arrives", "")
     there_too = producer._outbox._sender.producers[1]
     try:

@@ -29,12 +29,10 @@ from eventbus.event import Event, ObjectMeta, ObjectReference, OwnerReference
 from eventbus.kinds import POD
 from eventbus.objects.pod import Pod
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.buffer import Buffer
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.packing import Pending, pack
 from eventbus.record.recorder import EventRecorder
-from eventbus.record.sender import Sender
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.story.reading import read_story
@@ -183,19 +181,16 @@ def test_publishing_costs_one_call_a_batch_and_few_commands_inside(bus: Bus) -> 
 
 def test_a_round_of_the_flusher_takes_few_python_calls_an_event(bus: Bus) -> None:
     losses = Losses(SystemClock())
-    buffer = Buffer(settings=Settings(), clock=SystemClock(), losses=losses)
-    sender = Sender(
-        connect=lambda: RedisTransport(bus), buffer=buffer, settings=Settings(), clock=SystemClock(), losses=losses
-    )
+    outbox = Outbox(connect=lambda: RedisTransport(bus), settings=Settings(), clock=SystemClock(), losses=losses)
     pendings = [
         Pending(("kubelet", "a"), reference(number), TYPE, REASON, message(number), NOW_NS) for number in range(512)
     ]
-    buffer.items.extend(pendings)
-    sender.round()
-    buffer.items.extend(pendings)
-    calls = python_calls(sender.round)
-    assert sender.idle
-    sender.close()
+    outbox._items.extend(pendings)
+    outbox._round()
+    outbox._items.extend(pendings)
+    calls = python_calls(outbox._round)
+    assert outbox._sender.idle
+    outbox.close(60)
     assert calls / len(pendings) <= 2.9
 
 

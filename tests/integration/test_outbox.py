@@ -22,8 +22,8 @@ from eventbus.broker.keys import Keys, partition_of
 from eventbus.event import ObjectReference
 from eventbus.record import producer as producer_module
 from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.outbox import Outbox
 from eventbus.record.recorder import EventRecorder
-from eventbus.record.sender import Sender
 from eventbus.settings import MIB, FullBuffer, Settings
 from tests.builders import make_reference
 from tests.support.harness import (
@@ -605,7 +605,7 @@ def test_a_shutdown_that_gives_up_ends_the_flush_of_another_thread(short_path: P
         flushed: list[bool] = []
         flushing = threading.Thread(target=lambda: flushed.append(broadcaster.flush(3_600)), daemon=True)
         flushing.start()
-        eventually(lambda: broadcaster._outbox._sender._marks)
+        eventually(lambda: broadcaster._outbox._marks)
         assert not broadcaster.shutdown(0.2)
         flushing.join(PATIENCE_S)
         assert flushed == [False]
@@ -652,7 +652,7 @@ def test_a_flush_is_true_within_its_time_if_nothing_but_an_answer_is_missing(
         record(recorder, 1)
         assert broadcaster.flush(60)
         with frozen(server.pid):
-            eventually(lambda: broadcaster._outbox._sender.ack_check.under_way)
+            eventually(lambda: broadcaster._outbox._sender.check_under_way)
             assert broadcaster.flush(0.1)
             record(recorder, 1, 1)
             assert not broadcaster.flush(0.1)
@@ -669,7 +669,7 @@ def test_who_only_wants_to_be_sure_does_not_wait_for_a_redis_that_stands_still(
         assert broadcaster.flush(60)
         outbox = broadcaster._outbox
         with frozen(server.pid):
-            eventually(lambda: outbox._sender.ack_check.under_way)  # the idle ask by themselves
+            eventually(lambda: outbox._sender.check_under_way)  # the idle ask by themselves
             assert getattr(broadcaster, way)(3_600)
             assert broadcaster.shutdown(3_600)
             assert not _outbox_threads()
@@ -835,14 +835,14 @@ def test_an_unforeseen_error_and_a_log_filter_that_raises_do_not_end_the_flusher
     monkeypatch: pytest.MonkeyPatch,
     open_broadcaster: Callable[..., EventBroadcaster],
 ) -> None:
-    whole = Sender.round
+    whole = Outbox._round
 
-    def fails_at_first(self: Sender, closed_at: float) -> bool:
+    def fails_at_first(self: Outbox) -> bool:
         if not raises.raised:
             raise AttributeError("unforeseen")
-        return whole(self, closed_at)
+        return whole(self)
 
-    monkeypatch.setattr(Sender, "round", fails_at_first)
+    monkeypatch.setattr(Outbox, "_round", fails_at_first)
     broadcaster = open_broadcaster(embedded_url, settings)
     record(broadcaster.new_recorder("c"), 3)
     assert broadcaster.flush(PATIENCE_S)

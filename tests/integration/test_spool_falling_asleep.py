@@ -39,9 +39,8 @@ def record(broadcaster: EventBroadcaster, message: str) -> None:
 
 
 def keep(outbox: Any) -> None:
-    """What the keeper's thread does when a round is late."""
-    outbox._sender.keep_waiting()
-    outbox._keeper._on_kept()
+    """What the spool's writer does when a round is late."""
+    outbox.keep_waiting()
 
 
 def test_what_is_taken_while_the_flusher_falls_asleep_is_sent(

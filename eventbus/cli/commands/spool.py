@@ -105,8 +105,7 @@ def _send(root: Path, any_bus: bool) -> tuple[int, list[SpoolFolder]]:
     from eventbus.record.losses import Losses
     from eventbus.record.spool.adopter import Adopter
     from eventbus.record.spool.listing import State, list_spool
-    from eventbus.record.spool.spool import BusName
-    from eventbus.record.spool.wiring import name_before_opening
+    from eventbus.record.spool.spool import BusName, name_before_opening
 
     if not any(each.state is State.WAITING or each.events for each in _read(list_spool, root)):
         return 0, [each for each in list_spool(root) if each.state is State.UNREADABLE]

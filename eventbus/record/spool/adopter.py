@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,7 +17,6 @@ from eventbus.encoding.wire import unpack_wire
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError, PoisonBatch
 from eventbus.event import ObjectReference
 from eventbus.log import log
-from eventbus.record.buffer import Buffer
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
 from eventbus.record.producer import NumberedBatch, Producer
@@ -24,11 +24,43 @@ from eventbus.record.sender import Sender
 from eventbus.record.spool.claim import Claim, folders
 from eventbus.record.spool.journal import Journal
 from eventbus.record.spool.records import Header, Line, MachineTime
-from eventbus.record.spool.spool import BusName, Spool
-from eventbus.settings import Settings
+from eventbus.record.spool.spool import BusName, Spool, name_before_opening
+from eventbus.settings import Settings, SpoolWhen
+
+if TYPE_CHECKING:
+    from eventbus.broker.bus import Bus
 
 #: seconds between two looks
 EVERY_S = 30.0
+
+
+def make_spool(
+    *,
+    url: str | None,
+    settings: Settings,
+    open_bus: Callable[[], Bus],
+    connect: Callable[[], Transport],
+    clock: Clock,
+    losses: Losses,
+) -> tuple[Spool, Adopter]:
+    """Make the spool of *settings*, and the adopter of other processes' events. Touches no file yet."""
+    name = name_before_opening(url, settings)
+
+    def name_bus() -> BusName:
+        bus = open_bus()
+        return BusName(name.address, name.prefix, bus.id, bus.partitions)
+
+    root = Path(settings.spool)
+    spool = Spool(
+        root=root,
+        bus=name,
+        limit_bytes=settings.spool_bytes,
+        always=settings.spool_when is SpoolWhen.ALWAYS,
+        clock=clock,
+        losses=losses,
+    )
+    adopter = Adopter(root=root, name_bus=name_bus, connect=connect, settings=settings, clock=clock, losses=losses)
+    return spool, adopter
 
 
 class Adopter:
@@ -182,7 +214,6 @@ class Orphan:
         )
         sender = Sender(
             connect=connect,
-            buffer=Buffer(settings=self._settings, clock=self._clock, losses=self._losses),
             settings=self._settings,
             clock=self._clock,
             losses=self._losses,
@@ -197,7 +228,9 @@ class Orphan:
             while not sender.idle:
                 if stopped():
                     raise BusUnavailable("stopped")
-                if not sender.round():
+                with sender.lock:
+                    sent = sender.round()
+                if not sent:
                     self._clock.sleep(min(0.05, sender.due_in_s()))
         finally:
             sender.close()

@@ -1,6 +1,6 @@
 """The spool of one process: keeps batches on disk that Redis is slow to acknowledge, and notes acknowledgements.
 
-Used under the sender's lock, by the flusher, and by the `SpoolKeeper` while the flusher waits.
+Used under the sender's lock, by the flusher, and by the outbox's `SpoolWriter` while the flusher waits.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from eventbus.record.spool.records import (
     encode,
     encode_file,
 )
+from eventbus.settings import Settings
 
 #: A full file is rewritten if it is so many times as large as the waiting batches.
 COMPACT_TIMES = 2
@@ -43,6 +44,13 @@ class BusName(msgspec.Struct, frozen=True):
     prefix: str
     id: str = ""
     partitions: int = 0
+
+
+def name_before_opening(url: str | None, settings: Settings) -> BusName:
+    """Name the bus before it has answered: by its address, without the password."""
+    from eventbus.broker.connection.address import safe_url
+
+    return BusName(safe_url(url) if url else f"embedded {settings.state_dir}".rstrip(), settings.prefix)
 
 
 class _Written:

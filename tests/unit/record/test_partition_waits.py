@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from eventbus.record.partition_waits import FIRST_BACKOFF_S, LAST_BACKOFF_S, PartitionWaits
+from eventbus.record.sender import FIRST_BACKOFF_S, LAST_BACKOFF_S, PartitionWaits
 from eventbus.testing.clock import FakeClock
 
 
@@ -17,10 +17,10 @@ def test_only_the_partition_that_failed_waits() -> None:
     assert 0 < waits.due_in_s() <= 2 * FIRST_BACKOFF_S
     clock.advance(2 * FIRST_BACKOFF_S)
     assert not waits.holds(3)
-    assert waits.has_failed(3)
+    assert 3 in waits.failed_partitions
     assert waits.due_in_s() == 0
     waits.succeeded(3)
-    assert not waits.has_failed(3)
+    assert 3 not in waits.failed_partitions
     assert waits.due_in_s() == math.inf
 
 

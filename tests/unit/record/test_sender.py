@@ -16,12 +16,10 @@ from eventbus.broker.transport import BusDescription, PublishRequest, Transport,
 from eventbus.clock import SystemClock
 from eventbus.encoding.wire import MAX_BATCH_EVENTS, unpack_batch, unpack_event
 from eventbus.errors import BusUnavailable, EventBusError
-from eventbus.record.buffer import Buffer
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.packing import Pending
-from eventbus.record.sender import Sender
-from eventbus.record.spool.wiring import make_keeper
+from eventbus.record.spool.adopter import make_spool
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from tests.builders import make_reference
@@ -132,10 +130,10 @@ def test_what_was_spooled_before_the_bus_was_reached_is_sent_when_it_is_there_th
     def open_bus() -> Bus:
         raise BusUnavailable("not yet")
 
-    keeper = make_keeper(
+    spool = make_spool(
         url="redis://a:1/0", settings=settings, open_bus=open_bus, connect=connect, clock=SystemClock(), losses=losses
     )
-    outbox = Outbox(connect=connect, settings=settings, clock=SystemClock(), losses=losses, make_keeper=lambda: keeper)
+    outbox = Outbox(connect=connect, settings=settings, clock=SystemClock(), losses=losses, make_spool=lambda: spool)
     said = record(outbox, 10)
     eventually(lambda: not outbox._items)  # all of it is in the spool
     before = tries[0]
@@ -165,7 +163,7 @@ def test_a_round_that_begins_as_the_spools_thread_falls_asleep_is_written_down(
     """The flusher goes on only when the thread has fallen asleep after the wake-up, or has written."""
     bus, losses, clock = SlowBus(), Losses(SystemClock()), SystemClock()
     settings = Settings(spool=str(tmp_path / "spool"))
-    keeper = make_keeper(
+    spool, adopter = make_spool(
         url="redis://a:1/0",
         settings=settings,
         open_bus=lambda: pytest.fail("nothing is left to adopt"),
@@ -173,17 +171,21 @@ def test_a_round_that_begins_as_the_spools_thread_falls_asleep_is_written_down(
         clock=clock,
         losses=losses,
     )
-    wake = keeper.watch
+    outbox = Outbox(
+        connect=lambda: bus, settings=settings, clock=clock, losses=losses, make_spool=lambda: (spool, adopter)
+    )
+    writer = outbox._spool_writer
+    assert writer
+    wake = writer.watch
 
     def wake_early() -> None:
         wake()
-        eventually(lambda: keeper._asleep or keeper.spool.in_use)
+        eventually(lambda: writer._asleep or spool.in_use)
 
-    monkeypatch.setattr(keeper, "watch", wake_early)
-    outbox = Outbox(connect=lambda: bus, settings=settings, clock=clock, losses=losses, make_keeper=lambda: keeper)
+    monkeypatch.setattr(writer, "watch", wake_early)
     said = record(outbox, 10)
     try:
-        eventually(lambda: keeper.spool.in_use)
+        eventually(lambda: spool.in_use)
     finally:
         bus.go.set()
         assert outbox.close(60)
@@ -206,34 +208,46 @@ def test_a_round_has_as_many_batches_of_a_partition_as_the_bus_allows_and_all_pa
 
 
 def test_while_the_bus_works_the_next_round_trip_is_packed_and_what_fills_no_batch_is_left() -> None:
-    bus, losses, settings = MemoryBus(), Losses(SystemClock()), Settings()
-    buffer = Buffer(settings=settings, clock=SystemClock(), losses=losses)
-    sender = Sender(connect=lambda: bus, buffer=buffer, settings=settings, clock=SystemClock(), losses=losses)
+    bus, losses = MemoryBus(), Losses(SystemClock())
+    outbox = Outbox(connect=lambda: bus, settings=Settings(), clock=SystemClock(), losses=losses)
     a_round = 2 * MAX_BATCH_EVENTS
     about = make_reference()
-    buffer.items.extend(Pending(("c", "h"), about, "Normal", "Said", str(i), NOW_NS) for i in range(2 * a_round - 1))
-    sender.round()
+    outbox._items.extend(Pending(("c", "h"), about, "Normal", "Said", str(i), NOW_NS) for i in range(2 * a_round - 1))
+    outbox._round()
     assert sum(request.events for request in bus.calls[0]) == a_round
-    assert sender.pending == a_round - MAX_BATCH_EVENTS
-    assert len(buffer.items) == MAX_BATCH_EVENTS - 1
-    sender.round()
-    assert sender.idle
+    assert outbox._sender.pending == a_round - MAX_BATCH_EVENTS
+    assert len(outbox._items) == MAX_BATCH_EVENTS - 1
+    outbox._round()
+    assert outbox._sender.idle
     assert sum(map(len, bus.accepted.values())) == 2 * a_round - 1
 
 
 def test_what_is_held_for_a_partition_that_fails_does_not_grow_with_each_try() -> None:
     bus, losses, clock = MemoryBus(["partition 1 is full"] * 20), Losses(SystemClock()), FakeClock()
     settings = Settings(buffer_bytes=16_384)
-    buffer = Buffer(settings=settings, clock=clock, losses=losses)
-    sender = Sender(connect=lambda: bus, buffer=buffer, settings=settings, clock=clock, losses=losses)
+    outbox = Outbox(connect=lambda: bus, settings=settings, clock=clock, losses=losses)
+    sender = outbox._sender
     about = next(one for i in range(50) if partition_of(one := make_reference(name=f"web-{i}"), PARTITIONS) == 1)
     for _ in range(10 * MAX_BATCH_EVENTS):
-        buffer.items.append(Pending(("c", "h"), about, "Normal", "Said", os.urandom(256).hex(), NOW_NS))
-    sender.round()
+        outbox._items.append(Pending(("c", "h"), about, "Normal", "Said", os.urandom(256).hex(), NOW_NS))
+    outbox._round()
     held = sender.pending
     assert sum(batch.size for batch in sender.producers[1].waiting) > settings.buffer_bytes
     for tries in range(2, 6):
         clock.advance(60)  # it is due
-        sender.round()
+        outbox._round()
         assert len(bus.calls) == tries
         assert sender.pending == held
+
+
+def test_a_partition_that_works_again_leaves_the_whole_buffer_to_what_is_recorded_next() -> None:
+    bus, losses = MemoryBus(["partition 1 is full"]), Losses(SystemClock())
+    outbox = Outbox(connect=lambda: bus, settings=Settings(buffer_events=10), clock=SystemClock(), losses=losses)
+    about = next(one for i in range(50) if partition_of(one := make_reference(name=f"web-{i}"), PARTITIONS) == 1)
+    for number in range(20):
+        outbox.put(Pending(("c", "h"), about, "Normal", "Said", str(number), NOW_NS))
+        if number % 10 == 9:
+            assert outbox.flush(60)
+    assert outbox.close(5)
+    assert losses.counts == {}
+    assert len(bus.accepted[1]) == 20

@@ -13,9 +13,9 @@ import pytest
 
 from eventbus.clock import SystemClock
 from eventbus.record.losses import Losses
+from eventbus.record.outbox import SpoolWriter
 from eventbus.record.spool import adopter
 from eventbus.record.spool.adopter import Adopter
-from eventbus.record.spool.keeper import SpoolKeeper
 from eventbus.settings import Settings
 from tests.waiting import PATIENCE_S
 
@@ -46,18 +46,18 @@ class Looks:
         return 0
 
 
-def test_the_keeper_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spools_writer_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks()
-    monkeypatch.setattr(SpoolKeeper, "_look", looks)
+    monkeypatch.setattr(SpoolWriter, "_look", looks)
     idle: Any = SimpleNamespace(start=lambda: None, stop=lambda: None, thread=None)
     unsynced: Any = SimpleNamespace(unsynced=True)
-    keeper = SpoolKeeper(spool=unsynced, adopter=idle, clock=SystemClock())
-    sender: Any = SimpleNamespace(busy_since=0.0)
-    keeper.start(sender, on_kept=lambda: None)
+    outbox: Any = SimpleNamespace(busy_since=0.0)
+    writer = SpoolWriter(outbox, unsynced, idle, SystemClock())
+    writer.start()
     try:
         assert looks.again.wait(PATIENCE_S)
     finally:
-        keeper.stop()
+        writer.stop()
 
 
 def test_the_adopter_looks_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
