@@ -12,6 +12,12 @@ MAX_SUBDOMAIN: Final = 253
 #: A subdomain, a slash and a name of 63.
 MAX_QUALIFIED: Final = MAX_SUBDOMAIN + 1 + MAX_LABEL
 
+#: The API server's text about a label that is not one.
+LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
 _LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL: Final = re.compile(_LABEL)
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")

@@ -15,6 +15,10 @@ _UNSTORABLE: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\0\ud800-\udfff
 _DECEIVING: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_GO_ESCAPED: Final = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"} | {
+    "\\": r"\\",
+    '"': r"\"",
+}
 
 
 def is_clean(text: str) -> bool:
@@ -76,6 +80,12 @@ def byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
+def quoted(text: str) -> str:
+    """Return *text* in quotes, escaped as by Go's %q."""
+    shown = "".join(_GO_ESCAPED.get(character) or _go_visible(character) for character in text)
+    return f'"{shown}"'
+
+
 def _storable(match: re.Match[str]) -> str:
     found = match[0]
     if len(found) == 1:
@@ -86,3 +96,10 @@ def _storable(match: re.Match[str]) -> str:
 def _visible(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _go_visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 128 else f"\\u{number:04x}" if number < 65_536 else f"\\U{number:08x}"

@@ -17,12 +17,12 @@ from eventbus.api.metadata_rules import (
     subdomain_causes,
 )
 from eventbus.api.namespaces import NAMESPACE
-from eventbus.api.pod_rules import pod_causes
 from eventbus.api.request_info import Asked
 from eventbus.api.status import Cause
 from eventbus.event import ObjectMeta
 from eventbus.kinds import CONFIGMAP, EVENTS_V1, LEASE, POD, SECRET
 from eventbus.objects.lease import LeaseSpec
+from eventbus.objects.pod_rules import spec_problems
 from eventbus.store.storage import with_metadata
 from eventbus.store.writer import generated_name
 
@@ -55,7 +55,7 @@ def check_rules(asked: Asked, new: Any, former: Any = None) -> None:
     elif kind is SECRET:
         causes += secret_causes(new, former)
     elif kind is POD and not asked.subresource:
-        causes += pod_causes(new.spec, former and former.spec)
+        causes += [Cause(*problem) for problem in spec_problems(new.spec, former and former.spec)]
     if causes:
         raise invalid_object(asked, metadata.name, causes)
 

@@ -17,6 +17,7 @@ from eventbus.errors import InvalidObject
 from eventbus.list_watch import ListOptions, VersionMatch
 from eventbus.store.continue_token import Continue
 from eventbus.store.list_validation import list_problems, watch_problems
+from eventbus.text import quoted
 
 #: A watch that names no end has one all the same, so that its clients spread anew over several workers.
 WATCH_S: Final = (1800.0, 3600.0)
@@ -137,9 +138,7 @@ def _manager_causes(manager: str) -> Iterator[Cause]:
     for place, character in enumerate(manager):
         if not character.isprintable():
             at = len(manager[:place].encode())
-            problem = (
-                f"Invalid value: {status.quoted(manager)}: invalid character U+{ord(character):04X} (at position {at})"
-            )
+            problem = f"Invalid value: {quoted(manager)}: invalid character U+{ord(character):04X} (at position {at})"
             yield Cause("FieldValueInvalid", problem, "fieldManager")
             return
 

@@ -79,25 +79,6 @@ class Refusal(Exception):
         return plain | {"code": self.code}
 
 
-def quoted(text: str) -> str:
-    """A text in quotes, as Go shows it."""
-    shown = "".join(_ESCAPED.get(character) or _visible(character) for character in text)
-    return f'"{shown}"'
-
-
-def _visible(character: str) -> str:
-    if character.isprintable():
-        return character
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 128 else f"\\u{number:04x}" if number < 65_536 else f"\\U{number:08x}"
-
-
-_ESCAPED: Final = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"} | {
-    "\\": r"\\",
-    '"': r"\"",
-}
-
-
 def named(resource: str, name: str = "", **more: Any) -> dict[str, Any]:
     """The details of a Status about *resource*, as `leases.coordination.k8s.io`."""
     plural, _, group = resource.partition(".")
@@ -316,7 +297,6 @@ __all__ = [
     "not_acceptable",
     "not_found",
     "protect",
-    "quoted",
     "reason_of",
     "refusal_of",
     "refusal_of_http",

@@ -10,13 +10,13 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from eventbus.agent.config.pod_validation import check_pod
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, Source
 from eventbus.encoding.object_json import struct_from_json
 from eventbus.encoding.plain_yaml import plain_loader
 from eventbus.errors import InvalidObject
 from eventbus.names import MAX_SUBDOMAIN
 from eventbus.objects.pod import Pod
+from eventbus.objects.pod_rules import check_pod
 
 #: What of a manifest is read; one that is longer is refused.
 MAX_BYTES: Final = 4 * 1024 * 1024

@@ -104,7 +104,7 @@ def _wanted(plain: Mapping[str, Any], namespace: str) -> tuple[Kind[Any], dict[s
     wanted = {key: value for key, value in plain.items() if key != "status"} | {"metadata": metadata}
     found = kind.decode(wanted)
     if kind is POD:
-        from eventbus.agent.config.pod_validation import check_pod
+        from eventbus.objects.pod_rules import check_pod
 
         check_pod(found)
     if not found.metadata.name:

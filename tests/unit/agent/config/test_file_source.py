@@ -157,7 +157,7 @@ def test_of_two_pods_of_one_name_the_first_stays(world: World) -> None:
         ("kind: Pod\nmetadata: {name: web}\nspec: {containers: []}", "spec.containers: Required value"),
         (
             "kind: Pod\nmetadata: {name: w}\nspec: {restartPolicy: Often, containers: [{name: m}]}",
-            "Always, OnFailure",
+            '"Always", "OnFailure"',
         ),
         ("- 1", "must be an object"),
     ],

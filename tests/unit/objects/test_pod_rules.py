@@ -1,4 +1,4 @@
-"""What an API worker refuses in a Pod, beyond the recorded answers of an API server."""
+"""The rules of a Pod, beyond the recorded answers of an API server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.api.pod_rules import pod_causes
 from eventbus.kinds import POD
 from eventbus.objects.pod import PodSpec
+from eventbus.objects.pod_rules import spec_problems
 
 RULE = "must be a number between 0 and 0777 (octal), both inclusive"
 
@@ -39,17 +39,17 @@ def spec_with(volume: dict[str, Any]) -> PodSpec:
 def test_a_mode_with_more_than_permissions_is_refused_in_the_api_servers_words(
     volume: dict[str, Any], field: str, shown: str
 ) -> None:
-    [cause] = pod_causes(spec_with(volume), None)
+    [cause] = spec_problems(spec_with(volume))
     assert (cause.reason, cause.field) == ("FieldValueInvalid", f"spec.volumes[0].{field}")
     assert cause.message == f"Invalid value: {shown}: {RULE}"
 
 
 def test_a_mode_of_permissions_alone_is_taken() -> None:
     volume = {"secret": {"defaultMode": 0o777, "items": [{"mode": 0}, {"mode": 0o400}]}}
-    assert list(pod_causes(spec_with(volume), None)) == []
+    assert list(spec_problems(spec_with(volume))) == []
 
 
 def test_a_stored_pod_with_such_a_mode_can_still_be_changed_elsewhere() -> None:
     stored = spec_with({"configMap": {"defaultMode": 0o4755}})
     changed = msgspec.structs.replace(stored, active_deadline_seconds=5)
-    assert list(pod_causes(changed, stored)) == []
+    assert list(spec_problems(changed, stored)) == []
