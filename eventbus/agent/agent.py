@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from eventbus.agent.bus_contact import BusContact
 from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
-from eventbus.agent.node_status import NodeStatusFunc
-from eventbus.agent.status_round import StatusRound
+from eventbus.agent.node_status import NodeStatusFunc, run_status_functions
 from eventbus.agent.status_writer import NodeObjects, NodeStatusWriter
 from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
@@ -65,9 +65,14 @@ class Agent:
         self._contact = contact
         self._keep_node = keep_node
         self._closing = closing
-        self._round = StatusRound(node_status_funcs)
+        self._function_failures: Counter[str] = Counter()
         self._writer = NodeStatusWriter(
-            nodes=nodes, clock=clock, name=name, labels=labels, status_of=self._round.run, tell=self._tell
+            nodes=nodes,
+            clock=clock,
+            name=name,
+            labels=labels,
+            status_of=lambda node: run_status_functions(node_status_funcs, node, self._function_failures),
+            tell=self._tell,
         )
         self._started = started or threading.Event()
         self._registered = threading.Event()
@@ -139,7 +144,7 @@ class Agent:
     def loop_health(self) -> list[LoopHealth]:
         """Return the health of both loops. Safe to call from any thread."""
         ready = self._registered.is_set() and not self._contact.is_away
-        failed = sum(self._round.failures.values())
+        failed = self._function_failures.total()
         status = {"status_writes": self._writer.written, "transitions": self._transitions, "failures": self._failures}
         return [
             LoopHealth(

@@ -6,6 +6,7 @@ entry point of the group `eventbus.node_status`, whose value is a function from 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -168,9 +169,25 @@ class NodeStatusSetters:
         return msgspec.structs.replace(node, status=status)
 
 
-def names_of(functions: Sequence[NodeStatusFunc]) -> list[str]:
-    """Return the names of functions for logs."""
-    return [getattr(function, "__name__", None) or repr(function) for function in functions]
+def run_status_functions(functions: Sequence[NodeStatusFunc], node: Node, failures: Counter[str]) -> Node:
+    """Return *node* after each function has changed it in turn, in the caller's thread.
+
+    If a function raises or returns something else than this node, its changes are left out, the error is logged, and
+    *failures* counts it under the function's name.
+    """
+    for function in functions:
+        name = getattr(function, "__name__", None) or repr(function)
+        try:
+            changed = function(node)
+            if not isinstance(changed, Node):
+                raise TypeError(f"it must return a Node, not {type(changed).__name__}")
+            if changed.metadata.name != node.metadata.name:
+                raise ValueError(f"it returned another node, {changed.metadata.name}")
+            node = changed
+        except Exception:  # a package of the user may raise anything
+            failures[name] += 1
+            log.exception("the status function %s failed: its fields stay as they were", name)
+    return node
 
 
 def _with_status(node: Node, **changes: object) -> Node:
@@ -186,6 +203,6 @@ __all__ = [
     "ENTRY_POINTS",
     "NodeStatusFunc",
     "NodeStatusSetters",
-    "names_of",
     "registered_node_status_funcs",
+    "run_status_functions",
 ]
