@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
     from eventbus.record.broadcaster import EventBroadcaster
     from eventbus.record.default import make_event_recorder
-    from eventbus.record.mux import FullQueue
+    from eventbus.record.local_watchers import FullQueue
     from eventbus.record.process_hooks import install_signal_handlers
     from eventbus.record.recorder import EventRecorder
     from eventbus.settings import FullBuffer, Options, Settings
@@ -102,7 +102,7 @@ _MODULES = {
     ),
     "eventbus.record.broadcaster": ("EventBroadcaster",),
     "eventbus.record.default": ("make_event_recorder",),
-    "eventbus.record.mux": ("FullQueue",),
+    "eventbus.record.local_watchers": ("FullQueue",),
     "eventbus.record.process_hooks": ("install_signal_handlers",),
     "eventbus.record.recorder": ("EventRecorder",),
     "eventbus.settings": (

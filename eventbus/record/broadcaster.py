@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
@@ -14,16 +15,14 @@ from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import Transport
 from eventbus.clock import Clock, SystemClock
 from eventbus.consume.handler import Handler, Watcher, check_handler
-from eventbus.errors import BroadcasterStopped, ConfigError, InvalidEvent
-from eventbus.event import Event
+from eventbus.errors import BroadcasterStopped, ConfigError
 from eventbus.record import bus_watchers, process_hooks
 from eventbus.record.event_logger import log_line, log_structured
 from eventbus.record.lazy_bus import LazyBus
-from eventbus.record.local_watcher import LocalWatcher
+from eventbus.record.local_watchers import QUEUE_LENGTH, FullQueue, LocalWatcher, LocalWatchers
 from eventbus.record.losses import Losses
-from eventbus.record.mux import QUEUE_LENGTH, FullQueue, Mux
 from eventbus.record.outbox import Outbox
-from eventbus.record.packing import Pending, build
+from eventbus.record.packing import Pending
 from eventbus.record.recorder import EventRecorder, check_source, count_call
 from eventbus.remote.address import is_api_url, parse_api_url
 from eventbus.settings import Settings
@@ -71,8 +70,8 @@ class EventBroadcaster:
         self._over_http = bool(self._url) and (is_api_url(self._url or "") or self._url == self.settings.url)
         self._clock = clock or SystemClock()
         self.losses = Losses(self._clock, on_first=process_hooks.start)
-        self._mux: Mux[Pending | Event] = Mux(full_queue=full_queue, prepare=self._built)
         self._publishing = (self._url or "").lower() != "none"
+        self._local = LocalWatchers(full_queue=full_queue, losses=self.losses, counts_refused=not self._publishing)
         self._bus = LazyBus(self._url, self.settings)
         self._outbox = Outbox(
             connect=self._connect,
@@ -84,12 +83,13 @@ class EventBroadcaster:
             make_spool=self._make_spool if self.settings.spool and self._publishing else None,
         )
         self._stopped = False
+        self._sends_last = False  # what is recorded after the end has begun is sent by its caller
         self._watchers: list[Watcher] = []
         self._watchers_lock = threading.Lock()
         self._loggers: list[LocalWatcher] = []
         self._silent: list[Handler] = []
+        self._loggers_wait = False
         self._log_lock = threading.RLock()
-        self._put: Callable[[Pending], None] = self._outbox.put if self._publishing else self._put_locally
         if self._publishing and not self._over_http:
             # A program that ends at once has the flusher import redis while the interpreter exits, when this part of
             # redis' imports is refused. Unnecessary once concurrent.futures no longer registers itself with threading.
@@ -248,10 +248,10 @@ class EventBroadcaster:
         """
         timeout_s = self.settings.flush_s if timeout_s is None else timeout_s
         deadline = self._clock.monotonic() + timeout_s
-        self._stop_taking(self._refuse)
+        self._stop_taking()
         self._outbox.begin_close(timeout_s)
-        self._mux.shutdown(timeout_s)
         sent = self._outbox.close(max(0.0, deadline - self._clock.monotonic()))
+        self._local.close()
         for watcher in self._watchers:
             watcher.stop(0)  # first all are told, then each is waited for
         deadline = max(deadline, self._clock.monotonic() + process_hooks.LAST_HANDLER_S)
@@ -270,28 +270,23 @@ class EventBroadcaster:
     # -- the way of an event -------------------------------------------------------------------------------------
 
     def _accept(self, pending: Pending) -> None:
-        self._put(pending)
-
-    def _put_locally(self, pending: Pending) -> None:
-        try:
-            if not self._mux.action_or_drop(pending):
-                self.losses.count("missed", 1, "too many queued events for the local watchers")
-        except BroadcasterStopped:  # in another thread, a moment ago
-            self._refuse(pending)
+        if self._stopped:
+            self._accept_last(pending)
             return
-        if self._publishing:
+        if self._loggers_wait:
+            self._log_again()
+        # Without a watcher events are neither locked nor queued here; one that just starts comes before or after this.
+        if self._local.running and not self._local.put(pending):
+            self._accept_last(pending)  # it was stopped in another thread, a moment ago
+        elif self._publishing:
             self._outbox.put(pending)
 
-    def _built(self, pending: Pending | Event) -> Event | None:
-        """Build the event for local watchers: the same as the bus gets, built once, and not by the caller."""
-        assert isinstance(pending, Pending)
-        try:
-            return build(pending)
-        except Exception as error:  # a field of a type nobody thought of must not stop the mux
-            if not self._publishing:  # else the outbox counts it
-                said = str(error) if isinstance(error, InvalidEvent) else f"{type(error).__name__}: {error}"
-                self.losses.count("refused", 1, said)
-            return None
+    def _accept_last(self, pending: Pending) -> None:
+        """Take an event that is recorded after the end has begun."""
+        if self._sends_last:
+            self._outbox.send(pending)  # as far as the time for the end reaches
+        else:
+            self._refuse(pending)
 
     def _refuse(self, pending: Pending) -> None:
         shut_down = "the broadcaster is shut down"
@@ -308,17 +303,15 @@ class EventBroadcaster:
         return watcher
 
     def _watch_locally(self, handler: Handler, queue_length: int) -> LocalWatcher:
-        watcher = self._keep(LocalWatcher(self._mux, handler, queue_length))
-        self._put = self._put_locally
-        return watcher
+        return self._keep(self._local.start(handler, queue_length))
 
-    def _log_again(self, pending: Pending) -> None:
+    def _log_again(self) -> None:
         """Restart the loggers at the first event of a forked child: its parent's loggers have no threads here yet."""
-        with self._log_lock:
+        with self._log_lock, suppress(BroadcasterStopped):  # in another thread, a moment ago
             silent, self._silent = self._silent, []
             for handler in silent:
                 self._log(handler)
-        self._put_locally(pending)
+            self._loggers_wait = False
 
     def _keep(self, watcher: W) -> W:
         process_hooks.hold(self)
@@ -330,15 +323,11 @@ class EventBroadcaster:
             raise BroadcasterStopped
         return watcher
 
-    def _put_last(self, pending: Pending) -> None:
-        """Put an event recorded after the end began: its caller sends it, as far as the time for the end reaches."""
-        self._outbox.send(pending)
-
-    def _stop_taking(self, put: Callable[[Pending], None]) -> None:
-        """Have *put* take what is recorded from now on; the first to stop decides."""
+    def _stop_taking(self, *, sends_last: bool = False) -> None:
+        """Refuse what is recorded from now on, or have its caller send it. The first call decides."""
         if not self._stopped:
+            self._sends_last = sends_last
             self._stopped = True
-            self._put = put
 
     def _connect(self) -> Transport:
         if not self._over_http:
@@ -378,7 +367,7 @@ class EventBroadcaster:
 
     def end(self) -> None:
         """Shut down because the process exits. Ctrl-C cuts nothing short: what waits is sent until the deadline."""
-        self._stop_taking(self._put_last if self._publishing else self._refuse)
+        self._stop_taking(sends_last=self._publishing)
         interrupted: BaseException | None = None
         self.begin_end()
         while not self._outbox.closed:
@@ -400,13 +389,12 @@ class EventBroadcaster:
 
     def after_fork(self) -> None:
         """Begin anew in the child: an empty buffer, a fresh producer, and no thread or socket of the parent."""
-        self._mux.reset_after_fork()
+        self._silent += [logger.handler for logger in self._loggers if not logger.stopped]
+        self._loggers_wait = bool(self._silent)
+        self._local.reset_after_fork()
         self._outbox.reset()
         self._bus.reset()
         self._log_lock = threading.RLock()
-        self._silent += [logger.handler for logger in self._loggers if not logger.stopped]
-        if self._silent and not self._stopped:
-            self._put = self._log_again
         self._watchers, self._loggers = [], []
         self._watchers_lock = threading.Lock()
         self.losses.reset()

@@ -24,7 +24,7 @@ from eventbus.broker.connection import plain_client
 from eventbus.errors import BroadcasterStopped, BusRefused, BusUnavailable, ConfigError
 from eventbus.event import Event, ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster, Scope
-from eventbus.record.mux import FullQueue
+from eventbus.record.local_watchers import FullQueue
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from eventbus.text import printable

@@ -1,0 +1,208 @@
+"""Watchers of this process's own recorders: a bounded queue and a thread each, without Redis.
+
+A recorder puts each event into the queue of every watcher. The first watcher that handles it builds the `Event`, so the
+caller does not wait for that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from enum import StrEnum
+
+from eventbus.consume.handler import Handler, call_handler
+from eventbus.errors import ConfigError, InvalidEvent
+from eventbus.event import Event
+from eventbus.record.losses import Losses
+from eventbus.record.packing import Pending, build
+
+#: events that wait in one watcher's queue: client-go's number
+QUEUE_LENGTH = 1_000
+#: events beyond its queue's length that a watcher may fall behind under `FullQueue.WAIT`
+BACKLOG = 1_000
+
+
+class FullQueue(StrEnum):
+    """The policy for a local watcher whose queue has no room. No call of a recorder ever waits for it."""
+
+    DROP = "drop"  #: the watcher misses the event, counted; the others get it
+    WAIT = "wait"  #: up to `BACKLOG` more events wait for this watcher; then it misses events, counted
+
+
+class LocalWatchers:
+    """The watchers of one broadcaster, which all get the same events in the same order.
+
+    A watcher gets every event that is put after it was started and before it is stopped. Its thread starts with it, so
+    a broadcaster without local watchers has none.
+
+    Args:   counts_refused: count events that cannot be built; False: the outbox does.
+    Source: apimachinery `pkg/watch/mux.go`. Departures: docs/decisions/0015-mux-departures.md.
+    """
+
+    def __init__(self, *, full_queue: FullQueue, losses: Losses, counts_refused: bool) -> None:
+        self._backlog = BACKLOG if full_queue is FullQueue.WAIT else 0
+        self._losses = losses
+        self._counts_refused = counts_refused
+        self._closed = False
+        #: those that get what is put now
+        self.running: tuple[LocalWatcher, ...] = ()
+        self._renew_locks()
+
+    def start(self, handler: Handler, queue_length: int) -> LocalWatcher:
+        """Start a watcher. After `close` it gets nothing.
+
+        Args:   queue_length: 0 or more; 0: an event is only taken while the handler waits for one.
+        Raises: ConfigError: *queue_length* is negative.
+        """
+        if queue_length < 0:
+            raise ConfigError(f"queue_length must be 0 or more, not {queue_length}")
+        watcher = LocalWatcher(self, handler, queue_length, self._backlog)
+        watcher.start()
+        with self._lock:
+            if not self._closed:
+                self.running = (*self.running, watcher)
+                return watcher
+        self.remove(watcher)
+        return watcher
+
+    def put(self, pending: Pending) -> bool:
+        """Give *pending* to all watchers. Never blocks; safe in a signal handler. False: they are closed."""
+        item = _Item(pending)
+        missed = 0
+        with self._lock:
+            if self._closed:
+                return False
+            for watcher in self.running:
+                missed += not watcher.offer(item)
+        if missed:
+            self._losses.count("missed", missed, "too many queued events for the local watchers")
+        return True
+
+    def remove(self, watcher: LocalWatcher) -> None:
+        """Give *watcher* nothing more."""
+        with self._lock:
+            self.running = tuple(each for each in self.running if each is not watcher)
+            watcher.stopped = True
+        watcher.wake()
+
+    def close(self) -> None:
+        """Take no more events; the watchers handle what is queued, and end."""
+        with self._lock:
+            self._closed = True
+        for watcher in self.running:
+            self.remove(watcher)
+
+    def reset_after_fork(self) -> None:
+        """In a child, forget the parent's watchers, before anything else uses them."""
+        self._renew_locks()
+        for watcher in self.running:
+            watcher.forget()
+        self.running = ()
+
+    def build(self, item: _Item) -> Event | None:
+        """Build the event of *item* once, for the first watcher that asks. None: it cannot be built, and is counted."""
+        with self._build_lock:
+            if item.event is None and not item.refused:
+                try:
+                    item.event = build(item.pending)
+                except Exception as error:  # a field of an unexpected type must not stop a watcher
+                    item.refused = True
+                    if self._counts_refused:
+                        detail = str(error) if isinstance(error, InvalidEvent) else f"{type(error).__name__}: {error}"
+                        self._losses.count("refused", 1, detail)
+            return item.event
+
+    def _renew_locks(self) -> None:
+        # Reentrant: a signal handler or a finalizer may record an event while its own thread holds the lock.
+        self._lock = threading.RLock()
+        self._build_lock = threading.RLock()
+
+
+class LocalWatcher:
+    """Calls *handler* with each event, one at a time, in a thread of its own. Made by `LocalWatchers.start`."""
+
+    def __init__(self, watchers: LocalWatchers, handler: Handler, queue_length: int, backlog: int) -> None:
+        self.handler = handler
+        self.stopped = False
+        self.missed = 0  #: events that its queue had no room for
+        self._watchers = watchers
+        self._queue: deque[_Item] = deque()
+        self._queue_length = queue_length
+        self._backlog = backlog
+        self._waiting = False
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._thread = threading.Thread(target=self._run, name="eventbus-local-watcher", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<LocalWatcher: {'stopped' if self.stopped else 'running'}, {self.missed} missed>"
+
+    @property
+    def ended(self) -> bool:
+        """Return True if it was stopped and its last handler has returned."""
+        return self.stopped and not self._thread.is_alive()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End after the events that are queued; waits at most *timeout_s*, in the handler not at all."""
+        self._watchers.remove(self)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def offer(self, item: _Item) -> bool:
+        """Queue *item*. False: there is no room, and it is counted. The caller holds the lock of `LocalWatchers`."""
+        if len(self._queue) >= (self._queue_length or int(self._waiting)) + self._backlog:
+            self.missed += 1
+            return False
+        self._queue.append(item)
+        if self._waiting:
+            self.wake()
+        return True
+
+    def wake(self) -> None:
+        """Wake the thread. Takes no lock."""
+        try:  # noqa: SIM105  # `suppress` is Python code, which a signal may interrupt half-way
+            self._wake.release()
+        except RuntimeError:
+            pass  # it is awake
+
+    def forget(self) -> None:
+        """In a child after fork, which has no thread of its parent's, empty the queue."""
+        self.stopped = True
+        self._queue.clear()
+
+    def _run(self) -> None:
+        try:
+            while (item := self._next()) is not None:
+                event = item.event or self._watchers.build(item)
+                if event is not None:
+                    call_handler(self.handler, event)
+        except SystemExit:  # of the handler
+            self.stop()
+
+    def _next(self) -> _Item | None:
+        """Take the next event of the queue; wait for one. None: the watcher is stopped, and its queue is empty."""
+        while True:
+            stopped = self.stopped  # before the queue: nothing is queued after it
+            if self._queue:
+                return self._queue.popleft()
+            if stopped:
+                return None
+            self._waiting = True
+            if not self._queue and not self.stopped:
+                self._wake.acquire()
+            self._waiting = False
+
+
+class _Item:
+    """A recorded event in the queues of all watchers, and the `Event` when it is built."""
+
+    __slots__ = ("event", "pending", "refused")
+
+    def __init__(self, pending: Pending) -> None:
+        self.pending = pending
+        self.event: Event | None = None
+        self.refused = False
