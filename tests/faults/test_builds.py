@@ -245,7 +245,7 @@ def fleet(request: pytest.FixtureRequest, short_path: Path, tmp_path: Path, pref
     ("fleet", "events"),
     [
         pytest.param("server", 300, marks=pytest.mark.short),
-        pytest.param("server", 10_000, marks=pytest.mark.long),
+        pytest.param("server", 4_000, marks=pytest.mark.long),
         pytest.param("cluster", 2_000, marks=pytest.mark.long),
     ],
     indirect=["fleet"],
