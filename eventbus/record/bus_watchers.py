@@ -1,28 +1,35 @@
-"""Starts a broadcaster's threads on the bus: watchers, the sink worker, exports.
+"""Starts a broadcaster's threads on the bus: watchers, the sink worker, exports. Programs may start before Redis.
 
 Everything is imported late: a program that only records loads none of it.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from eventbus.backoff import Backoff
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.clock import Clock
 from eventbus.consume.handler import Handler, Watcher
-from eventbus.errors import ConfigError
+from eventbus.errors import BusUnavailable, ConfigError, EventBusError, GroupMissing
 from eventbus.record import process_hooks
 from eventbus.record.losses import Losses
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
+    from eventbus.consume.group_runner import Runner
     from eventbus.export.options import ExportOptions
     from eventbus.export.worker import ExportRunner
     from eventbus.remote.stream import RemoteStream
     from eventbus.sinks.contract import EventSink
+
+#: pauses between two attempts to open the bus
+BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)
 
 
 def start_watcher(
@@ -73,7 +80,6 @@ def start_remote_watcher(stream: RemoteStream, handler: Handler) -> Watcher:
 def start_store_sink(open_bus: Callable[[], Bus], *, clock: Clock, block_ms: int, losses: Losses) -> Watcher:
     """Run the store's sink worker once the bus can be opened."""
     from eventbus.correlate.sink_runner import SinkRunner
-    from eventbus.record.deferred_start import DeferredStart
 
     runner = DeferredStart(
         "the sink worker",
@@ -96,7 +102,6 @@ def start_export(
 ) -> Watcher:
     """Run an export to *sink* once the bus can be opened. Raises: ConfigError: no sink, or an invalid name."""
     from eventbus.export.worker import ExportRunner
-    from eventbus.record.deferred_start import DeferredStart
     from eventbus.sinks.contract import EventSink
     from eventbus.sinks.registry import check_name
     from eventbus.sinks.shared import share
@@ -112,3 +117,71 @@ def start_export(
     runner = DeferredStart(f"the export to {name}", open_bus=open_bus, make=make, losses=losses, give_up=sink.close)
     runner.start()
     return runner
+
+
+class DeferredStart:
+    """Runs the result of *make*, called with the bus: at once, or from a thread that waits while Redis is away.
+
+    Args: give_up: called by the waiting thread if it is stopped before the bus is open.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        open_bus: Callable[[], Bus],
+        make: Callable[[Bus], Runner],
+        losses: Losses,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._what = what
+        self._open_bus = open_bus
+        self._make = make
+        self._losses = losses
+        self._give_up = give_up
+        self._runner: Runner | None = None
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start it, or begin to wait. Raises: BusRefused, ConfigError: a later try would fail, too."""
+        try:
+            self._run()
+        except (BusUnavailable, GroupMissing) as error:
+            self._tell(error)
+            self._thread = threading.Thread(target=self._wait_and_run, name="eventbus-patient", daemon=True)
+            self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Stop the waiting or the worker; waits at most *timeout_s* (0: not at all). Idempotent."""
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            self._stop.set()
+        if self._thread and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        if self._runner:
+            self._runner.stop(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
+        bus = self._open_bus()
+        with self._lock:  # `stop` comes before, and nothing is started, or after, and finds the runner
+            if not self._stop.is_set():
+                runner = self._make(bus)
+                runner.start()
+                self._runner = runner
+
+    def _wait_and_run(self) -> None:
+        tries = 0
+        while self._runner is None:
+            tries += 1
+            if self._stop.wait(BACKOFF.pause_s(tries)):
+                self._give_up()
+                return
+            try:
+                self._run()
+            except EventBusError as error:  # also a refusal: Redis may have started, and not be configured yet
+                self._tell(error)
+
+    def _tell(self, error: EventBusError) -> None:
+        self._losses.tell(self._what, f"{self._what} waits for Redis: {error}")

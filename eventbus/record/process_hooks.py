@@ -17,13 +17,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import eventbus.decodable  # noqa: F401  # registers its hooks of forks before these, so that its lock is the inner one
 from eventbus.errors import ConfigError
 from eventbus.log import log
-from eventbus.record.signal_waker import SignalWaker
-from eventbus.record.thread_support import describe_thread_support
 
 if TYPE_CHECKING:
     from eventbus.record.broadcaster import EventBroadcaster
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
 LAST_HANDLER_S = 2.0
 #: seconds that a fork waits for flushers that are in the middle of a round
 PARK_S = 0.1
+#: seconds that a handler has to start by itself, and between two attempts to wake the main thread
+PAUSE_S = 0.05
 
 #: Every broadcaster of this process, so that a signal, and a child after fork, finds them.
 _ALL: weakref.WeakSet[EventBroadcaster] = weakref.WeakSet()
@@ -49,7 +49,6 @@ _telling_in = 0
 
 #: those whose handler has begun
 _handled: set[int] = set()
-_waker = SignalWaker(lambda number: number in _handled or signal.getsignal(number) is not _flush_and_die)
 
 #: Held during imports and forks: a fork in the middle of an import would leave the child half a module for ever.
 _fork_lock = threading.RLock()
@@ -264,6 +263,87 @@ def after_fork_by_c() -> None:
     after_fork_in_child()
     for broadcaster in list(_ALL):
         broadcaster.count_forgotten()
+
+
+# -- surroundings --------------------------------------------------------------------------------------------------
+
+
+class SignalWaker:
+    """Wakes the main thread for a signal that came just before it began to wait.
+
+    Python runs handlers in the main thread, between two instructions. A signal between the last of them and a wait in
+    C, for a lock of multiprocessing, is noted and interrupts nothing. The handler runs when that wait ends: in a worker
+    of a pool that is being ended, never. While another thread wants the interpreter this gap is milliseconds long.
+
+    A pipe, to which Python writes each signal at once, and a thread that reads it. Start it in the main thread.
+
+    Args: is_handled: returns False until the handler of this signal has started.
+    """
+
+    def __init__(self, is_handled: Callable[[int], bool]) -> None:
+        self._is_handled = is_handled
+        self._ends: tuple[int, ...] = ()
+
+    def start(self) -> None:
+        """Start. If the program has such a pipe itself, that one wakes the main thread. Idempotent."""
+        if self._ends:
+            return
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        if (other := signal.set_wakeup_fd(writing, warn_on_full_buffer=False)) != -1:
+            signal.set_wakeup_fd(other)
+            os.close(reading)
+            os.close(writing)
+            return
+        self._ends = (reading, writing)
+        threading.Thread(target=self._run, args=(reading,), name="eventbus-signals", daemon=True).start()
+
+    def forget(self) -> None:
+        """Forget the pipe in a child after fork: its signals must not reach the parent's pipe."""
+        if not self._ends:
+            return
+        if (other := signal.set_wakeup_fd(-1)) not in (-1, self._ends[1]):
+            signal.set_wakeup_fd(other)
+        for end in self._ends:
+            os.close(end)
+        self._ends = ()
+
+    def _run(self, reading: int) -> None:
+        main = threading.main_thread().ident
+        assert main
+        while numbers := os.read(reading, 64):
+            for number in set(numbers):
+                time.sleep(PAUSE_S)
+                while not self._is_handled(number):
+                    signal.pthread_kill(main, number)
+                    time.sleep(PAUSE_S)
+
+
+_waker = SignalWaker(lambda number: number in _handled or signal.getsignal(number) is not _flush_and_die)
+
+
+def describe_thread_support() -> tuple[bool, str] | None:
+    """Describe in one line what is unusual about threads here, and whether events are sent; None: nothing.
+
+    Looks only at what the program has imported itself.
+    """
+    if (uwsgi := sys.modules.get("uwsgi")) and not _uwsgi_runs_threads(getattr(uwsgi, "opt", {})):
+        return False, "uWSGI runs no threads, so events are not sent before the process ends: say --enable-threads"
+    if (gevent := sys.modules.get("gevent.monkey")) and gevent.is_module_patched("threading"):
+        return True, "gevent has replaced threads: events are sent while the program waits, and not while it computes"
+    if (eventlet := sys.modules.get("eventlet.patcher")) and eventlet.is_monkey_patched("thread"):
+        return True, "eventlet has replaced threads: events are sent while the program waits, and not while it computes"
+    return None
+
+
+def _uwsgi_runs_threads(options: dict[Any, Any]) -> bool:
+    """uWSGI gives options as True, or as the text of its configuration; names and texts as bytes."""
+    found = {_text(name): _text(value) for name, value in options.items()}
+    return found.get("enable-threads", "false") in ("true", "1") or "threads" in found
+
+
+def _text(value: object) -> str:
+    return (value.decode() if isinstance(value, bytes) else str(value)).lower()
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.record.spool.claim import folders
-from eventbus.record.spool.journal import read_file
+from eventbus.record.spool.journal import folders, read_file
 from eventbus.record.spool.records import Contents
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl

@@ -354,10 +354,10 @@ def test_a_signal_that_reaches_a_child_before_it_runs_is_not_lost() -> None:
 IMPORTING = """
 import sys
 from eventbus import EventBroadcaster, ObjectReference, Settings
-from eventbus.record import lazy_bus
+from eventbus.record import broadcaster as module
 modules = set()
-import_all = lazy_bus._import_all
-lazy_bus._import_all = lambda: (import_all(), modules.update(sys.modules))
+import_all = module._import_all
+module._import_all = lambda: (import_all(), modules.update(sys.modules))
 with EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2], flush_s=60)) as broadcaster:
     broadcaster.new_recorder("c").event(ObjectReference("Pod", "default", "web-0"), "Normal", "Said", "x")
     assert broadcaster.flush(60)

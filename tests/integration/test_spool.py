@@ -23,8 +23,7 @@ from eventbus.encoding.wire import pack_events, unpack_batch
 from eventbus.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.spool import adopter
-from eventbus.record.spool.claim import BATCHES, UNREADABLE, folders, holds
-from eventbus.record.spool.journal import read_file
+from eventbus.record.spool.journal import BATCHES, UNREADABLE, folders, holds, read_file
 from eventbus.record.spool.listing import State, list_spool
 from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, Stamp, encode, encode_file
 from eventbus.settings import Settings, SpoolWhen

@@ -21,8 +21,7 @@ from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
 from eventbus.record.producer import NumberedBatch, Producer
 from eventbus.record.sender import Sender
-from eventbus.record.spool.claim import Claim, folders
-from eventbus.record.spool.journal import Journal
+from eventbus.record.spool.journal import Claim, Journal, folders
 from eventbus.record.spool.records import Header, Line, MachineTime
 from eventbus.record.spool.spool import BusName, Spool, name_before_opening
 from eventbus.settings import Settings, SpoolWhen

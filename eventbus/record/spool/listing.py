@@ -12,8 +12,7 @@ import msgspec
 
 from eventbus.encoding.wire import unpack_wire
 from eventbus.errors import ConfigError, PoisonBatch
-from eventbus.record.spool.claim import BATCHES, UNREADABLE, check_folder, folders, is_held
-from eventbus.record.spool.journal import read_file
+from eventbus.record.spool.journal import BATCHES, UNREADABLE, check_folder, folders, is_held, read_file
 from eventbus.record.spool.records import Contents
 
 

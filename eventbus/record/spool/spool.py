@@ -18,8 +18,7 @@ from eventbus.clock import Clock
 from eventbus.errors import BusUnavailable, ConfigError
 from eventbus.record.losses import Losses
 from eventbus.record.producer import NumberedBatch, Producer
-from eventbus.record.spool.claim import Claim
-from eventbus.record.spool.journal import Journal
+from eventbus.record.spool.journal import Claim, Journal
 from eventbus.record.spool.records import (
     Acknowledged,
     Header,

@@ -1,4 +1,4 @@
-"""thread_support.py: one line for surroundings in which threads are not what they are elsewhere."""
+"""process_hooks.py: one line for surroundings in which threads are not what they are elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eventbus.record import process_hooks
-from eventbus.record.thread_support import describe_thread_support
+from eventbus.record.process_hooks import describe_thread_support
 
 
 def module(name: str, **attributes: Any) -> ModuleType:

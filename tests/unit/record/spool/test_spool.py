@@ -13,8 +13,7 @@ from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.errors import BusUnavailable
 from eventbus.record.losses import Losses
 from eventbus.record.producer import Producer
-from eventbus.record.spool.claim import Claim, folders
-from eventbus.record.spool.journal import Journal, read_file
+from eventbus.record.spool.journal import Claim, Journal, folders, read_file
 from eventbus.record.spool.spool import BusName, Spool
 from eventbus.testing.clock import FakeClock
 

@@ -1,4 +1,4 @@
-"""claim.py: a folder is held by one process, until that ends, and by nobody else in between."""
+"""journal.py: a folder is held by one process, until that ends, and by nobody else in between."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from eventbus.errors import ConfigError
-from eventbus.record.spool.claim import LOCK, Claim, folders, holds, is_held
+from eventbus.record.spool.journal import LOCK, Claim, folders, holds, is_held
 
 TAKE = """import sys, pathlib
-from eventbus.record.spool.claim import Claim
+from eventbus.record.spool.journal import Claim
 sys.exit(Claim.take(pathlib.Path(sys.argv[1])) is None)"""
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbus.encoding.wire import pack_events
-from eventbus.record.spool.claim import BATCHES, UNREADABLE, Claim
-from eventbus.record.spool.journal import Journal, read_file
+from eventbus.record.spool.journal import BATCHES, UNREADABLE, Claim, Journal, read_file
 from eventbus.record.spool.records import (
     MAGIC,
     Acknowledged,
