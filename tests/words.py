@@ -55,7 +55,7 @@ def prose(file: Path) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(source.splitlines(), 1):
             code ^= line.startswith("```")
             if not code and not line.startswith("    "):
-                yield number, re.sub(r"`[^`]*`", "", line)
+                yield number, re.sub(r"`[^`]*`|(?<=\])\([^)]*\)", "", line)
 
 
 def files(paths: tuple[str, ...] = FOLDERS) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""The table at the end of a run: fault, runs, events, lost, told, duplicate, recovery seconds, control."""
+"""The table at the end of a run: fault, runs, events, lost, counted, duplicate, recovery seconds, control."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-HEADERS = ("fault", "runs", "events", "lost", "told", "duplicate", "recovery s", "control")
+HEADERS = ("fault", "runs", "events", "lost", "counted", "duplicate", "recovery s", "control")
 
 
 class Row(msgspec.Struct):

@@ -177,7 +177,7 @@ def test_isolation_goes_on_where_it_was_when_the_line_is_cut(scene: MakeScene, n
 @pytest.mark.long
 def test_control_notes_that_nobody_reads(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(lua="a-batch-begins-anew")
-    note_control(KILLER, isolate_over_a_bad_line(here, "isolation-is-slow", "no-notes"), "isolation begun anew")
+    note_control(KILLER, isolate_over_a_bad_line(here, "isolation-is-slow", "no-notes"), "isolation restarted")
 
 
 def isolate_slowly(scene: Scene, *breakage: str) -> Verdict:

@@ -111,7 +111,7 @@ def test_control_killed_while_record_does_not_acknowledge(scene: MakeScene, note
 def test_control_trim_that_forgets_the_pending(scene: MakeScene, note_control: NoteControl) -> None:
     here = scene(hold=False, lua="trim-looks-at-delivered-only")
     kill_one(here, "record:2")
-    note_control(KILLED, here.verdict(still_s=6), "trim behind the pending")
+    note_control(KILLED, here.verdict(still_s=6), "trim past the pending")
 
 
 @pytest.mark.long

@@ -32,7 +32,7 @@ class Fate(StrEnum):
     """The fate of the events."""
 
     KEPT = "kept"
-    TOLD = "told as lost"
+    TOLD = "counted as lost"
     LOST = "lost"
 
 
@@ -62,7 +62,7 @@ ROWS = [
     # one process
     Row("returns from main", "returns"),
     Row("`sys.exit`", "exits", code=3),
-    Row("an exception that nobody catches", "raises", code=1),
+    Row("an uncaught exception", "raises", code=1),
     Row("end of a `with` block", "with_block"),
     Row("threads that still record", "threads", events=4 * EVENTS),
     Row("a pool of threads", "thread_pool", events=8 * EVENTS),
@@ -134,7 +134,7 @@ ROWS = [
         said=REFUSED_SAID,
     ),
     Row(
-        "3 000 events that are refused, SIGTERM while they are told",
+        "3 000 events that are refused, SIGTERM while they are reported",
         "refused_then_signalled_while_telling",
         Fate.TOLD,
         events=REFUSED,
