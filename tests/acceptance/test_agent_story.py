@@ -130,33 +130,41 @@ def test_a_pod_of_the_bus_runs_if_it_is_allowed_and_ends_when_it_is_deleted(mach
     assert agent.stop() == 0
 
 
-def test_a_pod_that_its_node_does_not_take_says_so_until_an_agent_takes_it(machine: AgentMachine) -> None:
+def test_a_pod_of_a_namespace_that_its_node_does_not_run_fails_and_ends_if_it_ran(machine: AgentMachine) -> None:
     sleep = os.path.realpath("/bin/sleep")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job", "namespace": "jobs"}}
     spec = {"nodeName": "n1", "containers": [{"name": "main", "command": [sleep, "1000"]}]}
     (machine.folder / "pod.json").write_text(json.dumps(pod | {"spec": spec}))
-    assert run("apply", "-f", str(machine.folder / "pod.json"), env=machine.env).returncode == 0
+
+    def apply() -> None:
+        assert run("apply", "-f", str(machine.folder / "pod.json"), env=machine.env).returncode == 0
 
     def status() -> tuple[str, str]:
         (found,) = get(machine, "pods", "-n", "jobs")
         return found["status"].get("phase", ""), found["status"].get("reason", "")
 
-    said = "node n1 takes no pods of namespace jobs: its agent has no --pods-from-bus jobs"
+    def delete() -> None:
+        assert run("delete", "pod/job", "-n", "jobs", env=machine.env).returncode == 0
+        eventually(lambda: get(machine, "pods", "-n", "jobs") == [])
+
+    apply()
+    said = "its node runs no pods of namespace jobs (see --pods-from-bus)"
     words = ("describe", "pod/job", "-n", "jobs")
     machine.write("web", "exec sleep 1000")
     with Program("worker", "sink", env=machine.env, folder=machine.folder):
         agent = machine.agent()
-        eventually(lambda: status() == ("Pending", "NamespaceNotAllowed"))
+        eventually(lambda: status() == ("Failed", "NamespaceNotAllowed"))
         eventually(lambda: run(*words, env=machine.env).stdout.count(said) == 2)  # its message, and an event
+        delete()
         assert agent.stop() == 0
+    apply()
     agent = machine.agent("--pods-from-bus", "jobs", "--allow-command", sleep)
     eventually(lambda: status() == ("Running", ""))
     agent.kill()
     agent = machine.agent()
-    eventually(lambda: status() == ("Pending", "NamespaceNotAllowed"))
-    assert not any(held.active for held in machine.local.named("job", "jobs"))
-    assert run("delete", "pod/job", "-n", "jobs", env=machine.env).returncode == 0
-    eventually(lambda: get(machine, "pods", "-n", "jobs") == [])
+    eventually(lambda: status() == ("Failed", "NamespaceNotAllowed"))
+    eventually(lambda: not any(held.active for held in machine.local.named("job", "jobs")))
+    delete()
     assert agent.stop() == 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -17,12 +16,9 @@ from eventbus.selectors.fields import escape_value
 
 
 class BusSource:
-    """Says what pods the bus has for this node: mirrors of its own always, others of *namespaces* only.
+    """Sets the pods that the bus has for this node, and the mirrors of the node's static pods.
 
-    Whoever may write Pods runs programs here, so without a namespace nobody does. While the bus is away it says
-    nothing, and the pods that there are go on.
-
-    Args: stranger: told of pods of other namespaces, again and again.
+    While the bus is away nothing is set, and the pods run on.
     """
 
     def __init__(
@@ -31,14 +27,10 @@ class BusSource:
         store: ObjectSource,
         *,
         node: str,
-        namespaces: Collection[str],
-        stranger: Callable[[Pod], object],
     ) -> None:
         config.expect(Source.BUS)
         self._config = config
-        self._namespaces = frozenset(namespaces)
         self._lock = threading.Lock()
-        self._stranger = stranger
         self._spoken = False
 
         def mine(options: ListOptions) -> ListOptions:
@@ -77,15 +69,12 @@ class BusSource:
         with self._lock:
             self._spoken = True
             pods = {pod.metadata.uid: pod for pod in (*heard, *self._informer.indexer.list())}
-            self._config.set(Source.BUS, [_of_bus(pod) for pod in pods.values() if self._takes(pod)])
+            self._config.set(Source.BUS, [_of_bus(pod) for pod in pods.values() if not _is_run_by_up(pod)])
 
-    def _takes(self, pod: Pod) -> bool:
-        if is_mirror(pod) and RUN_BY_UP in pod.metadata.annotations:
-            return False  # of an `eventbus up` on the same machine, which takes it out itself
-        if is_mirror(pod) or pod.metadata.namespace in self._namespaces:
-            return True
-        self._stranger(pod)
-        return False
+
+def _is_run_by_up(pod: Pod) -> bool:
+    """Return True for a mirror of an `eventbus up` on the same machine, which removes it itself."""
+    return is_mirror(pod) and RUN_BY_UP in pod.metadata.annotations
 
 
 def _of_bus(pod: Pod) -> Pod:

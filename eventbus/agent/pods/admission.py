@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from eventbus.agent.pods.permission import Permission
-from eventbus.agent.pods.updates import Source, is_static, source_of
+from eventbus.agent.pods.updates import is_static
 from eventbus.agent.runtime.qos import BEST_EFFORT, qos_class
 from eventbus.objects.conditions import MEMORY_PRESSURE
 from eventbus.objects.container import Container
@@ -74,7 +74,7 @@ class Admission:
         )
 
     def _permission_of(self, pod: Pod) -> Refusal | None:
-        problem = self._permission.problem(pod, from_file=source_of(pod) is Source.FILE)
+        problem = self._permission.problem(pod)
         return Refusal(*problem) if problem is not None else None
 
 

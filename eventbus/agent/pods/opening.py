@@ -109,7 +109,9 @@ def open_pods(
         node_name=machine.name,
         machinery=_machinery(runtime, recorder, clock),
         node=lambda: machine.offer,
-        permission=Permission(options.allow_commands, options.allow_users, options.allow_env, options.allow_groups),
+        permission=Permission(
+            options.allow_commands, options.allow_users, options.allow_env, options.allow_groups, options.from_bus
+        ),
         events=recorder,
         clock=clock,
         bus_side=bus_side,
@@ -117,7 +119,6 @@ def open_pods(
         address=lambda: machine.address,
         qos_class=qos_class,
         expects_bus=not standalone,
-        from_bus=options.from_bus,
         pressures=lambda: pressures(machine.measured, thresholds),
         leave_pods=options.leave_pods,
     )

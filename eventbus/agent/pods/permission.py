@@ -8,10 +8,13 @@ import shutil
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from eventbus.agent.pods.updates import Source, source_of
 from eventbus.errors import ConfigError
 from eventbus.objects.container import Container, LifecycleHandler, Probe
 from eventbus.objects.pod import Pod
 
+#: The reason of a pod that has every right to run, but whose command is not on this machine.
+COMMAND_NOT_FOUND: Final = "CommandNotFound"
 #: What an image that is an archive on this machine begins with.
 ARCHIVE: Final = "file:"
 #: Names that a shell takes for variables; bash takes a function from what is called otherwise.
@@ -36,6 +39,7 @@ class Permission:
             number. Our own group root is for files' pods alone, unless it is named here.
             allow_env: patterns of variables that such a pod may set, like `JOB_*`: by many a name (LD_PRELOAD,
             BASH_ENV, MAKEFLAGS, …) an allowed program can be made to run another.
+            namespaces: pods of the bus run only if they are of one of these.
     Raises: ConfigError: a pattern is no absolute path, or none of names.
     """
 
@@ -45,7 +49,9 @@ class Permission:
         allow_users: Collection[int] = (),
         allow_env: Sequence[str] = (),
         allow_groups: Collection[int] = (),
+        namespaces: Collection[str] = (),
     ) -> None:
+        self._namespaces = frozenset(namespaces)
         for pattern in allow_commands:
             if not pattern.startswith("/") or os.path.normpath(pattern) != pattern:
                 raise ConfigError(f"--allow-command {pattern!r}: give a pattern of absolute paths, as '/opt/jobs/*'")
@@ -62,8 +68,14 @@ class Permission:
             self._groups = frozenset[int]()
             self._own_groups = frozenset((os.getegid(), *os.getgroups()))
 
-    def problem(self, pod: Pod, *, from_file: bool) -> Problem | None:
-        """Return the first thing that *pod* may not; None: it may run."""
+    def problem(self, pod: Pod) -> Problem | None:
+        """Return the first reason why *pod* may not run; None: it may run."""
+        source = source_of(pod)
+        from_file = source is Source.FILE
+        if source is Source.BUS and (namespace := pod.metadata.namespace) not in self._namespaces:
+            return Problem(
+                "NamespaceNotAllowed", f"its node runs no pods of namespace {namespace} (see --pods-from-bus)"
+            )
         problems = [*self._rights(pod), *self._pod_groups(pod, from_file=from_file), *_commands_present(pod)]
         if not from_file:
             problems = [*self._foreign(pod), *problems]
@@ -156,7 +168,7 @@ def _commands_present(pod: Pod) -> Iterator[Problem]:
         if container.image.startswith(ARCHIVE):
             continue
         if not container.command:
-            yield Problem("CommandNotFound", f"{container.name}: there is no command, and no archive that has one")
+            yield Problem(COMMAND_NOT_FOUND, f"{container.name}: there is no command, and no archive that has one")
             continue
         command = container.command[0]
         mounts = tuple(mount.mount_path.rstrip("/") + "/" for mount in container.volume_mounts)
@@ -164,7 +176,7 @@ def _commands_present(pod: Pod) -> Iterator[Problem]:
         if "$(" in command or (mounts and command.startswith(mounts)) or ("/" in command and command[0] != "/"):
             continue
         if shutil.which(command, path=search) is None:
-            yield Problem("CommandNotFound", f"{container.name}: {command!r} is not there, or is no program")
+            yield Problem(COMMAND_NOT_FOUND, f"{container.name}: {command!r} is not there, or is no program")
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -172,4 +184,4 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(words.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*|\?)", pattern)))
 
 
-__all__ = ["ARCHIVE", "Permission", "Problem"]
+__all__ = ["ARCHIVE", "COMMAND_NOT_FOUND", "Permission", "Problem"]

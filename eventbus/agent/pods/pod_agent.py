@@ -20,9 +20,8 @@ from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.pod_syncer import Parts, PodSyncer
 from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
 from eventbus.agent.pods.status_manager import StatusManager
-from eventbus.agent.pods.strangers import Strangers
 from eventbus.agent.pods.sync_loop import CONFIG, HANGS_AFTER_S, HOUSEKEEPING, PLEG, PROBES, SYNC, SyncLoop
-from eventbus.agent.pods.updates import Source, Work, is_static, source_of
+from eventbus.agent.pods.updates import Source, Work, is_static
 from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid
 from eventbus.agent.runtime.signals import Tell, TellProbe
@@ -63,7 +62,6 @@ class PodAgent:
 
     Args: make_sources: makes the sources that need no bus.
           pressures: returns the node's conditions that are true now, like MemoryPressure.
-          from_bus: namespaces whose pods the bus may bring.
           leave_pods: `stop` leaves the processes running, for an agent that comes after this one.
     """
 
@@ -82,10 +80,9 @@ class PodAgent:
         qos_class: Callable[[Pod], str],
         pressures: Callable[[], Sequence[str]] = tuple,
         expects_bus: bool = True,
-        from_bus: Sequence[str] = (),
         leave_pods: bool = False,
     ) -> None:
-        self._node_name, self._from_bus, self._leave_pods = node_name, tuple(from_bus), leave_pods
+        self._node_name, self._leave_pods = node_name, leave_pods
         self._clock = clock
         self._bus_side = bus_side
         self._runtime = machinery.runtime
@@ -97,7 +94,6 @@ class PodAgent:
         self._sources = list(make_sources(self.config))
         self._bus_source: BusSource | None = None
         self._mirrors = Mirrors(self.manager)
-        self._strangers = Strangers(events, node_name, self._runs)
         self._probes = machinery.probes(lambda result: self.loop.offer(PROBES, result, wait=False))
         self._generator = machinery.generator(lambda event: self.loop.offer(PLEG, event, wait=False))
         self.statuses = StatusManager(self.manager, clock=clock, changed=lambda: self._writer.wake())
@@ -119,10 +115,6 @@ class PodAgent:
         self._writer = Periodic(self._write, every_s=WRITE_EVERY_S, name="eventbus-agent-pod-status")
         self._thread = threading.Thread(target=self.loop.run, name="eventbus-agent-loop", daemon=True)
 
-    def _runs(self, uid: str) -> bool:
-        held = self._runtime.status(PodUid(uid))
-        return held is not None and held.active
-
     def _make_syncer(
         self,
         permission: Permission,
@@ -140,7 +132,7 @@ class PodAgent:
                 events=events,
                 clock=self._clock,
                 ends=lambda uid: self.workers.is_terminating(uid),
-                refuse=lambda pod: permission.problem(pod, from_file=source_of(pod) is Source.FILE),
+                refuse=permission.problem,
                 store=self._bus_side.pods,
                 address=address,
                 qos_class=qos_class,
@@ -175,9 +167,7 @@ class PodAgent:
         """
         self._bus_side.attach(store)
         if reads_pods:
-            self._bus_source = BusSource(
-                self.config, store, node=self._node_name, namespaces=self._from_bus, stranger=self._strangers.meet
-            )
+            self._bus_source = BusSource(self.config, store, node=self._node_name)
             self._bus_source.start()
         for pod in self.manager.pods():
             self.workers.look_again(pod.metadata.uid, 0.0)  # for its mirror
@@ -258,7 +248,6 @@ class PodAgent:
                 if is_static(pod) and self.manager.mirror_of(pod) is None and self._mirrors.ensure(store, pod):
                     self.statuses.write_again(pod)
             self.statuses.flush(store)
-            self._strangers.flush(store)
             if self.config.all_ready:
                 self._mirrors.remove_orphans(store)
         except BusUnavailable:  # the agent's other loops say so

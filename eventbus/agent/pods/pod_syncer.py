@@ -11,6 +11,7 @@ import msgspec
 from eventbus.agent.ages import Ages
 from eventbus.agent.pods.api_status import FAILED, PENDING, TERMINAL, Seen, ended_status, pod_status
 from eventbus.agent.pods.mirrors import Mirrors
+from eventbus.agent.pods.permission import COMMAND_NOT_FOUND
 from eventbus.agent.pods.pod_workers import Done, ExpectedError, PodWork
 from eventbus.agent.pods.status_manager import PodObjects, StatusManager
 from eventbus.agent.pods.updates import Work, is_static
@@ -112,7 +113,7 @@ class PodSyncer:
         failpoint("pod:status")
         if refused := self._parts.refuse(pod):
             self._parts.statuses.set(pod, _blocked(status, *refused))
-            self._parts.runtime.kill_pod(PodUid(pod.metadata.uid), pod)
+            self._parts.runtime.kill_pod(PodUid(pod.metadata.uid), self._with_hooks(pod))
             raise SyncFailed(f"pod may not run here: {refused[1]}")
         self._mirror(pod)
         failpoint("pod:mirror")
@@ -150,7 +151,7 @@ class PodSyncer:
         uid = PodUid(pod.metadata.uid)
         held = self._parts.runtime.status(uid)
         if held is not None and held.active:
-            self._parts.runtime.kill_pod(uid, pod)
+            self._parts.runtime.kill_pod(uid, self._with_hooks(pod))
         self._parts.probes.remove_pod(uid)
         self._mirror(pod)
         self._waiting.pop(uid, None)
@@ -165,7 +166,7 @@ class PodSyncer:
             parts.statuses.set(pod, ended_status(self.status(pod), work.reason, work.message))
         failpoint("pod:kill")
         parts.probes.stop_liveness_and_startup(uid)
-        parts.runtime.kill_pod(uid, pod if pod.spec.containers else None, work.grace_s)
+        parts.runtime.kill_pod(uid, self._with_hooks(pod), work.grace_s)
         failpoint("pod:ended")
         parts.probes.remove_pod(uid)
         if pod.spec.containers:
@@ -173,6 +174,14 @@ class PodSyncer:
         parts.statuses.finish(pod)
         self.forget(uid)
         return Done(over=True)
+
+    def _with_hooks(self, pod: Pod) -> Pod | None:
+        """Return *pod*, so that its hooks run before its end; None: they may not run here, or its spec is not known.
+
+        Its spec may have changed since it started, for example its pre-stop hook.
+        """
+        refused = self._parts.refuse(pod)
+        return pod if pod.spec.containers and (refused is None or refused[0] == COMMAND_NOT_FOUND) else None
 
     def _final(self, pod: Pod, *, reason: str) -> PodStatus:
         """Return the last status: a phase that is final, as nothing of it will run again."""

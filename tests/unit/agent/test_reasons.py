@@ -46,7 +46,7 @@ TABLE: dict[str, tuple[str, str]] = {
     "Killing": (RUNTIME, "test_killing_asks_first"),
     "NamespaceNotAllowed": (
         "tests/acceptance/test_agent_story.py",
-        "test_a_pod_that_its_node_does_not_take_says_so_until_an_agent_takes_it",
+        "test_a_pod_of_a_namespace_that_its_node_does_not_run_fails_and_ends_if_it_ran",
     ),
     "NodeHasDiskPressure": (REASONS_PY, SHORT),
     "NodeHasInsufficientMemory": (REASONS_PY, SHORT),

@@ -31,8 +31,7 @@ class World:
         self.pods: FakeWatchSource[Pod] = FakeWatchSource(fields=fields, with_version=self._with_version)
         self.updates: list[PodUpdate] = []
         self.config = PodConfig(self.updates.append)
-        self.strangers: list[Pod] = []
-        self.source = BusSource(self.config, self, node="n1", namespaces=["shop"], stranger=self.strangers.append)
+        self.source = BusSource(self.config, self, node="n1")
 
     def _with_version(self, pod: Pod, version: str) -> Pod:
         metadata = msgspec.structs.replace(pod.metadata, resource_version=version)
@@ -76,7 +75,7 @@ def marked(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-def test_pods_of_this_node_and_the_namespaces_are_taken_and_mirrors_of_any(world: World) -> None:
+def test_only_pods_of_this_node_are_set_whatever_their_namespace(world: World) -> None:
     mirror = pod_of("mirror", namespace="other", annotations={CONFIG_MIRROR: "hash"})
     for pod in (pod_of("a"), pod_of("b", node="n2"), pod_of("c", namespace="other"), mirror):
         world.pods.add(pod)
@@ -84,9 +83,8 @@ def test_pods_of_this_node_and_the_namespaces_are_taken_and_mirrors_of_any(world
     eventually(world.heard)
     [update] = world.updates
     assert (update.op, update.source) == (Op.ADD, Source.BUS)
-    assert sorted(pod.metadata.name for pod in update.pods) == ["a", "mirror"]
+    assert sorted(pod.metadata.name for pod in update.pods) == ["a", "c", "mirror"]
     assert [options.field_selector for options in world.pods.lists] == ["spec.nodeName=n1"]
-    assert {pod.metadata.name for pod in world.strangers} == {"c"}
 
 
 def test_what_comes_changes_and_is_deleted_is_told_one_by_one(world: World) -> None:

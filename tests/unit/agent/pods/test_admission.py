@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from eventbus.agent.pods.admission import SYSTEM_CRITICAL, Admission, Node
@@ -27,14 +29,16 @@ from tests.unit.agent.pods.pods import a_pod
 SLEEP = os.path.realpath("/bin/sleep")
 NODE = Node({"cpu": "2", "memory": "1Gi", "pods": "3"}, {"zone": "a"})
 
+permitting = partial(Permission, namespaces=["default"])
+
 
 def refused(pod: Pod, *others: Pod, permission: Permission | None = None) -> tuple[str, str] | None:
-    return Admission(lambda: NODE, permission or Permission()).refuse(pod, others)
+    return Admission(lambda: NODE, permission or permitting()).refuse(pod, others)
 
 
 def under(pressures: list[str], pod: Pod) -> tuple[str, str] | None:
     """Return why *pod* is refused while the machine is short of something."""
-    permission = Permission(["/bin/**", "/usr/bin/**"])
+    permission = permitting(["/bin/**", "/usr/bin/**"])
     return Admission(lambda: NODE, permission, pressures=lambda: pressures).refuse(pod, [])
 
 
@@ -130,7 +134,7 @@ def test_a_user_that_is_named_is_permitted() -> None:
         name="main", command=("/bin/sleep", "1"), security_context=SecurityContext(run_as_user=os.geteuid() + 1)
     )
     pod = a_pod(source="file", containers=(container,))
-    assert refused(pod, permission=Permission(allow_users=[os.geteuid() + 1])) is None
+    assert refused(pod, permission=permitting(allow_users=[os.geteuid() + 1])) is None
 
 
 def with_group(group: int, source: str = "file") -> list[Pod]:
@@ -156,8 +160,8 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_group_is_refused_even_to_own_files_unless_it_is_named() -> None:
     for pod in with_group(12):
         assert refused(pod) == ("GroupNotPermitted", "pod may not run with group 12 (see --allow-group)")
-        assert refused(pod, permission=Permission(allow_groups=[12])) is None
-        assert refused(pod, permission=Permission(allow_users=[12])) is None, "its group by default"
+        assert refused(pod, permission=permitting(allow_groups=[12])) is None
+        assert refused(pod, permission=permitting(allow_users=[12])) is None, "its group by default"
 
 
 @pytest.mark.usefixtures("root")
@@ -165,15 +169,15 @@ def test_the_group_root_is_for_own_files_alone_unless_it_is_named() -> None:
     for pod in with_group(0):
         assert refused(pod) is None
     for pod in with_group(0, source="api"):
-        assert reason_of(refused(pod, permission=Permission([SLEEP], allow_users=[0]))) == "GroupNotPermitted"
-        assert refused(pod, permission=Permission([SLEEP], allow_groups=[0])) is None
+        assert reason_of(refused(pod, permission=permitting([SLEEP], allow_users=[0]))) == "GroupNotPermitted"
+        assert refused(pod, permission=permitting([SLEEP], allow_groups=[0])) is None
 
 
 def test_an_agent_that_is_not_root_refuses_a_group_that_it_cannot_give(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("geteuid", "getegid"):
         monkeypatch.setattr(os, name, lambda: 1000)
     monkeypatch.setattr(os, "getgroups", lambda: [5])
-    permission = Permission(allow_groups=[12])
+    permission = permitting(allow_groups=[12])
     for own in (5, 1000):
         assert [refused(pod, permission=permission) for pod in with_group(own)] == [None] * 3
     for pod in with_group(12):
@@ -187,14 +191,14 @@ def test_a_pod_of_the_bus_runs_only_what_a_pattern_allows() -> None:
     found = refused(pod)
     assert reason_of(found) == "CommandNotAllowed"
     real = os.path.realpath("/bin/sh")
-    assert refused(pod, permission=Permission(["/bin/sh", real])) is None
+    assert refused(pod, permission=permitting(["/bin/sh", real])) is None
 
 
 def test_a_pattern_stands_for_what_a_link_leads_to(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs"
     jobs.mkdir()
     (jobs / "escape").symlink_to("/bin/sleep")
-    permission = Permission([f"{jobs}/*"])
+    permission = permitting([f"{jobs}/*"])
     for command in (f"{jobs}/escape", f"{jobs}/../jobs/escape", f"{jobs}/sub/x", "sleep"):
         found = refused(a_pod(command=(command,)), permission=permission)
         assert reason_of(found) == "CommandNotAllowed", command
@@ -203,7 +207,7 @@ def test_a_pattern_stands_for_what_a_link_leads_to(tmp_path: Path) -> None:
 def test_a_refused_link_says_where_it_leads(tmp_path: Path) -> None:
     link, program = tmp_path / "link", tmp_path / "program"
     link.symlink_to(program)
-    found = refused(a_pod(command=(str(link),)), permission=Permission([str(link)]))
+    found = refused(a_pod(command=(str(link),)), permission=permitting([str(link)]))
     assert f"'{link}', which is '{os.path.realpath(program)}', is allowed by no --allow-command" in str(found)
 
 
@@ -218,7 +222,7 @@ def test_a_refused_link_says_where_it_leads(tmp_path: Path) -> None:
 )
 def test_patterns_bind_probes_variables_and_artifacts_too(field: dict[str, object]) -> None:
     container = Container(name="main", command=("/bin/sleep", "1"), **field)  # type: ignore[arg-type]
-    permission = Permission(["/bin/sleep", os.path.realpath("/bin/sleep")])
+    permission = permitting(["/bin/sleep", os.path.realpath("/bin/sleep")])
     found = refused(a_pod(containers=(container,)), permission=permission)
     assert reason_of(found) == "CommandNotAllowed"
     plain = Container(name="main", command=("/bin/sleep", "1"))
@@ -233,7 +237,7 @@ def test_a_pod_of_the_bus_sets_only_variables_that_are_named(name: str) -> None:
 
     def found(name: str, *patterns: str, source: str = "api") -> object:
         container = Container(name="main", command=(shell,), env=(EnvVar(name=name, value="x"),))
-        return refused(a_pod(containers=(container,), source=source), permission=Permission([shell], (), patterns))
+        return refused(a_pod(containers=(container,), source=source), permission=permitting([shell], (), patterns))
 
     assert f"the variable {name!r} is allowed by no --allow-env" in str(found(name))
     assert found(name, "JOB_*", "DEBU?") is not None
@@ -245,11 +249,11 @@ def test_a_pod_of_the_bus_sets_only_variables_that_are_named(name: str) -> None:
 def test_a_pattern_of_variables_holds_names() -> None:
     for pattern in ("BASH_FUNC_x%%", "A=b", ""):
         with pytest.raises(ConfigError, match="--allow-env"):
-            Permission(allow_env=[pattern])
+            permitting(allow_env=[pattern])
 
 
 def test_patterns_bind_host_paths() -> None:
-    permission = Permission(["/bin/sleep", os.path.realpath("/bin/sleep"), "/srv/**"])
+    permission = permitting(["/bin/sleep", os.path.realpath("/bin/sleep"), "/srv/**"])
     volume = Volume(name="v", host_path=HostPathVolumeSource(path="/etc"))
     found = refused(a_pod(volumes=(volume,)), permission=permission)
     assert reason_of(found) == "CommandNotAllowed"
@@ -260,4 +264,17 @@ def test_patterns_bind_host_paths() -> None:
 def test_a_pattern_must_be_an_absolute_path() -> None:
     for pattern in ("sleep", "/opt/../bin/*", "*"):
         with pytest.raises(ConfigError, match="absolute"):
-            Permission([pattern])
+            permitting([pattern])
+
+
+def test_a_pod_of_the_bus_needs_a_namespace_that_is_named() -> None:
+    permission = Permission([SLEEP], namespaces=["jobs"])
+    pod = a_pod(command=(SLEEP, "1"))
+    assert refused(pod, permission=permission) == (
+        "NamespaceNotAllowed",
+        "its node runs no pods of namespace default (see --pods-from-bus)",
+    )
+    jobs = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, namespace="jobs"))
+    assert refused(jobs, permission=permission) is None
+    for source in ("file", "http"):
+        assert refused(a_pod(source=source, command=(SLEEP, "1")), permission=permission) is None
