@@ -132,7 +132,7 @@ class DeferredStart:
         open_bus: Callable[[], Bus],
         make: Callable[[Bus], Runner],
         losses: Losses,
-        give_up: Callable[[], None] = lambda: None,
+        give_up: Callable[[], None] | None = None,
     ) -> None:
         self._what = what
         self._open_bus = open_bus
@@ -176,7 +176,8 @@ class DeferredStart:
         while self._runner is None:
             tries += 1
             if self._stop.wait(BACKOFF.pause_s(tries)):
-                self._give_up()
+                if self._give_up is not None:
+                    self._give_up()
                 return
             try:
                 self._run()

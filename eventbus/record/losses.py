@@ -29,7 +29,7 @@ class Losses:
     Args: on_first: called at the first loss: who has recorded nothing else would otherwise end without telling it.
     """
 
-    def __init__(self, clock: Clock, *, on_first: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, clock: Clock, *, on_first: Callable[[], object] | None = None) -> None:
         self._clock = clock
         self._on_first = on_first
         self.reset()
@@ -52,7 +52,7 @@ class Losses:
         Args:     detail: what is said of the last of them.  mistake: which of few kinds of mistake it was, like the
                   field that is wrong; the first of each kind is told at once, so that none hides behind another.
         """
-        if not self._counts:
+        if not self._counts and self._on_first is not None:
             self._on_first()
         with self._lock:
             is_new = bool(mistake) and mistake not in self._mistakes and len(self._mistakes) < MOST_MISTAKES

@@ -17,14 +17,16 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import eventbus.decodable  # noqa: F401  # registers its hooks of forks before these, so that its lock is the inner one
 from eventbus.errors import ConfigError
 from eventbus.log import log
 
 if TYPE_CHECKING:
-    from eventbus.record.broadcaster import EventBroadcaster
+    from multiprocessing.util import Finalize
+
+    from eventbus.record.losses import Losses
 
 #: seconds that watchers have for the events they are handling, even if the flush has taken all the time of a shutdown
 LAST_HANDLER_S = 2.0
@@ -33,10 +35,56 @@ PARK_S = 0.1
 #: seconds that a handler has to start by itself, and between two attempts to wake the main thread
 PAUSE_S = 0.05
 
+
+class Broadcaster(Protocol):
+    """What these hooks need of an `EventBroadcaster`, which imports them."""
+
+    losses: Losses
+    at_exit: Callable[[], object]  #: set here: what atexit calls
+    finalizer: Finalize  #: set here: of multiprocessing
+
+    @property
+    def waiting(self) -> int:
+        """Return about how many events are not yet accepted."""
+        ...
+
+    def begin_end(self) -> None:
+        """Have everything sent, from a signal handler. Waits for nothing, takes no lock."""
+        ...
+
+    def wait_for_end(self) -> None:
+        """Wait until everything is sent, or the time for the end is over."""
+        ...
+
+    def end(self) -> None:
+        """Shut down because the process exits. Ctrl-C cuts nothing short."""
+        ...
+
+    def shutdown(self) -> bool:
+        """Send what is there, stop every watcher, and stop. Idempotent."""
+        ...
+
+    def park(self, timeout_s: float) -> None:
+        """Keep the flusher between two rounds, before a fork."""
+        ...
+
+    def unpark(self) -> None:
+        """Let the flusher go on in the parent, after a fork."""
+        ...
+
+    def after_fork(self) -> None:
+        """Begin anew in the child."""
+        ...
+
+    def count_forgotten(self) -> None:
+        """Count the events that waited at the fork as lost, after a fork that Python did not see."""
+        ...
+
+
 #: Every broadcaster of this process, so that a signal, and a child after fork, finds them.
-_ALL: weakref.WeakSet[EventBroadcaster] = weakref.WeakSet()
+_ALL: weakref.WeakSet[Broadcaster] = weakref.WeakSet()
 #: those with watchers
-_held: set[EventBroadcaster] = set()
+_held: set[Broadcaster] = set()
 #: signals that flush before they end the process, where the program has no handler of its own
 _flushing: set[int] = {signal.SIGTERM}
 #: whether it was said that they cannot
@@ -58,7 +106,7 @@ _undo: list[Callable[[], object]] = []
 _mask: set[signal.Signals | int] | None = None
 
 
-def register(broadcaster: EventBroadcaster) -> None:
+def register(broadcaster: Broadcaster) -> None:
     """Have *broadcaster* flushed at the exit of the process, unless it is collected before.
 
     Nothing here keeps it alive: its flusher does, and `hold` when it has watchers. Signals: `arm`.
@@ -75,20 +123,20 @@ def register(broadcaster: EventBroadcaster) -> None:
     multiprocessing.util.register_after_fork(broadcaster, _end_with_child)
 
 
-def hold(broadcaster: EventBroadcaster) -> None:
+def hold(broadcaster: Broadcaster) -> None:
     """Keep *broadcaster* until it is shut down: it has watchers, which its end stops."""
     _held.add(broadcaster)
     arm()
 
 
-def unregister(broadcaster: EventBroadcaster) -> None:
+def unregister(broadcaster: Broadcaster) -> None:
     """Forget *broadcaster*, which is shut down."""
     _held.discard(broadcaster)
     atexit.unregister(broadcaster.at_exit)
     broadcaster.finalizer.cancel()
 
 
-def _end_with_child(broadcaster: EventBroadcaster) -> None:
+def _end_with_child(broadcaster: Broadcaster) -> None:
     """Have a child of multiprocessing, which ends without atexit, end the broadcaster as well."""
     global _telling_in
     from multiprocessing.util import Finalize
@@ -99,7 +147,7 @@ def _end_with_child(broadcaster: EventBroadcaster) -> None:
         Finalize(None, _tell_last_losses, exitpriority=-1000)
 
 
-def _end(reference: weakref.ref[EventBroadcaster]) -> None:
+def _end(reference: weakref.ref[Broadcaster]) -> None:
     if (broadcaster := reference()) is not None:
         broadcaster.end()
 
@@ -201,7 +249,7 @@ def _flush_and_die(signum: int, _frame: object) -> None:
     os._exit(128 + signum)  # the first process of a container is not ended by a signal's default action
 
 
-def _shut_down(broadcasters: list[EventBroadcaster]) -> None:
+def _shut_down(broadcasters: list[Broadcaster]) -> None:
     for broadcaster in broadcasters:
         broadcaster.shutdown()
 

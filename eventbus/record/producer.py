@@ -62,7 +62,6 @@ class Producer:
 
     Args: ring_bytes: the most memory that the ring takes; 0: there is none.
           life_ms: how long Redis is to remember this producer; 0: `PRODUCER_LIFE_MS`.
-          codecs: returns those that the bus lets producers use.
     """
 
     def __init__(
@@ -72,12 +71,12 @@ class Producer:
         losses: Losses,
         ring_bytes: int,
         life_ms: int = 0,
-        codecs: Callable[[], Collection[int]] = lambda: BASELINE_CODECS,
     ) -> None:
         self._clock = clock
         self._losses = losses
         self._life_ms = life_ms or PRODUCER_LIFE_MS
-        self._codecs = codecs
+        #: those that the bus lets producers use
+        self.codecs: Collection[int] = BASELINE_CODECS
         self._uncertain_to = 0  # last sequence that Redis may have had, and forgotten, at the take-over
         self.check = AckCheckSchedule(clock)
         self._ring_limit = ring_bytes
@@ -110,7 +109,7 @@ class Producer:
             events = _as_many_as_fit(self._open[:MAX_BATCH_EVENTS])
             losses = self._losses.take_unreported()
             self.waiting.append(
-                NumberedBatch(self._next, pack_events(events, self._codecs()), losses, self._clock.monotonic())
+                NumberedBatch(self._next, pack_events(events, self.codecs), losses, self._clock.monotonic())
             )
             del self._open[: len(events)]
             self._next += len(events)
@@ -252,7 +251,7 @@ class Producer:
         self._losses.count("refused", dropped, next(iter(refused.values()), "the API refused the whole batch"))
         self._waiting_events -= dropped
         if kept:
-            self.waiting.appendleft(NumberedBatch(batch.first, pack_events(kept, self._codecs()), batch.losses))
+            self.waiting.appendleft(NumberedBatch(batch.first, pack_events(kept, self.codecs), batch.losses))
         else:
             self._losses.tell_again(batch.losses)
         self._renumber()

@@ -5,35 +5,24 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from eventbus.backoff import Backoff
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.errors import BusUnavailable, EventBusError
-from eventbus.event import Event
 from eventbus.log import log
+
+if TYPE_CHECKING:
+    from eventbus.remote.stream import RemoteStream
 
 #: Pauses between two attempts to connect.
 BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.25)
 
 
-class EventStream(Protocol):
-    """A source of events: `eventbus.remote.stream.RemoteStream`."""
-
-    missed: int
-
-    def read(self) -> Iterator[Event]:
-        """Yield each event once; a second call continues after the last one. Raises: BusUnavailable: read again."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class RemoteWatcher:
     """A `StreamWatcher` over HTTP. It reconnects by itself, and continues after the last event it has received."""
 
-    def __init__(self, *, stream: EventStream, handler: Handler) -> None:
+    def __init__(self, *, stream: RemoteStream, handler: Handler) -> None:
         self._stream = stream
         self._handler = handler
         self._stop = threading.Event()

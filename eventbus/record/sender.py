@@ -61,6 +61,7 @@ class Sender:
         self._spool = spool
         self._transport: Transport | None = None
         self._bus = BusDescription(0, 0)
+        self._codecs: tuple[int, ...] = ()
         self._waits = PartitionWaits(clock)
         #: events in the spool when it was released
         self.kept = 0
@@ -132,6 +133,7 @@ class Sender:
         self._transport = transport
         if not self.producers:
             self._make_producers()
+        self._use_codecs(self._bus.codecs)
         if self._spool is not None:
             self._spool.know(self._bus.epoch, self._bus.partitions)
         self.place()
@@ -212,14 +214,16 @@ class Sender:
                 losses=self._losses,
                 ring_bytes=ring_bytes,
                 life_ms=0 if self._spool is None else SPOOLED_LIFE_MS,
-                codecs=self._codecs,
             )
             for _ in range(self._bus.partitions)
         ]
 
-    def _codecs(self) -> tuple[int, ...]:
-        """Return the codecs that producers may use, as far as the transport knows."""
-        return self._transport.describe().codecs if self._transport else self._bus.codecs
+    def _use_codecs(self, codecs: tuple[int, ...]) -> None:
+        """Let the producers use these *codecs* for what they number from now on."""
+        if codecs is not self._codecs:
+            self._codecs = codecs
+            for producer in self.producers:
+                producer.codecs = codecs
 
     def _check(self, transport: Transport, producers: Sequence[tuple[int, Producer]]) -> None:
         """Check idle producers, by partition, in one round trip; batches that the bus has lost are queued again."""
@@ -260,6 +264,7 @@ class Sender:
         else:
             answers = transport.publish(requests, lambda: pack_ahead(self._leaving(requests)))
         failpoint("published")
+        self._use_codecs(transport.describe().codecs)  # the bus announces others with an answer
         self._settle(requests, answers, closing)
         return True
 

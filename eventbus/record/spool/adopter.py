@@ -152,7 +152,7 @@ class Adopter:
             bus = self._name_bus()
             if not (self._any_bus or is_for(header, bus)):
                 return 0
-            sent = orphan.send(bus, self._open, lambda: self._stopping.happened)
+            sent = orphan.send(bus, self._open, self._stopping)
             log.warning("sent %d events that process %d had left in the spool", sent, header.pid)
             return sent
         finally:
@@ -191,8 +191,8 @@ class Orphan:
         """Return its folder."""
         return self._journal.folder
 
-    def send(self, bus: BusName, connect: Callable[[], Transport], stopped: Callable[[], bool] = lambda: False) -> int:
-        """Send all events to *bus*, and remove the folder. Blocks until then, or until *stopped*. Returns how many.
+    def send(self, bus: BusName, connect: Callable[[], Transport], stopping: Latch) -> int:
+        """Send all events to *bus*, and remove the folder. Returns how many. Blocks until then, or until *stopping*.
 
         If this process is killed meanwhile, or the bus refuses, the events that were not acknowledged stay.
 
@@ -225,7 +225,7 @@ class Orphan:
                 raise BusUnavailable(f"{self.folder} is for a bus of {header.partitions} partitions")
             self._restore(sender, header, description)
             while not sender.idle:
-                if stopped():
+                if stopping.happened:
                     raise BusUnavailable("stopped")
                 with sender.lock:
                     sent = sender.round()

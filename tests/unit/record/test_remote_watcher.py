@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return ends
 
 
-def run_until(watcher: RemoteWatcher, stream: Stream, readings: int) -> None:
+def run_until(stream: Stream, readings: int) -> None:
+    remote: Any = stream
+    watcher = RemoteWatcher(stream=remote, handler=lambda event: None)
     watcher.start()
     eventually(lambda: stream.readings >= readings)
     watcher.stop()
@@ -54,7 +57,7 @@ def run_until(watcher: RemoteWatcher, stream: Stream, readings: int) -> None:
 
 def test_streams_that_end_in_good_order_at_once_are_asked_for_less_and_less_often(asked: list[int]) -> None:
     stream = Stream()
-    run_until(RemoteWatcher(stream=stream, handler=lambda event: None), stream, 5)
+    run_until(stream, 5)
     assert asked[:4] == [1, 2, 3, 4]
 
 
@@ -63,7 +66,7 @@ def test_the_first_failure_is_told_also_behind_an_end_in_good_order(
 ) -> None:
     stream = Stream(None, BusUnavailable("away"), BusUnavailable("still away"))
     with caplog.at_level(logging.WARNING, "eventbus"):
-        run_until(RemoteWatcher(stream=stream, handler=lambda event: None), stream, 5)
+        run_until(stream, 5)
     assert [record.getMessage() for record in caplog.records] == ["watcher waits: away"]
 
 
@@ -76,5 +79,5 @@ def test_no_pause_is_shorter_than_the_api_asks_for(asked: list[int], monkeypatch
 
     monkeypatch.setattr("eventbus.record.remote_watcher.random.uniform", draw)
     stream = Stream(BusUnavailable("too much", retry_after_s=8.0))
-    run_until(RemoteWatcher(stream=stream, handler=lambda event: None), stream, 2)
+    run_until(stream, 2)
     assert drawn[0] == (8.0, 10.0)
