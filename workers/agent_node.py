@@ -130,6 +130,3 @@ def _with_pods(
     from eventbus.workers.pods import NodeWithPods
 
     return NodeWithPods(node, pods, store, ending=ending, drain_s=settings.drain_s)
-
-
-__all__ = ["NodeFlags", "run_agent"]

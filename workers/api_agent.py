@@ -71,6 +71,3 @@ def _build(build: Callable[[Reached], Part], reached: Reached, signals: Signals)
                 log.warning("waiting for the API: %s", error)
         if signals.wait(BACKOFF.pause_s(attempts)):
             return None
-
-
-__all__ = ["Reached", "run_through_api"]

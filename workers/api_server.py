@@ -192,6 +192,3 @@ def _make_token(path: Path | None) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(f'{token},admin,1,"system:masters"\n')
     click.echo(f"the token of admin, in {path}: {token}", err=True)
-
-
-__all__ = ["ApiFlags", "serve"]

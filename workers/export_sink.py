@@ -74,6 +74,3 @@ def _begins(start: str) -> str:
     if start == "now":
         return "now (--from beginning: with what the store holds)"
     return "with what the store holds" if start == "beginning" else f"at {start}"
-
-
-__all__ = ["ExportFlags", "run_export"]

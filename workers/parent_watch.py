@@ -55,6 +55,3 @@ def _follow(descriptor: int, end: Callable[[], object]) -> None:
     while os.read(descriptor, 1):
         continue  # nobody writes to it
     end()
-
-
-__all__ = ["VARIABLE", "ParentPipe", "follow_starter"]

@@ -82,6 +82,3 @@ def run_alone(pods: OpenedPods, settings: Settings, *, metrics: str) -> int:
         if server:
             server.stop()
     return (signals.exit_code or 0) if ended else 1
-
-
-__all__ = ["NodeWithPods", "run_alone"]

@@ -200,6 +200,3 @@ class Agent:
 
 def _reference(node: Node) -> ObjectReference:
     return ObjectReference(kind=Node.kind, name=node.metadata.name, uid=node.metadata.uid, api_version=Node.api_version)
-
-
-__all__ = ["COMPONENT", "RENEWALS_A_LEASE", "STATUS_EVERY_S", "Agent"]

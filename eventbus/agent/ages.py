@@ -29,6 +29,3 @@ class Ages:
     def forget(self, key: Hashable) -> None:
         """Forget the moment under *key*, if there is one."""
         self._seen.pop(key, None)
-
-
-__all__ = ["Ages"]

@@ -190,6 +190,3 @@ def pace_of(every_s: float | None, for_s: float | None) -> tuple[float, int]:
         problem = f"a sign every {every_s:g} s does not come within {grace_s:g} s"
         raise ConfigError(f"{problem}: give a shorter --every (every_s) or a longer --for (for_s)")
     return every_s, max(1, math.ceil(grace_s))
-
-
-__all__ = ["EVERY_S", "Heartbeat", "check_name", "heartbeat", "pace_of"]

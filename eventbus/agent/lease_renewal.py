@@ -83,5 +83,3 @@ class LeaseRenewal:
 
 #: What a renewal may meet that the next one may not.
 PASSING = (Conflict, AlreadyExists, NotFound)
-
-__all__ = ["PASSING", "LeaseObjects", "LeaseRenewal"]

@@ -153,6 +153,3 @@ def _read(path: Path) -> str:
         return path.read_text("ascii", "replace").strip()
     except OSError:  # it is not there, or not for us
         return ""
-
-
-__all__ = ["Disk", "Identity", "LocalMachine", "Machine", "Memory", "local_identity"]

@@ -197,12 +197,3 @@ def _with_status(node: Node, **changes: object) -> Node:
 
 def _kib(amount: int) -> str:
     return f"{max(0, amount) // 1024}Ki"
-
-
-__all__ = [
-    "ENTRY_POINTS",
-    "NodeStatusFunc",
-    "NodeStatusSetters",
-    "registered_node_status_funcs",
-    "run_status_functions",
-]

@@ -201,6 +201,3 @@ def _differences(uid: PodUid, before: _Record | None, now: _Record | None) -> It
             yield PodLifecycleEvent(uid, Change.CONTAINER_DIED, new[0])
     if (before.sandbox if before else None) != (now.sandbox if now else None):
         yield PodLifecycleEvent(uid, Change.CONTAINER_CHANGED)
-
-
-__all__ = ["DEAD_AFTER_S", "RELIST_EVERY_S", "Pleg"]

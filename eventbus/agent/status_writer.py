@@ -141,6 +141,3 @@ class NodeStatusWriter:
             self._tell(after, again)
         for transition in transitions(before.status, after.status, self._name):
             self._tell(after, transition)
-
-
-__all__ = ["ATTEMPTS", "REPORT_EVERY_S", "NodeObjects", "NodeStatusWriter"]

@@ -72,6 +72,3 @@ def pressures(machine: Machine, thresholds: Thresholds) -> list[str]:
         if disk.free < thresholds.disk.least(disk.total):
             found.append(DISK_PRESSURE)
     return found
-
-
-__all__ = ["DISK", "MEMORY", "Threshold", "Thresholds", "parse_thresholds", "pressures"]

@@ -53,6 +53,3 @@ class Disruption:
     def is_back(self, name: str) -> None:
         """*name* has given a sign again."""
         self._given_up.discard(name)
-
-
-__all__ = ["Disruption"]

@@ -119,6 +119,3 @@ class Election:
             lease_transitions=transitions,
         )
         return msgspec.structs.replace(held, spec=made)
-
-
-__all__ = ["LEASE_S", "Election"]

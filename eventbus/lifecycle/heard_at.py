@@ -33,6 +33,3 @@ def write_heard_at(node: Node, lease: Lease, at: datetime) -> Node | None:
     note = f"{version} {at.astimezone(UTC).isoformat(timespec='seconds')}"
     made = msgspec.structs.replace(metadata, annotations=dict(metadata.annotations) | {HEARD_AT: note})
     return msgspec.structs.replace(node, metadata=made)
-
-
-__all__ = ["HEARD_AT", "read_heard_at", "write_heard_at"]

@@ -96,6 +96,3 @@ def _lost(pod: Pod, now: datetime) -> Pod:
         conditions = (*conditions, made)
     lost = msgspec.structs.replace(status, conditions=conditions, reason=NODE_LOST, message=said)
     return msgspec.structs.replace(pod, status=lost)
-
-
-__all__ = ["NODE_LOST", "LostPods"]

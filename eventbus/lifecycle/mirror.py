@@ -80,6 +80,3 @@ class Mirror(Generic[T]):
 
 def _version(found: HasMetadata | None) -> str:
     return found.metadata.resource_version if found is not None else ""
-
-
-__all__ = ["Mirror", "Polled"]

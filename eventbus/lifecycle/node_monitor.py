@@ -311,6 +311,3 @@ def _grace_s(lease: Lease) -> float:
 
 def _version(lease: Lease | None) -> str:
     return lease.metadata.resource_version if lease is not None else ""
-
-
-__all__ = ["COMPONENT", "NodeMonitor", "Pace"]

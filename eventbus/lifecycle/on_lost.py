@@ -69,6 +69,3 @@ class LostCommand:
             process.wait()
             return f"killed, it took longer than {LONGEST_S:g} s"
         return f"ended with exit code {code}" if code else ""
-
-
-__all__ = ["LONGEST_S", "LostCommand"]

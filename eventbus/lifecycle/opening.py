@@ -75,6 +75,3 @@ def server_time(client: Client) -> datetime:
     with redis_errors():
         answer: Any = client.time()
     return datetime.fromtimestamp(int(answer[0]) + int(answer[1]) / 1e6, UTC)
-
-
-__all__ = ["open_lifecycle", "server_time"]

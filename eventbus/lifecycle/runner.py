@@ -143,6 +143,3 @@ class LifecycleRunner:
             self._monitor.judge(lambda: self._election.leads)
         self._led = leads
         self._occurrences.flush()
-
-
-__all__ = ["OBSERVE_EVERY_S", "LifecycleRunner"]

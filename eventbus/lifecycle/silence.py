@@ -79,6 +79,3 @@ class SilenceObserver:
 
 def _kept(grace_s: float, silent_s: float) -> float:
     return min(silent_s, max(0.0, grace_s - LEAST_LEFT_S))
-
-
-__all__ = ["SilenceObserver"]

@@ -46,6 +46,3 @@ def made_for(name: str, lease: Lease, now: datetime) -> Node:
     """The node of a lease that was put without one."""
     node = Node(metadata=ObjectMeta(name=name, annotations={FROM_LEASE: "true"}))
     return msgspec.structs.replace(node, status=recovered(node, lease, now))
-
-
-__all__ = ["FROM_LEASE", "HEARTBEAT", "lost", "made_for", "recovered"]

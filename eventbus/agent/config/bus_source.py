@@ -87,6 +87,3 @@ def _of_bus(pod: Pod) -> Pod:
     if len(annotations) == len(pod.metadata.annotations):
         return pod
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
-
-
-__all__ = ["BusSource"]

@@ -160,6 +160,3 @@ class FileSource:
                 yield path, found.st_ino, found.st_size, found.st_mtime_ns
             except OSError:
                 yield path, 0, 0, 0
-
-
-__all__ = ["LOOK_EVERY_S", "READ_EVERY_S", "FileSource", "Invalid"]

@@ -100,6 +100,3 @@ def open_http_source(
         raise ConfigError(f"--manifest-url: {said.replace('webhook', 'URL of manifests')}") from error
     client = GuardedClient(guard, tls=ssl.create_default_context(), timeout_s=TIMEOUT_S)
     return HttpSource(config, url=url, node=node, client=client, invalid=invalid)
-
-
-__all__ = ["ALLOW_HOSTS", "ASK_EVERY_S", "HttpSource", "open_http_source"]

@@ -89,6 +89,3 @@ def _objects(document: Any, where: str) -> Iterator[Mapping[str, Any]]:
             yield from _objects(item, where)
     else:
         yield document
-
-
-__all__ = ["DEFAULT_NAMESPACE", "MAX_BYTES", "read_documents", "read_pods", "static_pod"]

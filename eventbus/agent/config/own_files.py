@@ -79,6 +79,3 @@ def check_own_folders(path: Path) -> None:
             ahead += reversed(target.relative_to(target.anchor).parts)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-
-
-__all__ = ["check_own_folders", "read_own"]

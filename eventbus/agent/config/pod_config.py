@@ -70,6 +70,3 @@ def _difference(former: Pod, pod: Pod) -> Op | None:
 def _wanted(pod: Pod) -> tuple[object, ...]:
     metadata = pod.metadata
     return pod.spec, metadata.labels, metadata.annotations, metadata.deletion_grace_period_seconds
-
-
-__all__ = ["PodConfig"]

@@ -62,6 +62,3 @@ def line_pod(
 def _literal(word: str) -> str:
     """Of a Pod, $(NAME) and $$ mean something; the process is to get what was written."""
     return word.replace("$", "$$")
-
-
-__all__ = ["LINE_LABEL", "line_pod", "procfile_pods"]

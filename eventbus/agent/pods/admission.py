@@ -165,6 +165,3 @@ def _ports(pod: Pod) -> Iterator[tuple[str, int]]:
             number = port.host_port or (port.container_port if pod.spec.host_network else 0)
             if number:
                 yield port.protocol or "TCP", number
-
-
-__all__ = ["EVICTED", "SYSTEM_CRITICAL", "Admission", "Node", "Refusal", "is_critical", "requests_of"]

@@ -172,18 +172,3 @@ def _conditions(
 def ended_status(status: PodStatus, reason: str, message: str) -> PodStatus:
     """Return *status* of a pod that is Failed for a reason of its node's: Evicted, OutOfcpu, DeadlineExceeded."""
     return msgspec.structs.replace(status, phase=FAILED, reason=reason, message=message)
-
-
-__all__ = [
-    "CREATING",
-    "FAILED",
-    "INITIALIZING",
-    "PENDING",
-    "RUNNING",
-    "SUCCEEDED",
-    "TERMINAL",
-    "Judge",
-    "Seen",
-    "ended_status",
-    "pod_status",
-]

@@ -146,6 +146,3 @@ def _references(pod: Pod) -> Iterator[_Key]:
         secrets += [one.secret_ref.name for one in container.env_from if one.secret_ref]
     yield from ((CONFIGMAP.plural, namespace, name) for name in config_maps)
     yield from ((SECRET.plural, namespace, name) for name in secrets)
-
-
-__all__ = ["BusSide"]

@@ -148,20 +148,3 @@ def _claimed(folder: Path) -> Iterator[bool]:
             yield True
     finally:
         os.close(lock)
-
-
-__all__ = [
-    "GRACE_S",
-    "LINES",
-    "PAGE_FILE",
-    "Page",
-    "end_left_lines",
-    "left_lines",
-    "line_folders",
-    "page_of",
-    "read_page",
-    "remove_mirrors",
-    "run_by",
-    "running_lines",
-    "write_page",
-]

@@ -135,6 +135,3 @@ class LineFollower:
 def _seconds(run: ContainerRuntimeStatus) -> float:
     began: datetime | None = run.started_at
     return (run.finished_at - began).total_seconds() if began is not None and run.finished_at is not None else 0.0
-
-
-__all__ = ["LineFollower", "Note"]

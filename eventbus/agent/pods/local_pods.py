@@ -82,6 +82,3 @@ class LocalPods:
 def _begun(pod: PodRuntimeStatus) -> float:
     created = pod.sandbox.created_at if pod.sandbox is not None else None
     return created.timestamp() if created is not None else 0.0
-
-
-__all__ = ["LocalPods"]

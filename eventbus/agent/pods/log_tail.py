@@ -121,6 +121,3 @@ def _inode(path: Path) -> int | None:
         return path.stat().st_ino
     except OSError:
         return None
-
-
-__all__ = ["LOST", "LogTail", "open_pieces"]

@@ -139,6 +139,3 @@ def _without_values(spec: PodSpec, *, names: bool) -> PodSpec:
 def _shows(mirror: Pod, static: Pod) -> bool:
     shown = mirror.metadata.annotations.get(CONFIG_MIRROR)
     return shown is not None and shown == static.metadata.annotations.get(CONFIG_HASH, static.metadata.uid)
-
-
-__all__ = ["Mirrors", "mirror_of"]

@@ -215,6 +215,3 @@ def _sources_of(
         return made
 
     return sources
-
-
-__all__ = ["OpenedPods", "open_pods"]

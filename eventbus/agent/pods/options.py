@@ -72,6 +72,3 @@ def agent_folder(settings: Settings, environ: Mapping[str, str]) -> Path:
     """Return the folder in which an agent keeps its pods, logs and spool. Raises: ConfigError: no home directory."""
     chosen = {"EVENTBUS_STATE_DIR": settings.state_dir} if settings.state_dir else {}
     return default_directory({**environ, **chosen}) / "agent"
-
-
-__all__ = ["PodOptions", "agent_folder"]

@@ -182,6 +182,3 @@ def _commands_present(pod: Pod) -> Iterator[Problem]:
 def _compiled(pattern: str) -> re.Pattern[str]:
     words = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(words.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*|\?)", pattern)))
-
-
-__all__ = ["ARCHIVE", "COMMAND_NOT_FOUND", "Permission", "Problem"]

@@ -276,6 +276,3 @@ class PodAgent:
                     self._runtime.hurry(PodUid(uid), 0.0)
             time.sleep(0.02)
         return False
-
-
-__all__ = ["Machinery", "PodAgent", "PodSource"]

@@ -234,6 +234,3 @@ def _grace(pod: Pod) -> float | None:
     """Return the seconds that a deleted pod has; None: what it says itself. Source: calculateEffectiveGracePeriod."""
     seconds = pod.metadata.deletion_grace_period_seconds
     return max(LEAST_GRACE_S, float(seconds)) if seconds is not None else None
-
-
-__all__ = ["PodLoop", "orphan"]

@@ -70,6 +70,3 @@ class PodManager:
         """Return the static pod that *mirror* shows; None: an orphan, to be taken out of the store."""
         found = self.by_full_name(full_name(mirror))
         return found if found is not None and is_static(found) else None
-
-
-__all__ = ["PodManager"]

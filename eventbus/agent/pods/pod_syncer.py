@@ -264,6 +264,3 @@ def reference_of_pod(pod: Pod) -> ObjectReference:
     return ObjectReference(
         kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version="v1"
     )
-
-
-__all__ = ["MOUNT_FIRST_S", "MOUNT_WAIT_S", "Parts", "PodSyncer", "SyncFailed", "reference_of_pod"]

@@ -275,6 +275,3 @@ class _Worker:
 def _shorter(one: float | None, other: float | None) -> float | None:
     given = [grace for grace in (one, other) if grace is not None]
     return min(given) if given else None
-
-
-__all__ = ["ERROR_S", "RESYNC_JITTER", "RESYNC_S", "Done", "ExpectedError", "Phase", "PodWork", "PodWorkers"]

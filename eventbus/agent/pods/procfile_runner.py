@@ -268,6 +268,3 @@ def claim(folder: Path) -> tuple[Path, int]:
         else:
             make_folder(own)
             return own, lock
-
-
-__all__ = ["LOOK_EVERY_S", "Line", "ProcfileRunner", "Screen", "claim"]

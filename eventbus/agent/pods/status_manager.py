@@ -163,6 +163,3 @@ def _since(condition: PodCondition, former: PodStatus, now: datetime) -> PodCond
     same = held is not None and held.status == condition.status
     since = held.last_transition_time if held is not None and same else now
     return msgspec.structs.replace(condition, last_transition_time=since or now)
-
-
-__all__ = ["PodObjects", "StatusManager"]

@@ -135,18 +135,3 @@ class SyncLoop:
     def _pause(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._stopped, SKIP_S)
-
-
-__all__ = [
-    "CHANNELS",
-    "CONFIG",
-    "HANGS_AFTER_S",
-    "HOUSEKEEPING",
-    "HOUSEKEEPING_EVERY_S",
-    "PLEG",
-    "PROBES",
-    "SKIP_S",
-    "SYNC",
-    "SYNC_EVERY_S",
-    "SyncLoop",
-]

@@ -71,18 +71,3 @@ def is_mirror(pod: Pod) -> bool:
 def is_static(pod: Pod) -> bool:
     """Return True if the pod is this machine's own, from a file or a URL."""
     return not is_mirror(pod) and source_of(pod) is not Source.BUS
-
-
-__all__ = [
-    "CONFIG_HASH",
-    "CONFIG_MIRROR",
-    "CONFIG_SOURCE",
-    "Op",
-    "PodUpdate",
-    "Source",
-    "Work",
-    "full_name",
-    "is_mirror",
-    "is_static",
-    "source_of",
-]

@@ -201,6 +201,3 @@ class ProbeManager:
         left = [result for result in waiting if not self._tell(result)]
         with self._changed:
             self._untold = left + self._untold
-
-
-__all__ = ["LOOK_EVERY_S", "MOST_AT_ONCE", "ProbeManager"]

@@ -83,6 +83,3 @@ def probes_of(container: Container) -> list[tuple[ProbeType, Probe]]:
         (ProbeType.READINESS, container.readiness_probe),
     )
     return [(type, probe) for type, probe in found if probe is not None]
-
-
-__all__ = ["ProbeState", "probes_of"]

@@ -28,6 +28,3 @@ def about(namespace: str, name: str, uid: str, field_path: str = "") -> ObjectRe
 def pod_name(pod: Pod) -> str:
     """As the kubelet's messages name it: `web-0_shop(uid)`."""
     return f"{pod.metadata.name}_{pod.metadata.namespace}({pod.metadata.uid})"
-
-
-__all__ = ["about", "about_container", "about_pod", "pod_name"]

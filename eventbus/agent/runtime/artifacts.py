@@ -184,6 +184,3 @@ def _extract(file: IO[bytes], folder: Path) -> None:
         return
     with tarfile.open(fileobj=file) as archive:
         archive.extractall(folder, filter="data")
-
-
-__all__ = ["Archive", "ArtifactProblem", "Artifacts"]

@@ -175,6 +175,3 @@ class _Reader(io.RawIOBase):
 
 def _said(text: str) -> str:
     return printable(text.strip())[:MOST_SAID]
-
-
-__all__ = ["Answer", "ask"]

@@ -77,6 +77,3 @@ def _link(folder: Path, names: set[str]) -> None:
     for entry in os.listdir(folder):
         if not entry.startswith("..") and entry not in names:
             os.unlink(folder / entry)
-
-
-__all__ = ["File", "write_files"]

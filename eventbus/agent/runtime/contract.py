@@ -238,36 +238,3 @@ class CommandNotFound(RuntimeProblem):
 
 class ShimGone(RuntimeProblem):
     """The pod's shim does not answer: sync the pod, which makes its sandbox anew."""
-
-
-__all__ = [
-    "COMPLETED",
-    "CONTAINER_STATUS_UNKNOWN",
-    "CRASH_LOOP_BACK_OFF",
-    "CREATE_CONTAINER_CONFIG_ERROR",
-    "ERROR",
-    "ERR_IMAGE_NEVER_PULL",
-    "ERR_IMAGE_PULL",
-    "IMAGE_PULL_BACK_OFF",
-    "INVALID_IMAGE_NAME",
-    "OOM_KILLED",
-    "POST_START_HOOK_ERROR",
-    "RUN_CONTAINER_ERROR",
-    "START_ERROR",
-    "CommandNotFound",
-    "ConfigSource",
-    "ContainerId",
-    "ContainerPhase",
-    "ContainerRuntimeStatus",
-    "ExecResult",
-    "MountFailed",
-    "PodEvents",
-    "PodRuntime",
-    "PodRuntimeStatus",
-    "PodUid",
-    "RuntimeProblem",
-    "SandboxStatus",
-    "ShimGone",
-    "StartFailure",
-    "SyncResult",
-]

@@ -118,6 +118,3 @@ def _is_marked(folder: Path) -> bool:
         except OSError:  # it is not there, or the file system knows none
             continue
     return False
-
-
-__all__ = ["ASIDE", "PODS", "Cgroup", "delegated_cgroup", "own_cgroup", "pass_on", "pods_cgroup"]

@@ -147,6 +147,3 @@ def _resource(container: Container, resource: str, divisor: str | int) -> str:
     amounts = container.resources.limits if sort == "limits" else container.resources.requests
     amount, unit = parse_quantity(amounts.get(name, 0)), parse_quantity(divisor or 1) or 1.0
     return str(math.ceil((amount or 0.0) / unit))
-
-
-__all__ = ["ConfigMissing", "EnvironmentMaker", "contents_of", "expand"]

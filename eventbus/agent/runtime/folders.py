@@ -108,6 +108,3 @@ def checked(part: str) -> str:
     if not _PLAIN.fullmatch(part) or part in (".", ".."):
         raise RuntimeProblem(f"{part!r} is no name of a pod, container or volume")
     return part
-
-
-__all__ = ["FOLDER_MODE", "PodFolder", "PodFolders", "let_pass", "make_folder", "remove_tree"]

@@ -28,6 +28,3 @@ def sandbox_hash(pod: Pod) -> str:
 
 def _hash(data: bytes) -> str:
     return sha256(data).hexdigest()[:16]
-
-
-__all__ = ["container_hash", "sandbox_hash"]

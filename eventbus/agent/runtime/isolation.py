@@ -150,16 +150,3 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         if (folder / name).exists():  # the controller may not be ours
             (folder / name).write_text(text)
-
-
-__all__ = [
-    "CGROUP",
-    "ISOLATION_LABEL",
-    "RLIMITS",
-    "CgroupIsolation",
-    "Isolation",
-    "NoIsolation",
-    "RlimitIsolation",
-    "find_isolation",
-    "isolation_name",
-]

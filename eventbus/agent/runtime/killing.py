@@ -149,6 +149,3 @@ def _about(pod: Pod | None, status: PodRuntimeStatus, name: str) -> ObjectRefere
     if pod is not None:
         return about_container(pod, name)
     return about(status.namespace, status.name, status.uid, f"spec.containers{{{name}}}")
-
-
-__all__ = ["LEAST_GRACE_S", "ContainerKiller"]

@@ -94,6 +94,3 @@ def send_signal(pid: int, start_ticks: int, number: signal.Signals) -> None:
                 signal.pidfd_send_signal(process, number)
     finally:
         os.close(process)
-
-
-__all__ = ["end_leftovers", "kill_shim", "leftovers", "send_signal"]

@@ -192,6 +192,3 @@ def _stamp(folder: str) -> tuple[int, int, int] | None:
 
 def _time(seconds: float) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
-
-
-__all__ = ["UNKNOWN_EXIT_CODE", "Observer"]

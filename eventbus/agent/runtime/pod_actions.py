@@ -152,6 +152,3 @@ def _in_sandbox(status: PodRuntimeStatus, name: str) -> ContainerRuntimeStatus |
 def _failed_for_good(pod: Pod, status: PodRuntimeStatus, container: Container) -> bool:
     run = _in_sandbox(status, container.name)
     return run is not None and run.exit_code != 0 and pod.spec.restart_policy == NEVER
-
-
-__all__ = ["NEVER", "ON_FAILURE", "PodActions", "pod_actions"]

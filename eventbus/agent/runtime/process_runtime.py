@@ -234,6 +234,3 @@ class ProcessRuntime:
         if grace_s is not None:
             return grace_s
         return 30.0 if pod is None else float(pod.spec.termination_grace_period_seconds)
-
-
-__all__ = ["ProcessRuntime"]

@@ -167,6 +167,3 @@ def _user(pod: Pod, container: Container) -> tuple[int, int, list[int]]:
     if uid is not None and gid is None and uid != os.geteuid():
         gid = uid
     return -1 if uid is None else uid, -1 if gid is None else gid, groups
-
-
-__all__ = ["ProcessMaker"]

@@ -25,6 +25,3 @@ def qos_class(pod: Pod) -> str:
     if not any_said:
         return BEST_EFFORT
     return GUARANTEED if guaranteed else BURSTABLE
-
-
-__all__ = ["BEST_EFFORT", "BURSTABLE", "GUARANTEED", "qos_class"]

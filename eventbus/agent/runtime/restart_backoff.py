@@ -80,6 +80,3 @@ class RestartBackoff:
 
     def _expired(self, entry: _Entry, age_s: float) -> bool:
         return self._clock.monotonic() - age_s - entry.began_s > HEALTHY_PAUSES * self._max_s
-
-
-__all__ = ["BASE_S", "HEALTHY_PAUSES", "MAX_S", "RestartBackoff"]

@@ -134,6 +134,3 @@ class Sandboxes:
 def needs_hands(status: PodRuntimeStatus) -> bool:
     """True if something of a pod may run that no shim watches."""
     return status.sandbox is None or not status.sandbox.ready
-
-
-__all__ = ["Sandboxes", "needs_hands"]

@@ -138,6 +138,3 @@ class Zygote:
                 self._process.kill()
                 self._process.wait()
             self._process = None
-
-
-__all__ = ["ANSWER_S", "Zygote", "call"]

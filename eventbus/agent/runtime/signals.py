@@ -54,13 +54,3 @@ class ProbeResult(msgspec.Struct, frozen=True):
 #: Takes what there is to tell; never blocks. False: there is no room; it is told again.
 Tell: TypeAlias = Callable[[PodLifecycleEvent], bool]
 TellProbe: TypeAlias = Callable[[ProbeResult], bool]
-
-
-__all__ = [
-    "Change",
-    "PodLifecycleEvent",
-    "ProbeResult",
-    "ProbeType",
-    "Tell",
-    "TellProbe",
-]

@@ -232,6 +232,3 @@ def _go_duration(seconds: float) -> str:
         return f"{seconds * 1000:.0f}ms"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
-
-
-__all__ = ["ContainerStarter"]

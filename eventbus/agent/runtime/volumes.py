@@ -146,6 +146,3 @@ def _check_host_path(source: HostPathVolumeSource) -> None:
             raise MountFailed(f"hostPath type check failed: {path}: {error.strerror}") from None
         if not _CHECKS[kind](found):
             raise MountFailed(f"hostPath type check failed: {path} is not a {kind}")
-
-
-__all__ = ["CONFIG_MODE", "SECRET_MODE", "PodVolumes"]
