@@ -17,7 +17,7 @@ import msgspec
 
 from eventbus.agent.config.file_source import FileSource
 from eventbus.agent.pleg import Pleg
-from eventbus.agent.pods.admission import Node
+from eventbus.agent.pods.admission import NodeCapacity
 from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent
@@ -78,7 +78,7 @@ class DrivenAgent:
                 probes=self._make_probes,
                 close=runtime.close,
             ),
-            node=lambda: Node({}, {}),
+            node=lambda: NodeCapacity({}, {}),
             permission=Permission(),
             events=events,
             clock=clock,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from eventbus.agent.pods.permission import Permission
+from eventbus.agent.pods.permission import Permission, Refusal
 from eventbus.agent.pods.updates import is_static
 from eventbus.agent.runtime.qos import BEST_EFFORT, qos_class
 from eventbus.objects.conditions import MEMORY_PRESSURE
@@ -22,15 +22,11 @@ _MEMORY_TAINT: Final = "node.kubernetes.io/memory-pressure"
 _UNITS: Final = {"cpu": 1000.0, "memory": 1.0, "ephemeral-storage": 1.0}
 
 
-class Refusal(NamedTuple):
-    """The reason why a pod may not run; *reason* becomes its status' and that of a Warning."""
+class NodeCapacity(NamedTuple):
+    """The capacity of a node for pods.
 
-    reason: str
-    message: str
-
-
-class Node(NamedTuple):
-    """The machine's offer. *allocatable*: quantities by resource; *labels*: what a nodeSelector may ask for."""
+    *allocatable*: quantities by resource.  *labels*: the labels that a nodeSelector may name.
+    """
 
     allocatable: Mapping[str, str]
     labels: Mapping[str, str]
@@ -46,7 +42,7 @@ class Admission:
 
     def __init__(
         self,
-        node: Callable[[], Node],
+        node: Callable[[], NodeCapacity],
         permission: Permission,
         *,
         pressures: Callable[[], Sequence[str]] = tuple,
@@ -58,34 +54,18 @@ class Admission:
     def refuse(self, pod: Pod, others: Sequence[Pod]) -> Refusal | None:
         """Return why *pod* may not run beside *others*, which do; None: it may."""
         node = self._node()
-        return next(
-            (
-                found
-                for found in (
-                    _pressure(pod, self._pressures),
-                    _resources(pod, others, node),
-                    _node_selector(pod, node),
-                    _host_ports(pod, others),
-                    self._permission_of(pod),
-                )
-                if found is not None
-            ),
-            None,
+        return (
+            _pressure(pod, self._pressures)
+            or _resources(pod, others, node)
+            or _node_selector(pod, node)
+            or _host_ports(pod, others)
+            or self._permission.problem(pod)
         )
-
-    def _permission_of(self, pod: Pod) -> Refusal | None:
-        problem = self._permission.problem(pod)
-        return Refusal(*problem) if problem is not None else None
-
-
-def is_critical(pod: Pod) -> bool:
-    """Return True of a pod that is so important that it names the highest priorities: it is let in under pressure."""
-    return (pod.spec.priority or 0) >= SYSTEM_CRITICAL
 
 
 def _pressure(pod: Pod, pressures: Callable[[], Sequence[str]]) -> Refusal | None:
     """Refuse what comes from elsewhere while the machine is short; of memory, only who asks for none."""
-    if is_static(pod) or is_critical(pod):
+    if is_static(pod) or (pod.spec.priority or 0) >= SYSTEM_CRITICAL:
         return None
     found = pressures()
     if not found or (list(found) == [MEMORY_PRESSURE] and (qos_class(pod) != BEST_EFFORT or _bears_pressure(pod))):
@@ -121,7 +101,7 @@ def _request(container: Container, resource: str) -> float:
     return (parse_quantity(text) or 0.0) if text is not None else 0.0
 
 
-def _resources(pod: Pod, others: Sequence[Pod], node: Node) -> Refusal | None:
+def _resources(pod: Pod, others: Sequence[Pod], node: NodeCapacity) -> Refusal | None:
     most = parse_quantity(node.allocatable.get("pods", ""))
     if most is not None and len(others) + 1 > most:
         return _out_of("pods", 1, len(others), most)
@@ -138,10 +118,10 @@ def _resources(pod: Pod, others: Sequence[Pod], node: Node) -> Refusal | None:
 
 def _out_of(resource: str, asked: float, used: float, has: float) -> Refusal:
     said = f"requested: {asked:.0f}, used: {used:.0f}, capacity: {has:.0f}"
-    return Refusal(f"OutOf{resource}", f"Node didn't have enough resource: {resource}, {said}")
+    return Refusal(f"OutOf{resource}", f"NodeCapacity didn't have enough resource: {resource}, {said}")
 
 
-def _node_selector(pod: Pod, node: Node) -> Refusal | None:
+def _node_selector(pod: Pod, node: NodeCapacity) -> Refusal | None:
     wanted = pod.spec.node_selector
     if all(node.labels.get(key) == value for key, value in wanted.items()):
         return None

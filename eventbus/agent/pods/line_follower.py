@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from eventbus.agent.pods.log_tail import LOST, LogTail
 from eventbus.agent.runtime.contract import ContainerPhase, ContainerRuntimeStatus, PodRuntimeStatus
@@ -18,17 +18,11 @@ from eventbus.process.stderr_relay import last_line
 _AT_ONCE: Final = 16
 
 
-class Note(Protocol):
-    """Records an event about the line's pod."""
-
-    def __call__(self, event_type: str, reason: str, message: str) -> object: ...
-
-
 class LineFollower:
     """Passes on what a line prints, whole lines at a time, and tells of each of its runs. One thread uses it.
 
     Args: log: the log of the run with that number.  write: takes a line of its output, and may wait.
-          tell: prints a line about it.  note: records an event.
+          tell: prints a line about it.  note: records an event of that type, reason and message about its pod.
     """
 
     def __init__(
@@ -38,7 +32,7 @@ class LineFollower:
         log: Callable[[int], Path],
         write: Callable[[str, bytes], object],
         tell: Callable[[str], object],
-        note: Note,
+        note: Callable[[str, str, str], object],
     ) -> None:
         self.name = name
         self.stopping = False  #: whoever runs it has asked it to end

@@ -21,7 +21,7 @@ from eventbus.agent.machine import LocalMachine, local_identity
 from eventbus.agent.node_status import NodeStatusSetters
 from eventbus.agent.opening import node_labels, node_name
 from eventbus.agent.pleg import Pleg
-from eventbus.agent.pods.admission import Node as Offer
+from eventbus.agent.pods.admission import NodeCapacity
 from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.local_pods import NODE_NAME
 from eventbus.agent.pods.options import PodOptions, agent_folder
@@ -108,7 +108,7 @@ def open_pods(
     agent = PodAgent(
         node_name=machine.name,
         machinery=_machinery(runtime, recorder, clock),
-        node=lambda: machine.offer,
+        node=lambda: machine.capacity,
         permission=Permission(
             options.allow_commands, options.allow_users, options.allow_env, options.allow_groups, options.from_bus
         ),
@@ -151,10 +151,10 @@ def _hold(folder: Path) -> None:
 
 
 class _Machine(NamedTuple):
-    """The node as its pods see it. *offer*: its allocatable resources and labels, *address*: its InternalIP or ""."""
+    """The node as its pods see it. *capacity*: its resources and labels, *address*: its InternalIP or ""."""
 
     name: str
-    offer: Offer
+    capacity: NodeCapacity
     address: str
     measured: LocalMachine
 
@@ -173,9 +173,9 @@ def _describe_machine(
         max_pods=options.max_pods,
     )
     described = setters.node_address(setters.machine_info(Node()))
-    offer = Offer(dict(described.status.allocatable), node_labels(name, identity, labels))
+    capacity = NodeCapacity(dict(described.status.allocatable), node_labels(name, identity, labels))
     address = next((one.address for one in described.status.addresses if one.type == "InternalIP"), "")
-    return _Machine(name, offer, address, machine)
+    return _Machine(name, capacity, address, machine)
 
 
 def _machinery(runtime: ProcessRuntime, recorder: EventRecorder, clock: Clock) -> Machinery:

@@ -23,8 +23,8 @@ _PLAIN_PATTERN: Final = re.compile(r"[A-Za-z0-9_*?]+")
 _HERE: Final = ("", "localhost", "127.0.0.1", "::1")
 
 
-class Problem(NamedTuple):
-    """The reason why a pod may not run."""
+class Refusal(NamedTuple):
+    """The reason why a pod may not run here; *reason* becomes that of its status and of a Warning."""
 
     reason: str
     message: str
@@ -68,12 +68,12 @@ class Permission:
             self._groups = frozenset[int]()
             self._own_groups = frozenset((os.getegid(), *os.getgroups()))
 
-    def problem(self, pod: Pod) -> Problem | None:
+    def problem(self, pod: Pod) -> Refusal | None:
         """Return the first reason why *pod* may not run; None: it may run."""
         source = source_of(pod)
         from_file = source is Source.FILE
         if source is Source.BUS and (namespace := pod.metadata.namespace) not in self._namespaces:
-            return Problem(
+            return Refusal(
                 "NamespaceNotAllowed", f"its node runs no pods of namespace {namespace} (see --pods-from-bus)"
             )
         problems = [*self._rights(pod), *self._pod_groups(pod, from_file=from_file), *_commands_present(pod)]
@@ -81,19 +81,19 @@ class Permission:
             problems = [*self._foreign(pod), *problems]
         return next(iter(problems), None)
 
-    def _rights(self, pod: Pod) -> Iterator[Problem]:
+    def _rights(self, pod: Pod) -> Iterator[Refusal]:
         """Yield what nobody may have: root's rights, and users that were not named."""
         contexts = [pod.spec.security_context, *(one.security_context for one in pod.spec.every_container)]
         for context in contexts:
             user = context.run_as_user if context is not None else None
             if user is not None and user not in self._users:
-                yield Problem("UserNotPermitted", f"pod may not run as user {user} (see --allow-user)")
+                yield Refusal("UserNotPermitted", f"pod may not run as user {user} (see --allow-user)")
             if context is not None and context.run_as_non_root and (user or os.geteuid()) == 0:
-                yield Problem("UserNotPermitted", "pod must not run as root, and the agent does")
+                yield Refusal("UserNotPermitted", "pod must not run as root, and the agent does")
             if getattr(context, "privileged", None):
-                yield Problem("PrivilegedNotPermitted", "pod asks to be privileged, and no agent can make it so")
+                yield Refusal("PrivilegedNotPermitted", "pod asks to be privileged, and no agent can make it so")
 
-    def _pod_groups(self, pod: Pod, *, from_file: bool) -> Iterator[Problem]:
+    def _pod_groups(self, pod: Pod, *, from_file: bool) -> Iterator[Refusal]:
         """Yield groups that were not named."""
         allowed = self._groups | (self._own_groups if from_file else self._own_groups - {0})
         shared = pod.spec.security_context
@@ -102,25 +102,25 @@ class Permission:
         cure = "see --allow-group" if os.geteuid() == 0 else "an agent that is not root can give no other than its own"
         for group in (*asked, *(shared.supplemental_groups if shared is not None else ())):
             if group is not None and group not in allowed:
-                yield Problem("GroupNotPermitted", f"pod may not run with group {group} ({cure})")
+                yield Refusal("GroupNotPermitted", f"pod may not run with group {group} ({cure})")
 
-    def _foreign(self, pod: Pod) -> Iterator[Problem]:
+    def _foreign(self, pod: Pod) -> Iterator[Refusal]:
         for where, path in _paths(pod):
             if not self._allows(path):
                 leads = os.path.realpath(path)
                 which = f"{path!r}, which is {leads!r}," if path.startswith("/") and leads != path else repr(path)
-                yield Problem("CommandNotAllowed", f"{where}: {which} is allowed by no --allow-command")
+                yield Refusal("CommandNotAllowed", f"{where}: {which} is allowed by no --allow-command")
         for container in pod.spec.every_container:
             if container.env_from:
-                yield Problem("CommandNotAllowed", f"{container.name}: envFrom may set any variable: name them in env")
+                yield Refusal("CommandNotAllowed", f"{container.name}: envFrom may set any variable: name them in env")
             for variable in container.env:
                 if not self._allows_variable(variable.name):
                     said = f"{container.name}: the variable {variable.name!r} is allowed by no --allow-env"
-                    yield Problem("CommandNotAllowed", said)
+                    yield Refusal("CommandNotAllowed", said)
             for handler in _handlers(container):
                 hosts = [one.host for one in (handler.http_get, handler.tcp_socket) if one is not None]
                 if any(host not in _HERE for host in hosts):
-                    yield Problem("CommandNotAllowed", f"{container.name}: probes and hooks ask this machine alone")
+                    yield Refusal("CommandNotAllowed", f"{container.name}: probes and hooks ask this machine alone")
 
     def _allows_variable(self, name: str) -> bool:
         return bool(_PLAIN.fullmatch(name)) and any(one.fullmatch(name) for one in self._variables)
@@ -162,13 +162,13 @@ def _handlers(container: Container) -> Iterator[Probe | LifecycleHandler]:
             yield found
 
 
-def _commands_present(pod: Pod) -> Iterator[Problem]:
+def _commands_present(pod: Pod) -> Iterator[Refusal]:
     """Yield commands that no search can find; what an archive or a volume brings is not looked for yet."""
     for container in pod.spec.every_container:
         if container.image.startswith(ARCHIVE):
             continue
         if not container.command:
-            yield Problem(COMMAND_NOT_FOUND, f"{container.name}: there is no command, and no archive that has one")
+            yield Refusal(COMMAND_NOT_FOUND, f"{container.name}: there is no command, and no archive that has one")
             continue
         command = container.command[0]
         mounts = tuple(mount.mount_path.rstrip("/") + "/" for mount in container.volume_mounts)
@@ -176,7 +176,7 @@ def _commands_present(pod: Pod) -> Iterator[Problem]:
         if "$(" in command or (mounts and command.startswith(mounts)) or ("/" in command and command[0] != "/"):
             continue
         if shutil.which(command, path=search) is None:
-            yield Problem(COMMAND_NOT_FOUND, f"{container.name}: {command!r} is not there, or is no program")
+            yield Refusal(COMMAND_NOT_FOUND, f"{container.name}: {command!r} is not there, or is no program")
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

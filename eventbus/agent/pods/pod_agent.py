@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from eventbus.agent.config.bus_source import BusSource
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pleg import Pleg
-from eventbus.agent.pods.admission import Admission, Node
+from eventbus.agent.pods.admission import Admission, NodeCapacity
 from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.permission import Permission
@@ -70,7 +70,7 @@ class PodAgent:
         *,
         node_name: str,
         machinery: Machinery,
-        node: Callable[[], Node],
+        node: Callable[[], NodeCapacity],
         permission: Permission,
         events: PodEvents,
         clock: Clock,

@@ -19,7 +19,7 @@ import msgspec
 from eventbus.agent.config.procfile_pods import line_pod
 from eventbus.agent.opening import node_name
 from eventbus.agent.pleg import Pleg
-from eventbus.agent.pods.admission import Node as Offer
+from eventbus.agent.pods.admission import NodeCapacity
 from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.left_lines import GRACE_S, remove_mirrors, run_by
 from eventbus.agent.pods.line_follower import LineFollower
@@ -106,7 +106,7 @@ class ProcfileRunner:
                 probes=lambda tell: ProbeManager(runtime=runtime, tell=tell, events=events, clock=clock),
                 close=runtime.close,
             ),
-            node=lambda: Offer({}, {}),
+            node=lambda: NodeCapacity({}, {}),
             permission=Permission(),
             events=events,
             clock=clock,

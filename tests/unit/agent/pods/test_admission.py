@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from eventbus.agent.pods.admission import SYSTEM_CRITICAL, Admission, Node
+from eventbus.agent.pods.admission import SYSTEM_CRITICAL, Admission, NodeCapacity
 from eventbus.agent.pods.permission import Permission
 from eventbus.errors import ConfigError
 from eventbus.objects.container import (
@@ -27,7 +27,7 @@ from tests.unit.agent.pods.pods import a_pod
 
 #: What is allowed by name has to be what a link leads to as well.
 SLEEP = os.path.realpath("/bin/sleep")
-NODE = Node({"cpu": "2", "memory": "1Gi", "pods": "3"}, {"zone": "a"})
+NODE = NodeCapacity({"cpu": "2", "memory": "1Gi", "pods": "3"}, {"zone": "a"})
 
 permitting = partial(Permission, namespaces=["default"])
 
