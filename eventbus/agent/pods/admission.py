@@ -118,7 +118,7 @@ def _resources(pod: Pod, others: Sequence[Pod], node: NodeCapacity) -> Refusal |
 
 def _out_of(resource: str, asked: float, used: float, has: float) -> Refusal:
     said = f"requested: {asked:.0f}, used: {used:.0f}, capacity: {has:.0f}"
-    return Refusal(f"OutOf{resource}", f"NodeCapacity didn't have enough resource: {resource}, {said}")
+    return Refusal(f"OutOf{resource}", f"Node didn't have enough resource: {resource}, {said}")
 
 
 def _node_selector(pod: Pod, node: NodeCapacity) -> Refusal | None:
