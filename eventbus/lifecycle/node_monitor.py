@@ -15,7 +15,7 @@ from eventbus.event import ObjectReference
 from eventbus.lifecycle.disruption import ONE_EVERY_S, Disruption
 from eventbus.lifecycle.heard_at import read_heard_at, write_heard_at
 from eventbus.lifecycle.lost_pods import LostPods
-from eventbus.lifecycle.mirror import Mirror
+from eventbus.lifecycle.polled_cache import PolledCache
 from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
 from eventbus.lifecycle.verdicts import FROM_LEASE, HEARTBEAT, lost, made_for, recovered
 from eventbus.log import log
@@ -81,8 +81,8 @@ class NodeMonitor:
         self._pace = pace
         self._lost_pods = lost_pods
         self._followers = followers
-        self._node_mirror: Mirror[Node] = Mirror(nodes)
-        self._lease_mirror: Mirror[Lease] = Mirror(leases, NODE_LEASES)
+        self._node_cache: PolledCache[Node] = PolledCache(nodes)
+        self._lease_cache: PolledCache[Lease] = PolledCache(leases, NODE_LEASES)
         self._silence = SilenceObserver(clock)
         self._disruption = Disruption(clock)
         self._observed_at: float | None = None
@@ -92,7 +92,7 @@ class NodeMonitor:
     def conditions(self) -> dict[str, int]:
         """Count the nodes, and how many of each condition that is True, or not known."""
         found: Counter[str] = Counter()
-        for node in list(self._node_mirror.items.values()):
+        for node in list(self._node_cache.items.values()):
             found["nodes"] += 1
             for condition in node.status.conditions:
                 if condition.status == TRUE:
@@ -107,11 +107,11 @@ class NodeMonitor:
         Raises: BusUnavailable, BusRefused: nothing was seen; say so with `blinded`.
         """
         # Nodes first: who leaves takes the lease away before the node, so a lease without a node is a new one.
-        nodes = self._node_mirror.poll()
-        for name in nodes.gone & self._lease_mirror.items.keys():
-            self._left_behind[name] = _version(self._lease_mirror.items[name])
-        leases = self._lease_mirror.poll()
-        waiting = self._lease_mirror.items.keys() - self._node_mirror.items.keys()
+        nodes = self._node_cache.poll()
+        for name in nodes.gone & self._lease_cache.items.keys():
+            self._left_behind[name] = _version(self._lease_cache.items[name])
+        leases = self._lease_cache.poll()
+        waiting = self._lease_cache.items.keys() - self._node_cache.items.keys()
         self._left_behind = {name: version for name, version in self._left_behind.items() if name in waiting}
         now = self._clock.monotonic()
         if self._observed_at is not None and now - self._observed_at > 2 * self._pace.period_s:
@@ -121,8 +121,8 @@ class NodeMonitor:
         else:
             self.renewals += len(leases.written)
             for name in leases.written:
-                self._silence.heard(name, _grace_s(self._lease_mirror.items[name]))
-            for name in (leases.gone | nodes.gone) - self._lease_mirror.items.keys():
+                self._silence.heard(name, _grace_s(self._lease_cache.items[name]))
+            for name in (leases.gone | nodes.gone) - self._lease_cache.items.keys():
                 self._silence.forget(name)
             self._expect_without_lease(leases.gone | nodes.written)
         self._observed_at = now
@@ -140,7 +140,7 @@ class NodeMonitor:
         Args:   may_act: asked before each write; False: another worker acts.
         Raises: BusUnavailable: the rest comes with the next call.
         """
-        nodes, leases, now = self._node_mirror.items, self._lease_mirror.items, self._now()
+        nodes, leases, now = self._node_cache.items, self._lease_cache.items, self._now()
         for name in [name for name in leases if name not in nodes]:
             if may_act():
                 self._make_or_clear(name, leases[name], now)
@@ -165,7 +165,7 @@ class NodeMonitor:
         """Tell what the worker that acted before may not have come to tell; what it has told is not told twice."""
         now = self._now()
         self._lost_pods.forget()
-        for node in self._node_mirror.items.values():
+        for node in self._node_cache.items.values():
             ready = node.status.condition(READY)
             since = ready.last_transition_time if ready else None
             if ready is None or since is None or not timedelta(0) <= now - since < RETELL:
@@ -176,7 +176,7 @@ class NodeMonitor:
 
     def _begin(self) -> None:
         """Take all that there is as if it were new, for what a poll found that failed half-way is not known."""
-        nodes, leases, now = self._node_mirror.items, self._lease_mirror.items, self._now()
+        nodes, leases, now = self._node_cache.items, self._lease_cache.items, self._now()
         self._silence.keep(nodes.keys() | leases.keys())
         for name, lease in leases.items():
             node, grace_s = nodes.get(name), _grace_s(lease)
@@ -187,8 +187,8 @@ class NodeMonitor:
 
     def _expect_without_lease(self, names: Iterable[str]) -> None:
         for name in names:
-            node = self._node_mirror.items.get(name)
-            if node is not None and name not in self._lease_mirror.items:
+            node = self._node_cache.items.get(name)
+            if node is not None and name not in self._lease_cache.items:
                 is_new = node.status.condition(READY) is None
                 self._silence.expect(name, self._pace.startup_grace_s if is_new else self._pace.grace_s)
 
@@ -206,7 +206,7 @@ class NodeMonitor:
 
     def _is_back(self, name: str, node: Node) -> bool:
         """True if a node that was given up has given a sign since, and nobody else is about to say so."""
-        ready, lease = node.status.condition(READY), self._lease_mirror.items.get(name)
+        ready, lease = node.status.condition(READY), self._lease_cache.items.get(name)
         if ready is None or ready.status != UNKNOWN or lease is None:
             self._back_since.pop(name, None)
             return False
@@ -234,7 +234,7 @@ class NodeMonitor:
         with suppress(NotFound, Conflict):
             node = self._nodes.get(name)
             lease = self._lease_of(name)
-            held = self._lease_mirror.items.get(name)
+            held = self._lease_cache.items.get(name)
             if _is_given_up(node) or _version(lease) != _version(held):
                 return
             self._write(node, lost(node, lease, now))
@@ -253,7 +253,7 @@ class NodeMonitor:
         self._told(before, after)
 
     def _told(self, before: Node, after: Node) -> None:
-        self._node_mirror.items[after.metadata.name] = after
+        self._node_cache.items[after.metadata.name] = after
         for transition in transitions(before.status, after.status, after.metadata.name):
             self.transitions += 1
             self._record(after, transition)
@@ -275,7 +275,7 @@ class NodeMonitor:
             return None
 
     def _may_leave(self, name: str, node: Node, now: datetime) -> bool:
-        if node.metadata.annotations.get(FROM_LEASE) and name not in self._lease_mirror.items:
+        if node.metadata.annotations.get(FROM_LEASE) and name not in self._lease_cache.items:
             return True  # whoever made the lease has taken it away
         ready = node.status.condition(READY)
         if ready is None or ready.status != UNKNOWN or ready.last_transition_time is None:
@@ -297,7 +297,7 @@ class NodeMonitor:
         new = write_heard_at(node, lease, now - timedelta(seconds=silent_s))
         if new is not None:
             with suppress(NotFound, Conflict):
-                self._node_mirror.items[node.metadata.name] = self._nodes.update(new)
+                self._node_cache.items[node.metadata.name] = self._nodes.update(new)
 
 
 def _is_given_up(node: Node) -> bool:

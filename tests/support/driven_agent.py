@@ -18,9 +18,9 @@ import msgspec
 from eventbus.agent.config.file_source import FileSource
 from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import NodeCapacity
-from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent
+from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime import process_runtime
 from eventbus.agent.runtime.contract import PodEvents, PodRuntimeStatus
@@ -62,9 +62,9 @@ class DrivenAgent:
     ) -> None:
         self.clock, self._events = clock, events
         monkeypatch.setattr(process_runtime, "Observer", ClockedObserver)
-        bus_side = BusSide()
+        store_handle = StoreHandle()
         runtime = process_runtime.ProcessRuntime(
-            state_dir=folder, events=events, configs=bus_side, clock=clock, isolation=RlimitIsolation()
+            state_dir=folder, events=events, configs=store_handle, clock=clock, isolation=RlimitIsolation()
         )
         # A process dies in real time: by the test's clock its end would take as many steps as the machine is slow.
         runtime._killer._clock = runtime._sandboxes._clock = SystemClock()
@@ -82,7 +82,7 @@ class DrivenAgent:
             permission=Permission(),
             events=events,
             clock=clock,
-            bus_side=bus_side,
+            store_handle=store_handle,
             make_sources=lambda config: [
                 FileSource(
                     config,

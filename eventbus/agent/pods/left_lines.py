@@ -101,7 +101,7 @@ def left_lines(directory: Path) -> list[str]:
 
 def end_left_lines(directory: Path) -> list[str]:
     """End them: SIGTERM, after five seconds SIGKILL. Returns: their names. Raises: RuntimeProblem: one does not end."""
-    from eventbus.agent.pods.bus_side import BusSide
+    from eventbus.agent.pods.store_handle import StoreHandle
     from eventbus.agent.runtime.isolation import NoIsolation
     from eventbus.agent.runtime.process_runtime import ProcessRuntime
     from eventbus.clock import SystemClock
@@ -113,7 +113,7 @@ def end_left_lines(directory: Path) -> list[str]:
             if not names or not is_ours:
                 continue
             runtime = ProcessRuntime(
-                state_dir=folder, events=_Nobody(), configs=BusSide(), clock=SystemClock(), isolation=NoIsolation()
+                state_dir=folder, events=_Nobody(), configs=StoreHandle(), clock=SystemClock(), isolation=NoIsolation()
             )
             for pod in runtime.pods():
                 runtime.kill_pod(pod.uid, None, GRACE_S)

@@ -22,11 +22,11 @@ from eventbus.agent.node_status import NodeStatusSetters
 from eventbus.agent.opening import node_labels, node_name
 from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import NodeCapacity
-from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.local_pods import NODE_NAME
 from eventbus.agent.pods.options import PodOptions, agent_folder
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent, PodSource
+from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.folders import make_folder
 from eventbus.agent.runtime.isolation import ISOLATION_LABEL, find_isolation
@@ -96,11 +96,11 @@ def open_pods(
     spooled = settings if settings.spool else msgspec.structs.replace(settings, spool=str(folder / "spool"))
     broadcaster = EventBroadcaster(settings=spooled)
     recorder = broadcaster.new_recorder(COMPONENT, machine.name)
-    bus_side = BusSide()
+    store_handle = StoreHandle()
     runtime = ProcessRuntime(
         state_dir=folder,
         events=recorder,
-        configs=bus_side,
+        configs=store_handle,
         clock=clock,
         facts={"status.hostIP": machine.address, "status.podIP": machine.address},
         isolation=isolation,
@@ -114,7 +114,7 @@ def open_pods(
         ),
         events=recorder,
         clock=clock,
-        bus_side=bus_side,
+        store_handle=store_handle,
         make_sources=_sources_of(options, machine.name, recorder, clock, environ),
         address=lambda: machine.address,
         qos_class=qos_class,

@@ -12,7 +12,6 @@ from eventbus.agent.config.bus_source import BusSource
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import Admission, NodeCapacity
-from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_loop import PodLoop, orphan
@@ -20,6 +19,7 @@ from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.pod_syncer import Parts, PodSyncer
 from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
 from eventbus.agent.pods.status_manager import StatusManager
+from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.pods.sync_loop import CONFIG, HANGS_AFTER_S, HOUSEKEEPING, PLEG, PROBES, SYNC, SyncLoop
 from eventbus.agent.pods.updates import Source, Work, is_static
 from eventbus.agent.probes.probe_manager import ProbeManager
@@ -74,7 +74,7 @@ class PodAgent:
         permission: Permission,
         events: PodEvents,
         clock: Clock,
-        bus_side: BusSide,
+        store_handle: StoreHandle,
         make_sources: Callable[[PodConfig], Sequence[PodSource]],
         address: Callable[[], str],
         qos_class: Callable[[Pod], str],
@@ -84,7 +84,7 @@ class PodAgent:
     ) -> None:
         self._node_name, self._leave_pods = node_name, leave_pods
         self._clock = clock
-        self._bus_side = bus_side
+        self._store_handle = store_handle
         self._runtime = machinery.runtime
         self._machinery = machinery
         self.manager = PodManager()
@@ -133,7 +133,7 @@ class PodAgent:
                 clock=self._clock,
                 ends=lambda uid: self.workers.is_terminating(uid),
                 refuse=permission.problem,
-                store=self._bus_side.pods,
+                store=self._store_handle.pods,
                 address=address,
                 qos_class=qos_class,
             )
@@ -165,7 +165,7 @@ class PodAgent:
 
         Args: reads_pods: False: what this agent runs is shown on the bus, and nothing is read from it.
         """
-        self._bus_side.attach(store)
+        self._store_handle.attach(store)
         if reads_pods:
             self._bus_source = BusSource(self.config, store, node=self._node_name)
             self._bus_source.start()
@@ -178,7 +178,7 @@ class PodAgent:
         source, self._bus_source = self._bus_source, None
         if source is not None:
             source.stop()
-        self._bus_side.detach()
+        self._store_handle.detach()
 
     def stop(self, timeout_s: float) -> bool:
         """End the pods, each in its grace time but all within *timeout_s*, then all else. Idempotent.
@@ -227,7 +227,7 @@ class PodAgent:
         A bus that does not answer is asked once, so that the end waits for one time-out only.
         """
         is_there = self._write()
-        store = self._bus_side.pods()
+        store = self._store_handle.pods()
         if is_there and store is not None and ended and not self._leave_pods:
             for mirror in self.manager.mirrors():
                 self._mirrors.remove(store, mirror)
@@ -237,8 +237,8 @@ class PodAgent:
 
         Returns: False: the bus is away.
         """
-        self._bus_side.forget_unused(self.manager.pods())
-        source, store = self._bus_source, self._bus_side.pods()
+        self._store_handle.forget_unused(self.manager.pods())
+        source, store = self._bus_source, self._store_handle.pods()
         if source is not None:
             source.look()
         if store is None:

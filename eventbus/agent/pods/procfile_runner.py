@@ -20,12 +20,12 @@ from eventbus.agent.config.procfile_pods import line_pod
 from eventbus.agent.opening import node_name
 from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import NodeCapacity
-from eventbus.agent.pods.bus_side import BusSide
 from eventbus.agent.pods.left_lines import GRACE_S, remove_mirrors, run_by
 from eventbus.agent.pods.line_follower import LineFollower
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent
 from eventbus.agent.pods.pod_workers import PodWork
+from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.pods.updates import CONFIG_SOURCE, RUN_BY_UP, Source, Work, full_name
 from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.about import about_container
@@ -88,11 +88,11 @@ class ProcfileRunner:
         self._node = node_name(os.uname().nodename)
         self._restart_policy = restart_policy
         self._folders = PodFolders(self.folder.absolute())
-        bus_side = BusSide()  # lines need no ConfigMaps; the bus is where their mirrors are
+        store_handle = StoreHandle()  # lines need no ConfigMaps; the bus is where their mirrors are
         self._runtime = runtime = ProcessRuntime(
             state_dir=self.folder,
             events=events,
-            configs=bus_side,
+            configs=store_handle,
             clock=clock,
             isolation=NoIsolation(),
             backoff=backoff,
@@ -110,7 +110,7 @@ class ProcfileRunner:
             permission=Permission(),
             events=events,
             clock=clock,
-            bus_side=bus_side,
+            store_handle=store_handle,
             make_sources=lambda _config: (),
             address=lambda: "",
             qos_class=qos_class,

@@ -31,7 +31,7 @@ from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.pod_actions import PodActions, pod_actions
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
-from eventbus.agent.runtime.sandboxes import HURRY_S, Sandboxes, needs_hands
+from eventbus.agent.runtime.sandboxes import HURRY_S, Sandboxes, shim_is_dead
 from eventbus.agent.runtime.shim_client import ANSWER_S, Zygote, call
 from eventbus.agent.runtime.starting import ContainerStarter
 from eventbus.agent.runtime.volumes import PodVolumes
@@ -127,14 +127,14 @@ class ProcessRuntime:
         status = self.status(uid)
         if status is None:
             return
-        if not needs_hands(status):
+        if not shim_is_dead(status):
             try:
                 self._killer.kill(pod, status, {run.name: "" for run in status.containers if run.running}, grace_s)
                 self._sandboxes.end(uid)
                 return
             except ShimGone:
                 pass
-        self._sandboxes.end_by_hand(uid, self._hand_grace_s(pod, grace_s))
+        self._sandboxes.kill_without_shim(uid, self._shimless_grace_s(pod, grace_s))
 
     def kill_container(self, pod: Pod, container: str, reason: str) -> None:
         """See `PodRuntime.kill_container`. A policy that restarts what failed restarts it, whatever it exits with."""
@@ -227,10 +227,10 @@ class ProcessRuntime:
         try:
             self._killer.kill(pod, status, messages)
         except ShimGone:
-            self._sandboxes.end_by_hand(status.uid, self._hand_grace_s(pod))
+            self._sandboxes.kill_without_shim(status.uid, self._shimless_grace_s(pod))
 
     @staticmethod
-    def _hand_grace_s(pod: Pod | None, grace_s: float | None = None) -> float:
+    def _shimless_grace_s(pod: Pod | None, grace_s: float | None = None) -> float:
         if grace_s is not None:
             return grace_s
         return 30.0 if pod is None else float(pod.spec.termination_grace_period_seconds)

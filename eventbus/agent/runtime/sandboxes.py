@@ -98,7 +98,7 @@ class Sandboxes:
             if has_shim:
                 send_signal(state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"], signal.SIGTERM)
 
-    def end_by_hand(self, uid: PodUid, grace_s: float) -> None:
+    def kill_without_shim(self, uid: PodUid, grace_s: float) -> None:
         """End all that a pod runs without its shim's help, and write down that nobody knows how it ended.
 
         Raises: RuntimeProblem: something does not end.
@@ -131,6 +131,6 @@ class Sandboxes:
             write_state(str(self._folders.of(uid).root), changed)
 
 
-def needs_hands(status: PodRuntimeStatus) -> bool:
+def shim_is_dead(status: PodRuntimeStatus) -> bool:
     """True if something of a pod may run that no shim watches."""
     return status.sandbox is None or not status.sandbox.ready

@@ -23,7 +23,7 @@ _MOST_IDLE: Final = 4
 _Key = tuple[str, str, str]
 
 
-class BusSide:
+class StoreHandle:
     """The store, from `attach` to `detach`; before, between and afterwards there is none. Thread-safe.
 
     Each call under way has a connection of its own: one that waits for the bus delays no other pod.
@@ -111,7 +111,7 @@ class BusSide:
 class _Pods:
     """The pods of a store, for many threads. Implements `PodObjects`; any call may raise BusUnavailable."""
 
-    def __init__(self, side: BusSide) -> None:
+    def __init__(self, side: StoreHandle) -> None:
         self._side = side
 
     def get(self, name: str, namespace: str = "") -> Pod:

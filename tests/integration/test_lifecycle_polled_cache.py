@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.broker.bus import open_bus
 from eventbus.lifecycle.election import Election
-from eventbus.lifecycle.mirror import Mirror, Polled
+from eventbus.lifecycle.polled_cache import Polled, PolledCache
 from eventbus.objects.conditions import LIFECYCLE_LEASE, NODE_LEASES
 from eventbus.objects.lease import Lease
 from eventbus.settings import Settings
@@ -25,43 +25,43 @@ def world(any_server_url: str, prefix: str) -> Iterator[NodeWorld]:
 
 
 def test_a_poll_tells_what_was_written_and_what_is_gone(world: NodeWorld) -> None:
-    mirror: Mirror[Lease] = Mirror(world.leases, NODE_LEASES)
-    assert mirror.poll() == Polled(set(), set())
+    cache: PolledCache[Lease] = PolledCache(world.leases, NODE_LEASES)
+    assert cache.poll() == Polled(set(), set())
     world.renew("a")
     world.renew("b")
-    assert mirror.poll() == Polled({"a", "b"}, set())
+    assert cache.poll() == Polled({"a", "b"}, set())
     world.clock.advance(1)
     world.renew("a")
     world.leases.delete("b", NODE_LEASES)
     world.renew("c")
     world.leases.delete("c", NODE_LEASES)
-    assert mirror.poll() == Polled({"a"}, {"b", "c"})
-    assert mirror.poll() == Polled(set(), set())
-    assert (list(mirror.items), mirror.lists) == (["a"], 1)
+    assert cache.poll() == Polled({"a"}, {"b", "c"})
+    assert cache.poll() == Polled(set(), set())
+    assert (list(cache.items), cache.lists) == (["a"], 1)
 
 
 def test_changes_that_were_trimmed_are_made_up_for_by_a_list(world: NodeWorld) -> None:
-    mirror: Mirror[Lease] = Mirror(world.leases, NODE_LEASES)
+    cache: PolledCache[Lease] = PolledCache(world.leases, NODE_LEASES)
     world.renew("a")
     world.renew("b")
-    mirror.poll()
+    cache.poll()
     world.clock.advance(1)
     world.renew("a")
     world.leases.delete("b", NODE_LEASES)
     world.renew("c")
     world.client.xtrim(world.bus.keys[0].changes_of("leases"), maxlen=1, approximate=False)
-    assert mirror.poll() == Polled({"a", "c"}, {"b"})
-    assert mirror.lists == 2
+    assert cache.poll() == Polled({"a", "c"}, {"b"})
+    assert cache.lists == 2
 
 
 def test_a_store_that_was_made_anew_is_listed(world: NodeWorld) -> None:
-    mirror: Mirror[Lease] = Mirror(world.leases, NODE_LEASES)
+    cache: PolledCache[Lease] = PolledCache(world.leases, NODE_LEASES)
     world.renew("a")
-    mirror.poll()
+    cache.poll()
     keys = world.bus.keys[0]
     for key in world.client.scan_iter(match=keys.root + b"*leases*"):
         world.client.delete(key)
-    assert mirror.poll() == Polled(set(), {"a"})
+    assert cache.poll() == Polled(set(), {"a"})
 
 
 def candidate(world: NodeWorld, identity: str) -> Election:

@@ -1,4 +1,4 @@
-"""bus_side.py: calls to the bus do not wait for each other, and Secrets are kept as long as a pod names them."""
+"""store_handle.py: calls to the bus do not wait for each other, and Secrets are kept as long as a pod names them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from eventbus.agent.pods.bus_side import BusSide
+from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.errors import BusUnavailable
 from eventbus.event import ObjectMeta
 from eventbus.kinds import POD
@@ -64,13 +64,13 @@ def store() -> Iterator[Store]:
 
 
 @pytest.fixture
-def side(store: Store) -> BusSide:
-    made = BusSide()
+def side(store: Store) -> StoreHandle:
+    made = StoreHandle()
     made.attach(cast(ObjectStore, store))
     return made
 
 
-def test_a_read_that_waits_for_the_bus_delays_no_other_pod(side: BusSide, store: Store) -> None:
+def test_a_read_that_waits_for_the_bus_delays_no_other_pod(side: StoreHandle, store: Store) -> None:
     done = threading.Event()
 
     def quick() -> None:
@@ -107,7 +107,7 @@ def named(*secrets: str) -> Pod:
     return POD.decode({"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
 
 
-def test_a_secret_is_kept_without_the_bus_as_long_as_a_pod_names_it(side: BusSide, store: Store) -> None:
+def test_a_secret_is_kept_without_the_bus_as_long_as_a_pod_names_it(side: StoreHandle, store: Store) -> None:
     names = ("one", "other", "third")
     for name in names:
         side.secret("default", name)

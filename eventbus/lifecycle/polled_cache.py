@@ -25,7 +25,7 @@ class Polled(NamedTuple):
     gone: set[str]
 
 
-class Mirror(Generic[T]):
+class PolledCache(Generic[T]):
     """The objects of one kind in one namespace, by name. One thread.
 
     A poll that finds nothing new is one GET; one that finds that changes were lost lists everything.
