@@ -1,0 +1,43 @@
+"""The finished pages stay free of the words that our style bans: see `tests/words.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.words import ROOT, places
+
+#: Pages in plain English. Add a page when it is finished; `python -m tests.words PATH` lists its words.
+FINISHED = (
+    "README.md",
+    "SECURITY.md",
+    "CONTRIBUTING.md",
+    "docs/agent.md",
+    "docs/api-departures.md",
+    "docs/api.md",
+    "docs/architecture.md",
+    "docs/connect.md",
+    "docs/correlation.md",
+    "docs/glossary.md",
+    "docs/http.md",
+    "docs/keep.md",
+    "docs/kinds.md",
+    "docs/nodes.md",
+    "docs/page.md",
+    "docs/production.md",
+    "docs/readers.md",
+    "docs/redis.md",
+    "docs/reference.md",
+    "docs/reliability.md",
+    "docs/sinks.md",
+    "docs/spool.md",
+    "docs/testing.md",
+    "docs/troubleshooting.md",
+    "docs/walkthrough.md",
+    "docs/warnings.md",
+)
+
+
+@pytest.mark.parametrize("page", FINISHED)
+def test_a_finished_page_has_no_banned_word(page: str) -> None:
+    assert (ROOT / page).is_file()
+    assert [f"{page}:{number}: {word}: {line}" for _, number, word, line in places((page,))] == []
