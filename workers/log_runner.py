@@ -8,8 +8,7 @@ from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.stream_reader import Delivery, GroupReader
-from eventbus.consume.group_loops import GroupLoops
-from eventbus.consume.group_runner import GroupRunner
+from eventbus.consume.group_runner import GroupLoops, GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.errors import DeadCause, PoisonBatch

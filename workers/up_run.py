@@ -25,7 +25,7 @@ from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 from eventbus.broker.options import read_options
 from eventbus.cli.session import find_url
 from eventbus.clock import SystemClock
-from eventbus.consume.group_consumer import consumer_name
+from eventbus.consume.consumer import consumer_name
 from eventbus.errors import BusRefused, BusReplaced, BusUnavailable, ConfigError, EventBusError
 from eventbus.event import ObjectReference
 from eventbus.extras import has_extra, is_needed

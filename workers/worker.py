@@ -12,7 +12,7 @@ from eventbus.broker.builds import ANNOUNCE_EVERY_S
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.clock import Clock, SystemClock
-from eventbus.consume.group_consumer import consumer_name
+from eventbus.consume.consumer import consumer_name
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.event import ObjectReference

@@ -1,6 +1,6 @@
 """The dead letter: entries that no worker could handle, with the cause; list, replay or discard them.
 
-`isolation.py` decides what is buried, `lua/bury.lua` buries.
+`consumer.py` decides what is buried, `lua/bury.lua` buries.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream_reader import Delivery, GroupReader, Position
 from eventbus.clock import Clock
-from eventbus.consume.group_consumer import BEAT_EVERY_S, consumer_name
-from eventbus.consume.group_loops import LANES, GroupLoops
-from eventbus.consume.group_runner import GroupRunner
+from eventbus.consume.consumer import BEAT_EVERY_S, consumer_name
+from eventbus.consume.group_runner import LANES, GroupLoops, GroupRunner
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.consume.stream_lane import StreamLane
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
@@ -23,7 +22,7 @@ class GroupWatcher:
     """A worker of a named group: every event of the bus reaches one worker of the group, at least once.
 
     An event is acknowledged after its handler. If the handler raises three times, or the event kills its workers, the
-    event alone is buried in the dead letter. A handler may take up to 10 minutes an event (`group_consumer.HUNG_S`);
+    event alone is buried in the dead letter. A handler may take up to 10 minutes an event (`consumer.HUNG_S`);
     after that the worker counts as hung, and its events go to the group's other workers. `stop` ends after the batch
     (1 to 64 events) that is being handled; the other workers get the rest of what was read. A handler that raises
     SystemExit stops its watcher: the other workers get the batch, as from a worker that died.

@@ -7,12 +7,9 @@ from collections.abc import Callable
 from eventbus.broker.bus import Bus
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.clock import Clock
-from eventbus.consume.group_consumer import Handle, consumer_name
-from eventbus.consume.group_loops import GroupLoops
-from eventbus.consume.group_runner import GroupRunner
+from eventbus.consume.consumer import TAKE_OVER_S, Handle, HandleAlone, consumer_name
+from eventbus.consume.group_runner import GroupLoops, GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.consume.isolation import HandleAlone
-from eventbus.consume.take_over import TAKE_OVER_S
 from eventbus.correlate.store_sink import StoreSink, store_nothing
 
 

@@ -17,7 +17,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
 from eventbus.broker.keys import ID_CHARS
 from eventbus.clock import Clock
-from eventbus.consume.absence import RedisAbsence
+from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
 from eventbus.event import Event

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 
 from eventbus.broker.exports import ExportHold, ExportStore
 from eventbus.clock import Clock
-from eventbus.consume.heartbeat import Heartbeat
-from eventbus.consume.liveness import LivenessObserver
+from eventbus.consume.heartbeat import Heartbeat, LivenessObserver
 from eventbus.errors import EventBusError
 from eventbus.export.pausing import Pausing
 from eventbus.log import log

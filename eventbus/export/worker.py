@@ -9,9 +9,8 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.health.export_status import describe_missing, partitions_without_worker
 from eventbus.broker.health.heartbeats import HEARTBEAT_S, read_beats
 from eventbus.clock import Clock
-from eventbus.consume.group_consumer import consumer_name
-from eventbus.consume.group_loops import LANES
-from eventbus.consume.group_runner import GroupRunner, PartitionLoop
+from eventbus.consume.consumer import consumer_name
+from eventbus.consume.group_runner import LANES, GroupRunner, PartitionLoop
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import EventBusError
 from eventbus.export.exporter import PartitionExporter

@@ -120,15 +120,15 @@ def _own_pending_is_not_read() -> None:
 
 
 def _nobody_takes_over() -> None:
-    from eventbus.consume.group_consumer import Consumer
+    from eventbus.consume.consumer import Consumer
 
     Consumer._look_around = lambda self: None  # type: ignore[method-assign]
 
 
 def _no_isolation() -> None:
-    from eventbus.consume import isolation
+    from eventbus.consume import consumer
 
-    isolation.ISOLATE_AFTER_DEATHS = 1_000_000
+    consumer.ISOLATE_AFTER_DEATHS = 1_000_000
 
 
 def _the_idle_do_not_ask() -> None:
@@ -147,10 +147,9 @@ def _no_notes() -> None:
 
 def _isolation_is_slow() -> None:
     """No protection: an event that is worked alone takes its time."""
-    from eventbus.consume import group_consumer as consumer
-    from eventbus.consume import isolation
+    from eventbus.consume import consumer
 
-    isolate: Any = isolation.isolate
+    isolate: Any = consumer.isolate
 
     def slowly(reader: Any, delivery: Any, handle: Any) -> Any:
         def slow(*given: Any) -> Any:
@@ -213,7 +212,7 @@ def _any_policy_will_do() -> None:
 
 def _claims_by_idle_time() -> None:
     """Dead is whose entries have been pending for long, by the clock of the server."""
-    from eventbus.consume.group_consumer import Consumer
+    from eventbus.consume.consumer import Consumer
 
     def look_around(self: Any) -> None:
         reader = self._reader
@@ -280,7 +279,7 @@ def _moved_is_not_followed() -> None:
 
 def _shares_stay() -> None:
     """A worker that dies is a member for ever."""
-    from eventbus.consume.member_view import MemberView
+    from eventbus.consume.rebalancer import MemberView
 
     look: Any = MemberView.look
     seen: set[str] = set()

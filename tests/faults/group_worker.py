@@ -8,7 +8,7 @@ import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
-from eventbus.consume.group_loops import GroupLoops
+from eventbus.consume.group_runner import GroupLoops
 from eventbus.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from tests.faults.breakages import apply

@@ -19,9 +19,9 @@ from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.clock import SystemClock
-from eventbus.consume import group_consumer as consumer_module
-from eventbus.consume import heartbeat, take_over
-from eventbus.consume.group_consumer import Consumer, consumer_name
+from eventbus.consume import consumer as consumer_module
+from eventbus.consume import heartbeat
+from eventbus.consume.consumer import Consumer, consumer_name
 from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.correlate.store_sink import StoreSink
 from eventbus.errors import EventBusError
@@ -50,7 +50,7 @@ def settings(prefix: str) -> Settings:
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(take_over, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.05)
     monkeypatch.setattr(heartbeat, "EVERY_S", 0.05)
 
@@ -230,7 +230,7 @@ import sys
 from eventbus.broker.bus import open_bus
 from eventbus.clock import SystemClock
 from eventbus.errors import EventBusError
-from eventbus.consume import group_consumer as consumer
+from eventbus.consume import consumer
 from eventbus.correlate.store_sink import StoreSink
 from eventbus.settings import Settings
 

@@ -13,7 +13,7 @@ from eventbus import EventBroadcaster, ObjectReference
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import partition_of
 from eventbus.clock import SystemClock
-from eventbus.consume.group_loops import LANES
+from eventbus.consume.group_runner import LANES
 from eventbus.errors import SinkUnreachable, UnexpectedReply
 from eventbus.event import Event
 from eventbus.export import lane

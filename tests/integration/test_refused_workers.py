@@ -20,10 +20,10 @@ from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.clock import SystemClock
-from eventbus.consume import group_consumer as consumer_module
-from eventbus.consume import heartbeat, member_view, take_over
+from eventbus.consume import consumer as consumer_module
+from eventbus.consume import heartbeat, rebalancer
+from eventbus.consume.consumer import Consumer
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.consume.group_consumer import Consumer
 from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
@@ -39,12 +39,12 @@ CORRELATE = function_name("correlate_and_store")
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(take_over, "LOOK_EVERY_S", 0.1)
-    monkeypatch.setattr(take_over, "LEFT_S", 0.2)
+    monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer_module, "LEFT_S", 0.2)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.05)
     monkeypatch.setattr(consumer_module, "BACKOFF", Backoff(first_s=0.1, last_s=0.1))
     monkeypatch.setattr(heartbeat, "EVERY_S", 0.05)
-    monkeypatch.setattr(member_view, "STILL_S", 1.5)
+    monkeypatch.setattr(rebalancer, "STILL_S", 1.5)
 
 
 @contextmanager

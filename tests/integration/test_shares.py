@@ -16,7 +16,7 @@ from eventbus.broker.groups import delete_group
 from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.keys import partition_of
 from eventbus.clock import SystemClock
-from eventbus.consume.group_loops import LANES
+from eventbus.consume.group_runner import LANES
 from eventbus.consume.watchers import GroupWatcher
 from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.event import Event

@@ -17,10 +17,10 @@ import pytest
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import Keys
-from eventbus.consume import group_consumer as consumer_module
-from eventbus.consume import heartbeat, take_over
+from eventbus.consume import consumer as consumer_module
+from eventbus.consume import heartbeat
 from eventbus.consume import watchers as watcher_module
-from eventbus.consume.group_loops import GroupLoops
+from eventbus.consume.group_runner import GroupLoops
 from eventbus.encoding.wire import pack_batch, pack_event, unpack_batch
 from eventbus.errors import ConfigError
 from eventbus.event import Event
@@ -587,7 +587,7 @@ def test_a_group_worker_lives_on_and_sees_all_that_comes_after_a_destruction(
 def _dead_after_half_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     make: Any = GroupLoops.__init__
     monkeypatch.setitem(make.__kwdefaults__, "take_over_s", 0.5)
-    monkeypatch.setattr(take_over, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.1)
     monkeypatch.setattr(watcher_module, "BEAT_EVERY_S", 0.1)
 

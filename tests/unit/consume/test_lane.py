@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from eventbus.consume.group_consumer import Consumer
-from eventbus.consume.lane import Lane
+from eventbus.consume.consumer import Consumer
+from eventbus.consume.poller import Lane
 from eventbus.errors import EventBusError
 from eventbus.testing.clock import FakeClock
 from tests.waiting import eventually

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbus.consume.liveness import LivenessObserver
+from eventbus.consume.heartbeat import LivenessObserver
 from eventbus.testing.clock import FakeClock
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from eventbus.consume.shares import share_out
+from eventbus.consume.rebalancer import share_out
 
 SIZES = [(1, 1), (2, 1), (5, 1), (1, 16), (2, 16), (3, 16), (5, 16), (16, 16), (20, 16), (3, 64), (7, 64), (200, 64)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.consume.take_over import LEFT_S, LOOK_EVERY_S, TAKE_OVER_S, TakeOver
+from eventbus.consume.consumer import LEFT_S, LOOK_EVERY_S, TAKE_OVER_S, TakeOver
 from eventbus.testing.clock import FakeClock
 
 

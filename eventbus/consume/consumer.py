@@ -1,28 +1,37 @@
-"""One worker thread of a consumer group: read, handle, acknowledge, beat, take over from dead workers.
+"""One worker of a partition in a consumer group: read, handle, acknowledge, beat, take over from dead workers.
 
-The handler decides what to do with an entry. No error of Redis or of the handler ends this loop.
+The handler decides what to do with an entry. No error of Redis or of the handler ends the loop. A batch that killed
+workers is handled one event at a time, to find and bury only the event that kills.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import groupby
+from typing import TypeAlias
 
 from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.clock import Clock
-from eventbus.consume.absence import RedisAbsence
 from eventbus.consume.health import LoopHealth
-from eventbus.consume.heartbeat import Heartbeat
-from eventbus.consume.isolation import HandleAlone, isolate, must_be_isolated
-from eventbus.consume.take_over import TAKE_OVER_S, TakeOver
-from eventbus.errors import BusRefused, EventBusError, FunctionsMissing, GroupMissing
+from eventbus.consume.heartbeat import Heartbeat, LivenessObserver
+from eventbus.encoding.wire import Batch, unpack_batch
+from eventbus.errors import (
+    BusRefused,
+    BusUnavailable,
+    DeadCause,
+    EventBusError,
+    FunctionsMissing,
+    GroupMissing,
+    PoisonBatch,
+)
 from eventbus.failpoints import failpoint
 from eventbus.log import log
 
@@ -38,8 +47,20 @@ ANEW_S = 0.1
 #: The shortest pause after a failure, whatever the jitter.
 SHORTEST_S = 0.001
 
+#: A worker whose counter has stood still for so long, by the observer's monotonic clock, is dead.
+TAKE_OVER_S = 15.0
+#: A worker without a counter has removed it and left; a living worker would write it again within a second.
+LEFT_S = 2.0
+#: Seconds between two looks at the other workers.
+LOOK_EVERY_S = 3.0
+#: A batch is handled one event at a time after so many deaths of workers with it. With fewer, a power cut would slow an
+#: innocent batch.
+ISOLATE_AFTER_DEATHS = 3
+
 #: Handles deliveries, oldest first, and returns the ids to acknowledge, without those that it has acknowledged itself.
 Handle = Callable[[GroupReader, Sequence[Delivery]], Sequence[bytes]]
+#: Handles the one event at a position of a batch. False: another worker has taken the batch over.
+HandleAlone: TypeAlias = Callable[[GroupReader, Delivery, Batch, int], bool]
 
 
 def consumer_name() -> str:
@@ -49,7 +70,7 @@ def consumer_name() -> str:
 
 class Consumer:
     """Runs *handle* on every delivery of (group, partition) until `stop`. Start `run` in a thread of its own.
-    Alternatively a `lane.Lane` runs several consumers, and a `share_keeper.ShareKeeper` sends their heartbeats.
+    Alternatively a `poller.Lane` runs several consumers, and a `rebalancer.ShareKeeper` sends their heartbeats.
 
     If workers died while they handled a delivery, its events go to *handle_alone* one by one; the event that kills is
     buried. While a handler runs the consumer counts as alive, for at most HUNG_S (10 minutes) an event.
@@ -306,3 +327,105 @@ class Consumer:
             self._reader.leave()
         except EventBusError as error:
             log.warning("group %s: could not leave tidily: %s", self._reader.group, error)
+
+
+class TakeOver:
+    """One worker's decision about the other workers of its partition. Not thread-safe.
+
+    Args: after_s: how long a counter stands still before its worker is dead.
+          block_ms: how long a read may delay the next look.
+    """
+
+    def __init__(self, clock: Clock, *, after_s: float, block_ms: int) -> None:
+        self._clock = clock
+        self._after_s = after_s
+        self._look_every_s = min(LOOK_EVERY_S, after_s / 5)
+        self._liveness = LivenessObserver(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
+        self._next_look = 0.0
+
+    def is_due(self) -> bool:
+        """Return True if it is time to look at the other workers, and set the next time."""
+        now = self._clock.monotonic()
+        if now < self._next_look:
+            return False
+        self._next_look = now + self._look_every_s * random.uniform(0.7, 1.3)
+        return True
+
+    def dead(self, beats: Mapping[str, str]) -> dict[str, str]:
+        """Return the counters in *beats*, by name, whose worker is dead or has left. '': it has no counter."""
+        still = self._liveness.observe(beats)
+        left_s = min(LEFT_S, self._after_s)
+        return {name: count for name, count in beats.items() if still[name] >= (self._after_s if count else left_s)}
+
+
+def must_be_isolated(delivery: Delivery) -> bool:
+    """Return True if the delivery killed workers, or is already handled one event at a time: up to `next`."""
+    return delivery.deaths >= ISOLATE_AFTER_DEATHS or delivery.next is not None
+
+
+def isolate(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Sequence[bytes]:
+    """Handle *delivery* one event at a time with *handle*, from its noted position; bury the event that killed.
+
+    Returns: its id, to be acknowledged; nothing if another worker has taken it over, or it was buried whole.
+    """
+    try:
+        batch = unpack_batch(delivery.body)
+    except PoisonBatch as poison:
+        reader.bury(delivery, poison.cause, delivery.body, whole=True)
+        return ()
+    for position in range(delivery.next or 0, len(batch.events)):
+        reader.steps += 1
+        if position == delivery.killed:
+            event = batch.alone(position)
+            ours = reader.bury(delivery, DeadCause.KILLED_WORKER, event, whole=False, next_position=position + 1)
+        elif ours := reader.isolate(delivery.id, position):
+            failpoint("decoded", batch.events[position])
+            ours = handle(reader, delivery, batch, position)
+        if not ours:
+            return ()
+    return (delivery.id,)
+
+
+class RedisAbsence:
+    """The failures since *what* last succeeded. Written by one thread, read by any.
+
+    Args: on_change: called with LostRedis and Reconnected.
+    """
+
+    def __init__(self, what: str, on_change: Callable[[str, str], None]) -> None:
+        self._what = what
+        self._on_change = on_change
+        self._first: EventBusError | None = None
+        self._asked = False
+        self.failures = 0  #: in a row
+        self.rounds = 0  #: that failed, ever
+
+    @property
+    def ready(self) -> bool:
+        """Return True if Redis has answered, and nothing has failed since."""
+        return self._asked and not self.failures
+
+    def waits(self, error: EventBusError) -> None:
+        """Become not ready, and log that once."""
+        self.failures += 1
+        self.rounds += 1
+        if self.failures == 1:
+            log.warning("%s waits: %s", self._what, error)
+            self._first = error
+            if isinstance(error, BusUnavailable | BusRefused):
+                self._on_change("LostRedis", str(error))
+
+    def answered(self) -> None:
+        """Note that Redis has answered, which ends its absence. The next call finds a refusal or a bug of ours."""
+        self._asked = True
+        if isinstance(self._first, BusUnavailable) and not isinstance(self._first, FunctionsMissing):
+            self.over()
+
+    def over(self) -> None:
+        """Note that a round has succeeded."""
+        if self.failures:
+            self.failures = 0
+            log.warning("%s goes on", self._what)
+            if isinstance(self._first, BusUnavailable | BusRefused):
+                self._on_change("Reconnected", "Redis is back")
+            self._first = None

@@ -1,18 +1,27 @@
-"""Rebalances one worker's partitions: joins the group, sends heartbeats, takes partitions and gives them up."""
+"""Rebalances one worker's partitions: joins the group, sends heartbeats, takes partitions and gives them up.
+
+Every worker computes by itself which worker works which partitions. Events are safe without agreement: two workers of
+one partition are two consumers of a group, as on a bus of one partition. A partition without a worker waits until all
+members see the same members again.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import blake2b
+from itertools import product
+from typing import TypeVar
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.group_members import GroupMembers
+from eventbus.broker.health.heartbeats import HEARTBEAT_S
 from eventbus.clock import Clock
-from eventbus.consume.group_consumer import Consumer
-from eventbus.consume.lane import Lane
-from eventbus.consume.member_view import STILL_S, MemberView
-from eventbus.consume.shares import share_out
+from eventbus.consume.consumer import Consumer
+from eventbus.consume.heartbeat import LivenessObserver
+from eventbus.consume.poller import Lane
 from eventbus.errors import EventBusError
 from eventbus.log import log
 
@@ -167,3 +176,82 @@ class ShareKeeper:
     def _lane(self, partition: int) -> Lane:
         """Return a partition's lane, always the same: it knows when it has given up a partition that comes back."""
         return self.lanes[partition % len(self.lanes)]
+
+
+#: A member whose counter has stood still for so long has no share until it moves. This is shorter than the take-over of
+#: a dead worker's entries: its partitions must not wait so long.
+STILL_S = 5.0
+#: A member whose counter has stood still for so long is removed.
+FORGET_S = 60.0
+
+
+class MemberView:
+    """The members of a group as *own* has seen them. Not thread-safe.
+
+    Members that it finds at its first look may have died long ago: they count once their counter moves. A living
+    member's counter moves within HEARTBEAT_S; until then there is no answer. Later members count at once.
+    """
+
+    def __init__(self, own: str, clock: Clock, *, still_s: float = STILL_S) -> None:
+        self._own = own
+        self._clock = clock
+        self._still_s = still_s
+        self._liveness = LivenessObserver(clock, longest_gap_s=HEARTBEAT_S)
+        self._began: float | None = None
+        self._found: dict[str, str] = {}  #: at the first look; their counters have not moved since
+        self.dead: tuple[str, ...] = ()  #: at the last look; to be removed
+
+    def look(self, counters: Mapping[str, str]) -> frozenset[str] | None:
+        """Take the current counters. Return the members that live, *own* among them; None: it is too early to say."""
+        now = self._clock.monotonic()
+        others = {name: counter for name, counter in counters.items() if name != self._own}
+        if self._began is None:
+            self._began, self._found = now, others
+        self._found = {name: counter for name, counter in self._found.items() if others.get(name) == counter}
+        still = self._liveness.observe(others)
+        self.dead = tuple(name for name, still_s in still.items() if still_s >= FORGET_S)
+        if self._found and now - self._began < HEARTBEAT_S:
+            return None
+        alive = {name for name, still_s in still.items() if still_s < self._still_s and name not in self._found}
+        return frozenset(alive | {self._own})
+
+
+Item = TypeVar("Item", str, int)
+Place = TypeVar("Place", str, int)
+
+
+def share_out(workers: Collection[str], partitions: int) -> Mapping[str, frozenset[int]]:
+    """Return the partitions of each worker. The numbers differ by one at most.
+
+    If there are no more workers than partitions, each partition has one worker. Otherwise each worker has one
+    partition, and partitions have several workers. A join or leave moves few other partitions: the score of each pair
+    depends on its two names only (rendezvous hashing), and the best pairs are taken first.
+    """
+    names, numbers = sorted(set(workers)), range(partitions)
+    ranked = sorted(product(names, numbers), key=lambda pair: _score(*pair))
+    if len(names) <= partitions:
+        chosen = _balanced([(partition, name) for name, partition in ranked], partitions, len(names))
+        pairs = [(name, partition) for partition, name in chosen]
+    else:
+        pairs = _balanced(ranked, len(names), partitions)
+    return {name: frozenset(partition for one, partition in pairs if one == name) for name in names}
+
+
+def _balanced(ranked: Sequence[tuple[Item, Place]], items: int, places: int) -> list[tuple[Item, Place]]:
+    """Assign each of *items* to one of *places*, the best ranked pairs first; full places are skipped."""
+    if not places:
+        return []
+    least, larger = divmod(items, places)
+    taken: dict[Item, Place] = {}
+    load: Counter[Place] = Counter()
+    for item, place in ranked:
+        if item in taken or load[place] > least or (load[place] == least and not larger):
+            continue
+        larger -= load[place] == least
+        load[place] += 1
+        taken[item] = place
+    return list(taken.items())
+
+
+def _score(worker: str, partition: int) -> bytes:
+    return blake2b(f"{partition}/{worker}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
