@@ -1,5 +1,5 @@
 """The agent: says of a machine that it is there and how it is, as the kubelet does of its node.
 
-What measures, what writes the status, what renews the lease; running pods will live beside it. Judging silence is
-`eventbus.lifecycle`'s, and nothing here imports it.
+Here are the measurements, the status, the lease and the pods of a node. `eventbus.lifecycle` judges silence, and
+nothing here imports it.
 """

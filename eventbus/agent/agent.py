@@ -33,7 +33,7 @@ RENEWALS_A_LEASE = 4
 class Agent:
     """One node's agent; a worker's `Part`. Its lease is renewed by a thread of its own, which nothing holds up.
 
-    Args: node_status_funcs: what finds the status, in this order.
+    Args: node_status_funcs: the functions that make the status, in this order.
           keep_node: a clean end leaves node and lease, so that the node falls silent like one that died.
           started: set once `Starting` is recorded. An agent that is built again after a change of options gets the
           one of the agent before, because its process did not start again.
@@ -105,7 +105,7 @@ class Agent:
             self._closing()
 
     def leave(self) -> None:
-        """Take lease and node away without noise: the lease first, or lifecycle would make the node anew."""
+        """Remove lease and node without an event: the lease first, or lifecycle would create the node again."""
         self._lease.remove()
         with suppress(NotFound):
             self._remove_node()
@@ -134,7 +134,7 @@ class Agent:
                 self._register()
             self._occurrences.flush()
             self._answered()
-        except BusFull as error:  # what was to be told waits for room
+        except BusFull as error:  # the events wait for room
             self._failed("the node's events wait", error)
         except BusUnavailable as error:
             self._contact.lost(error)
@@ -177,7 +177,7 @@ class Agent:
         try:
             self._writer.write()
         except NotFound:
-            log.warning("node %s was taken away while its agent runs: it is registered anew", self.name)
+            log.warning("node %s was removed while its agent runs: it is registered again", self.name)
             self._registered.clear()
             self._register()
 

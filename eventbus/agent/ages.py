@@ -1,4 +1,4 @@
-"""How old a moment is that the wall's clock told, though that clock may be set an hour forth or back meanwhile."""
+"""Ages of wall-clock times, measured on the monotonic clock, because the wall clock may be set."""
 
 from __future__ import annotations
 

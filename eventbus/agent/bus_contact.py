@@ -1,4 +1,4 @@
-"""Remembers when the bus was away, as the parts of a process have met it, and tells that once."""
+"""Remembers when the bus was away, as seen by the parts of a process, and reports it once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LATELY_S = 60.0
 
 
 class BusContact:
-    """Notes what calls have seen of the bus. Thread-safe.
+    """Notes whether calls reached the bus. Thread-safe.
 
-    Args: on_change: told LostRedis with the error, and Reconnected.
+    Args: on_change: called with LostRedis and the error, and with Reconnected.
     """
 
     def __init__(self, clock: Clock, on_change: Callable[[str, str], object] = lambda _reason, _message: None) -> None:
@@ -34,7 +34,7 @@ class BusContact:
         return self._since is not None
 
     def lost(self, error: EventBusError) -> None:
-        """A call got no answer. The first one is logged and told."""
+        """Note a call that got no answer. The first one is logged and reported."""
         with self._lock:
             self._problem = str(error)
             if self._since is not None:
@@ -44,7 +44,7 @@ class BusContact:
         self._on_change("LostRedis", str(error))
 
     def answered(self) -> bool:
-        """A call got an answer. Returns: True if that is news, which is logged and told."""
+        """Note a call that got an answer. Returns: True if the bus was away, which is logged and reported."""
         with self._lock:
             if self._since is None:
                 return False

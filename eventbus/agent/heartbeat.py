@@ -36,7 +36,7 @@ class Heartbeat:
 
     A lifecycle worker makes the node of it, and says NodeNotReady when no sign came for the grace. The block is never
     held up and nothing is raised into it: while Redis is away the log says so, and the next sign is tried again. A
-    block that raises leaves the node behind, to fall silent; one that ends takes it away, for at most *flush_s*. A
+    block that raises leaves the node, which falls silent; one that ends removes it, within *flush_s*. A
     fork gives no signs: a child begins a heartbeat of its own.
     """
 
@@ -90,7 +90,7 @@ class Heartbeat:
             self.close()
 
     def beat(self) -> None:
-        """Give one sign. What keeps it from Redis is logged once."""
+        """Renew the lease once. The reason why Redis did not take it is logged once."""
         try:
             self.renew()
             if self._is_away:
@@ -106,11 +106,11 @@ class Heartbeat:
         with self._lock:
             if self._renewal is None:
                 self._renewal = self._open()
-            for _ in range(3):  # somebody else of this name may just begin, or end
+            for _ in range(3):  # another holder of this name may begin or end just now
                 with suppress(*PASSING):
                     self._renewal.renew()
                     return
-        raise BusUnavailable(f"somebody else writes the lease of {self.name} all the time")
+        raise BusUnavailable(f"another process writes the lease of {self.name} all the time")
 
     def leave(self) -> None:
         """Take the lease away, then the node. Raises: BusUnavailable, BusRefused."""
@@ -166,7 +166,7 @@ def heartbeat(
 
         where = resolve_url(url or found.redis_url or None, os.environ)
         if where is None:
-            raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so nobody hears a heartbeat")
+            raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so a heartbeat would reach no one")
         return open_bus(where, found)
 
     return Heartbeat(name, every_s=every_s, for_s=for_s, open_bus=open_it, flush_s=found.flush_s)

@@ -39,13 +39,13 @@ class LeaseRenewal:
         self._holder = holder
         self._duration_s = duration_s
         self._held: Lease | None = None
-        self._other = ""  # another holder of the same name that was told of
+        self._other = ""  # another holder of the same name that was logged
 
     def renew(self) -> None:
-        """Say "I am here". The first time, and when somebody else has written the lease, it is read before.
+        """Renew the lease. The first time, and after another process has written it, it is read before.
 
         Raises: BusUnavailable: call again. BusRefused: this user may not.
-                Conflict, AlreadyExists, NotFound: somebody else writes it at the same time; call again.
+                Conflict, AlreadyExists, NotFound: another process writes it at the same time; call again.
         """
         try:
             if self._held is None:
@@ -53,7 +53,7 @@ class LeaseRenewal:
             else:
                 self._held = self._leases.replace(self._held, self._renewed(self._held))
         except BaseException:
-            self._held = None  # whatever it was, what is there now is not known
+            self._held = None  # after any error the stored lease is unknown
             raise
         self.renewed += 1
 
@@ -81,5 +81,5 @@ class LeaseRenewal:
         return msgspec.structs.replace(lease, spec=spec)
 
 
-#: What a renewal may meet that the next one may not.
+#: Errors that the next renewal may not meet.
 PASSING = (Conflict, AlreadyExists, NotFound)

@@ -14,7 +14,7 @@ import msgspec
 
 from eventbus.extras import extra_needed
 
-#: Where Linux says what it can bear; elsewhere nothing is known of it.
+#: The limits of Linux; other systems have no such files.
 _LOADS, _THREADS_MAX = Path("/proc/loadavg"), Path("/proc/sys/kernel/threads-max")
 _PID_MAX, _BOOT_ID = Path("/proc/sys/kernel/pid_max"), Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
@@ -31,7 +31,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """Bytes of the file system that holds the state folder. *free* is what a user may still write."""
+    """Bytes of the file system that holds the state folder. *free*: the bytes that a user may still write."""
 
     total: int
     free: int
@@ -55,7 +55,7 @@ class Machine(Protocol):
 class LocalMachine:
     """The machine this process runs on.
 
-    Args:   state_dir: the folder whose disk is looked at.
+    Args:   state_dir: a folder on the disk that is measured.
     Raises: ConfigError: eventbus[agent] is not installed.
     """
 
@@ -85,7 +85,7 @@ class LocalMachine:
         return os.cpu_count() or 1
 
     def memory(self) -> Memory:
-        """Measure it; what caches hold counts as available."""
+        """Measure the memory; caches count as available."""
         found = self._psutil.virtual_memory()
         return Memory(total=found.total, available=found.available)
 
@@ -118,7 +118,7 @@ class Identity(msgspec.Struct, frozen=True):
     operating_system: str
     architecture: str
     agent: str  #: our own version
-    runtime: str  #: what processes are run by
+    runtime: str  #: the program that runs processes
 
 
 #: Go's words for architectures and systems, which Kubernetes' labels have.

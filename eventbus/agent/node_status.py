@@ -1,7 +1,7 @@
-"""The status functions of a node: each takes the Node and adds what it knows of, as the kubelet's setters do.
+"""The status functions of a node: each takes the Node and adds its part, as the kubelet's setters do.
 
-`NodeStatusSetters` has them. A user's own stand behind them: given to the agent, or registered as an
-entry point of the group `eventbus.node_status`, whose value is a function from Node to Node.
+`NodeStatusSetters` has the default functions. A user's functions run after them. They are given to the agent, or
+registered as an entry point of the group `eventbus.node_status`, with a function from Node to Node as value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ USUAL: Final = Thresholds()
 ENTRY_POINTS: Final = "eventbus.node_status"
 #: Under this share of pid_max the Node says that it is short of processes.
 LEAST_PID_SHARE: Final = 0.05
-#: What a node takes unless it says otherwise, as the kubelet's --max-pods.
+#: The number of pods that a node takes by default, as the kubelet's --max-pods.
 MOST_PODS: Final = 110
 
 
@@ -48,7 +48,7 @@ def registered_node_status_funcs() -> list[NodeStatusFunc]:
     for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         try:
             function = entry.load()
-        except Exception:  # somebody else's module may raise anything
+        except Exception:  # a package of the user may raise anything
             log.exception("the status function %s = %s cannot be loaded, and is left out", entry.name, entry.value)
             continue
         if callable(function):
@@ -79,7 +79,7 @@ class NodeStatusSetters:
         self._contact = contact
 
     def in_order(self) -> list[NodeStatusFunc]:
-        """Return all of them; Ready is last: it may look at what the others have found.
+        """Return all of them; Ready is last, because it may use the results of the others.
 
         Source: kubelet `kubelet_node_status.go` defaultNodeStatusFuncs.
         """
@@ -148,7 +148,7 @@ class NodeStatusSetters:
         return self._pressure(node, PID_PRESSURE, pressed, "InsufficientPID", "SufficientPID", "PID")
 
     def network_unavailable(self, node: Node) -> Node:
-        """True while the bus was away lately: what was seen then may be late or missing."""
+        """True if the bus was away lately, so that reports may be late or missing."""
         if away := self._contact.lately_away():
             return self._condition(node, NETWORK_UNAVAILABLE, TRUE, "BusWasAway", f"the bus was away lately: {away}")
         return self._condition(node, NETWORK_UNAVAILABLE, FALSE, "BusReachable", "the bus answers")
@@ -157,10 +157,10 @@ class NodeStatusSetters:
         """Ready: True whenever a status is written; the lifecycle workers say when it is not."""
         return self._condition(node, READY, TRUE, "AgentReady", "agent is posting ready status")
 
-    def _pressure(self, node: Node, type: str, pressed: bool, bad: str, good: str, what: str) -> Node:
+    def _pressure(self, node: Node, type: str, pressed: bool, bad: str, good: str, resource: str) -> Node:
         verb = {"DiskPressure": "has disk pressure", "NoDiskPressure": "has no disk pressure"}
         word = bad if pressed else good
-        said = verb.get(word, f"has {'insufficient' if pressed else 'sufficient'} {what} available")
+        said = verb.get(word, f"has {'insufficient' if pressed else 'sufficient'} {resource} available")
         return self._condition(node, type, TRUE if pressed else FALSE, f"AgentHas{word}", f"agent {said}")
 
     def _condition(self, node: Node, type: str, value: str, reason: str, message: str) -> Node:

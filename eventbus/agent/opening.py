@@ -1,4 +1,4 @@
-"""Makes an agent of this machine for a bus: its clients, its node's name and labels, and what measures."""
+"""Makes an agent of this machine for a bus: its clients, its node's name and labels, its measurements."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def open_agent(
     """An agent for the machine that this process runs on; nothing is sent before its `start`.
 
     Args:   name: of the node; "": the host's.  labels: besides the host's name, system and architecture.
-            node_status_funcs: run behind the default ones; behind them those of the entry points.
-            state_dir: the folder whose disk is watched; None: the current one's.  started: see `Agent`.
+            node_status_funcs: run after the default ones and before those of the entry points.
+            state_dir: a folder on the disk that is watched; None: the current folder.  started: see `Agent`.
     Raises: ConfigError: psutil is missing, or *name* is no name of a node.
     """
     clock = clock or SystemClock()
@@ -135,7 +135,7 @@ def open_agent(
 
 
 def node_labels(name: str, identity: Identity, labels: Mapping[str, str]) -> dict[str, str]:
-    """Return what the node *name* is labelled with, *labels* among it; a pod's nodeSelector may ask for these."""
+    """Return the labels of the node *name*, with *labels* among them; a pod's nodeSelector may name these."""
     own = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": identity.operating_system,

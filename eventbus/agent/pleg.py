@@ -1,6 +1,6 @@
-"""PLEG, the pod lifecycle event generator: relists all pods every second and tells what is different.
+"""PLEG, the pod lifecycle event generator: relists all pods every second and reports the differences.
 
-Source: kubelet `pleg/generic.go`. A pidfd of each process only shortens the delay; what counts is the list.
+Source: kubelet `pleg/generic.go`. A pidfd of each process only shortens the delay; the list decides.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class _Record(NamedTuple):
 
 
 class Pleg:
-    """Relists all processes every second, and tells differences to a `Tell`, in a thread of its own.
+    """Relists all processes every second, and reports differences, in a thread of its own.
 
-    What cannot be told, since there is no room, is found different again by the next relist.
+    Differences for which there is no room are found again by the next relist.
     """
 
     def __init__(self, runtime: PodRuntime, tell: Tell, clock: Clock, every_s: float = RELIST_EVERY_S) -> None:
@@ -72,7 +72,7 @@ class Pleg:
         return f"pleg was last seen active {silent_s:.0f}s ago; threshold is {DEAD_AFTER_S:.0f}s"
 
     def relist(self) -> None:
-        """Look at all pods once and tell what is different. Any error of the runtime is logged and counted."""
+        """Look at all pods once and report the differences. Any error of the runtime is logged and counted."""
         try:
             pods = self._runtime.pods()
         except Exception:
@@ -93,7 +93,7 @@ class Pleg:
         self._last_relist = self._clock.monotonic()
 
     def _compare(self, uid: PodUid, now: _Record | None) -> bool:
-        """Tell what is different. Returns: True: there was room for all of it."""
+        """Report the differences. Returns: True: there was room for all of them."""
         before = self._records.get(uid)
         if now == before:
             return True

@@ -34,8 +34,8 @@ class NodeStatusWriter:
     """Keeps the Node of one name in the store. One thread.
 
     Args: status_of: the node with the status it has now; called with the node as it is stored.
-          labels: what the node is labelled with; other labels that it has are left alone.
-          tell: called with each transition that a write of ours was, after it, with the node as written.
+          labels: the labels of the node; other labels that it has are left alone.
+          tell: called after a write with each transition in it, and with the node as written.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class NodeStatusWriter:
         self._status_of = status_of
         self._tell = tell
         self._written_at = -math.inf
-        self._unsure: tuple[Node, NodeStatus] | None = None  # a write without an answer: of what, and what
+        self._unsure: tuple[Node, NodeStatus] | None = None  # a write without an answer: the node and the status
 
     def register(self) -> Node:
         """Create the node, or find it and reconcile its labels; then its status is current.
 
-        Raises: BusUnavailable, BusRefused: call again, or mend what it says. Conflict: others write it all the time.
+        Raises: BusUnavailable, BusRefused: call again, or follow the message. Conflict: others write it all the time.
         """
         for attempt in range(ATTEMPTS):
             try:
@@ -75,7 +75,7 @@ class NodeStatusWriter:
         """One round: read the node, find its status, and write that if there is news or the last report is old.
 
         Returns: True if it was written.
-        Raises:  NotFound: somebody took the node away; register it again. Conflict: after 5 tries.
+        Raises:  NotFound: the node was removed; register it again. Conflict: after 5 tries.
                  BusUnavailable, BusRefused.
         """
         for attempt in range(ATTEMPTS):
@@ -114,7 +114,7 @@ class NodeStatusWriter:
         return True
 
     def _put(self, found: Node, new: Node) -> Node:
-        # With the version that was read: whoever wrote meanwhile has made transitions of his own.
+        # With the version that was read: another writer in between has made transitions of its own.
         with self._noting(found, new.status):
             written = self._nodes.update_status(msgspec.structs.replace(found, status=new.status))
         self._wrote(found, written)
@@ -129,7 +129,7 @@ class NodeStatusWriter:
             raise
 
     def _settle(self, found: Node) -> None:
-        """Tell what a write was that got no answer, if *found* says that it took place."""
+        """Report the transitions of a write that got no answer, if *found* shows that it took place."""
         unsure, self._unsure = self._unsure, None
         if unsure is not None and found.status == unsure[1]:
             self._wrote(unsure[0], found)

@@ -36,7 +36,7 @@ class Thresholds(NamedTuple):
 
 
 def parse_thresholds(text: str) -> Thresholds:
-    """Read `memory.available<100Mi,nodefs.available<10%`; what is not named is as usual. Raises: ConfigError.
+    """Read `memory.available<100Mi,nodefs.available<10%`; others keep their defaults. Raises: ConfigError.
 
     Source: kubelet --eviction-hard; nothing is evicted here.
     """

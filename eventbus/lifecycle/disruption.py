@@ -1,4 +1,4 @@
-"""Tells the loss of a few nodes from that of most of them, whose likelier cause is the observer's own link."""
+"""Distinguishes the loss of a few nodes from that of most, which is more likely a broken link of the observer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbus.clock import Clock
 
 #: Nodes that fall silent within so many seconds are one disruption.
 WINDOW_S = 60.0
-#: With no more than this many there is no telling: kube's controller says the same.
+#: With at most this many nodes the two cases cannot be distinguished, as in kube's controller.
 FEW = 2
 #: In a disruption one node is given up in so many seconds; kube's --node-eviction-rate is 0.1 a second.
 ONE_EVERY_S = 10.0

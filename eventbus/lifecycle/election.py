@@ -24,10 +24,10 @@ LEASE_S = 8
 class Election:
     """One candidate. `campaign` is called every second or two, by one thread.
 
-    Others are judged by when this candidate saw their renewals, never by the times in them. What a leader writes must
-    be conditional all the same: between his look and his write another may have been elected.
+    A candidate judges others by when it saw their renewals, not by the times in them. The writes of a leader must
+    be conditional too: another candidate may have been elected between its read and its write.
 
-    Args: now: what the time is on the lease, for people to read.
+    Args: now: the time that is written to the lease, for people to read.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Election:
 
     @property
     def leads(self) -> bool:
-        """True for a part of the lease only, so that a leader whose renewals fail stops before another begins."""
+        """True for part of the lease only, so that a leader that cannot renew stops before another begins."""
         return self._clock.monotonic() - self._renewed_at < self._lease_s * 0.6
 
     def campaign(self) -> bool:
@@ -68,7 +68,7 @@ class Election:
         try:
             self._campaign(held)
         except PASSING:
-            self._renewed_at = -math.inf  # somebody else has it
+            self._renewed_at = -math.inf  # another candidate holds it
         return self.leads
 
     def resign(self) -> None:

@@ -15,13 +15,13 @@ HEARD_AT: Final = "lifecycle.eventbus.dev/heard-at"
 
 
 def read_heard_at(node: Node, lease: Lease, now: datetime) -> float:
-    """For how many seconds *lease* has stood as it is; 0: nobody has noted that."""
+    """Return for how many seconds *lease* has not changed; 0: no worker has noted it."""
     version, _, text = node.metadata.annotations.get(HEARD_AT, "").partition(" ")
     if version != lease.metadata.resource_version:
         return 0.0
     try:
         return max(0.0, (now - datetime.fromisoformat(text)).total_seconds())
-    except (ValueError, TypeError):  # somebody else wrote it
+    except (ValueError, TypeError):  # written by another program
         return 0.0
 
 

@@ -1,4 +1,4 @@
-"""Says of the pods of a lost node that nobody knows how they are."""
+"""Marks the pods of a lost node: their state is unknown."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _TERMINAL: Final = ("Succeeded", "Failed")
 class LostPods:
     """Marks the pods of nodes that are given up: Ready=False, reason NodeLost. One thread.
 
-    An agent that is back overwrites it with what it sees. Whoever begins to act marks all of them again, which changes
-    nothing where it was done.
+    An agent that returns overwrites the mark with the pods' real state. A new leader marks all of them again, which
+    changes nothing if they were marked before.
 
     Source: node controller `MarkPodsNotReady`, and its NodeLost of before taints.
     """
@@ -53,7 +53,7 @@ class LostPods:
         self._done |= new
 
     def forget(self) -> None:
-        """Mark all anew: another worker has acted meanwhile."""
+        """Mark all pods again: another worker has acted in the meantime."""
         self._done.clear()
 
     def _mark_all(self, new: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Watches nodes and their leases, and writes down who is silent and who is back."""
+"""Watches nodes and their leases, and records which nodes are silent and which have returned."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.store.writer import ObjectWriter
 
 COMPONENT = "eventbus-lifecycle"
-#: An agent whose lease moves gets so long to say by itself that it is ready again, seconds.
+#: The time in which an agent must report itself ready again after its lease is renewed, seconds.
 AGENT_SPEAKS_S = 30.0
-#: What a leader that died may have decided and not told, its successor tells again for so long.
+#: For so long a new leader reports decisions that a dead leader may not have reported.
 RETELL = timedelta(hours=1)
 
 
@@ -46,16 +46,16 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
     period_s: float = 5.0  #: --node-monitor-period: the acting worker judges so often
     grace_s: float = DEFAULT_LEASE_S  #: of a node without a lease
-    startup_grace_s: float = 60.0  #: --node-startup-grace-period: of a node that never told its state
+    startup_grace_s: float = 60.0  #: --node-startup-grace-period: of a node that never reported its state
     forget_after_s: float = 7 * 86_400.0  #: a node that is silent for so long leaves
 
 
 class NodeMonitor:
     """Observes in every worker, judges in the one that acts. One thread.
 
-    Args: now: the server's time, so that what several workers write goes by one clock.
-          lost_pods: what is done about the pods of lost nodes.
-          followers: called with each node that was lost or is back, once it is written; what they raise is logged.
+    Args: now: the server's time, so that all workers write by one clock.
+          lost_pods: marks the pods of lost nodes.
+          followers: called with each node that was lost or returned, after it is written; their errors are logged.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class NodeMonitor:
         return dict(found)
 
     def observe(self) -> None:
-        """See who has given a sign since the last time.
+        """Observe which nodes and leases changed since the last call.
 
         Raises: BusUnavailable, BusRefused: nothing was seen; say so with `blinded`.
         """
-        # Nodes first: who leaves takes the lease away before the node, so a lease without a node is a new one.
+        # Nodes first: an agent removes its lease before its node, so a lease without a node is a new one.
         nodes = self._node_cache.poll()
         for name in nodes.gone & self._lease_cache.items.keys():
             self._left_behind[name] = _version(self._lease_cache.items[name])
@@ -128,14 +128,14 @@ class NodeMonitor:
         self._observed_at = now
 
     def blinded(self) -> None:
-        """The observer could not look, or did not: whatever was silent meanwhile, every grace begins anew."""
+        """Restart every grace period, because the observer could not look or did not look."""
         if self._observed_at is not None:
-            log.warning("nothing was seen of the nodes for a while: every grace begins anew")
+            log.warning("the nodes were not observed for a while: every grace period starts again")
             self.outages += 1
         self._observed_at = None
 
     def judge(self, may_act: Callable[[], bool]) -> None:
-        """Write down what was observed: who is new, lost, back or long gone. Call it right after `observe`.
+        """Write which nodes are new, lost, back or long gone. Call it right after `observe`.
 
         Args:   may_act: asked before each write; False: another worker acts.
         Raises: BusUnavailable: the rest comes with the next call.
@@ -162,7 +162,7 @@ class NodeMonitor:
             self._lost_pods.look([name for name, node in nodes.items() if _is_given_up(node)])
 
     def retell(self) -> None:
-        """Tell what the worker that acted before may not have come to tell; what it has told is not told twice."""
+        """Report the decisions that the leader before may not have reported. Reported decisions are not repeated."""
         now = self._now()
         self._lost_pods.forget()
         for node in self._node_cache.items.values():
@@ -175,7 +175,7 @@ class NodeMonitor:
                     self._record(node, transition)
 
     def _begin(self) -> None:
-        """Take all that there is as if it were new, for what a poll found that failed half-way is not known."""
+        """Treat all objects as new, because the result of a poll that failed half-way is unknown."""
         nodes, leases, now = self._node_cache.items, self._lease_cache.items, self._now()
         self._silence.keep(nodes.keys() | leases.keys())
         for name, lease in leases.items():
@@ -205,7 +205,7 @@ class NodeMonitor:
         return allowed
 
     def _is_back(self, name: str, node: Node) -> bool:
-        """True if a node that was given up has given a sign since, and nobody else is about to say so."""
+        """True if a lost node has given a sign since, and its agent is not about to report it itself."""
         ready, lease = node.status.condition(READY), self._lease_cache.items.get(name)
         if ready is None or ready.status != UNKNOWN or lease is None:
             self._back_since.pop(name, None)
@@ -220,7 +220,7 @@ class NodeMonitor:
         return not has_agent or self._clock.monotonic() - since >= AGENT_SPEAKS_S
 
     def _make_or_clear(self, name: str, lease: Lease, now: datetime) -> None:
-        """Make the node of a lease that somebody has put; one that a deleted node has left goes after it."""
+        """Create the node of a lease that another program wrote; remove a lease that a deleted node left."""
         if self._left_behind.get(name) == _version(lease):
             with suppress(NotFound, Conflict):
                 self._leases.delete(name, NODE_LEASES, version=_version(lease))
@@ -230,7 +230,7 @@ class NodeMonitor:
             self._told(msgspec.structs.replace(node, status=NodeStatus()), node)
 
     def _give_up(self, name: str, now: datetime) -> None:
-        """Write that *name* is lost, if it is still silent and nobody else has written of it."""
+        """Write that *name* is lost, if it is still silent and no other worker has written its state."""
         with suppress(NotFound, Conflict):
             node = self._nodes.get(name)
             lease = self._lease_of(name)
@@ -260,8 +260,8 @@ class NodeMonitor:
             for follower in self._followers:
                 try:
                     follower(after, transition)
-                except Exception:  # it is somebody else's
-                    log.exception("what follows %s of %s failed", transition.reason, after.metadata.name)
+                except Exception:  # a follower may raise anything
+                    log.exception("a follower of %s of %s failed", transition.reason, after.metadata.name)
 
     def _record(self, node: Node, transition: Transition) -> None:
         about = ObjectReference("Node", "", node.metadata.name, node.metadata.uid, Node.api_version)
@@ -276,7 +276,7 @@ class NodeMonitor:
 
     def _may_leave(self, name: str, node: Node, now: datetime) -> bool:
         if node.metadata.annotations.get(FROM_LEASE) and name not in self._lease_cache.items:
-            return True  # whoever made the lease has taken it away
+            return True  # the program that created the lease has removed it
         ready = node.status.condition(READY)
         if ready is None or ready.status != UNKNOWN or ready.last_transition_time is None:
             return False

@@ -19,8 +19,8 @@ LONGEST_S = 60.0
 class LostCommand:
     """A shell command, run once a lost node with EVENTBUS_NODE, EVENTBUS_REASON and EVENTBUS_MESSAGE.
 
-    Runs in a thread of its own from the first node on. *failures* counts runs that failed. What waits at the end of the
-    process, or was decided by a worker that died, is not run: an event says the same, and is not lost.
+    Runs in its own thread from the first node on. *failures* counts runs that failed. A command that waits at the end
+    of the process, or was decided by a worker that died, is not run; an event reports the loss as well.
     """
 
     def __init__(self, command: str) -> None:

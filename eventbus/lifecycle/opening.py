@@ -32,7 +32,7 @@ def open_lifecycle(
 ) -> LifecycleRunner:
     """A lifecycle worker; nothing is sent before its `start`.
 
-    Args: identity: who it is, other than all others.  on_lost: a shell command, run once a lost node.
+    Args: identity: a name that no other worker has.  on_lost: a shell command, run once for each lost node.
     """
     clock, pace = clock or SystemClock(), pace or Pace()
     client = bus.client(name=COMPONENT)

@@ -1,4 +1,4 @@
-"""All objects of one kind as of the last poll, without threads: what was polled was seen, and nothing else was."""
+"""All objects of one kind as of the last poll, without threads."""
 
 from __future__ import annotations
 

@@ -86,12 +86,12 @@ class LifecycleRunner:
         """One round: stand for election if it is time, observe, judge if that is due and ours. No error of the bus is
         raised.
         """
-        led, self._led = self._led, False  # a round that fails may have written what it did not come to tell
+        led, self._led = self._led, False  # a round that fails may not have reported all that it wrote
         try:
             self._round(led)
             self._contact.answered()
             self._problem = ""
-        except BusFull as error:  # what was decided waits to be told
+        except BusFull as error:  # the decisions are reported later
             self._failed(error)
         except BusUnavailable as error:
             self._contact.lost(error)

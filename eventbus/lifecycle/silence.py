@@ -22,7 +22,7 @@ class _Heard(msgspec.Struct):
 class SilenceObserver:
     """Observes which nodes have been silent for longer than their grace. One thread.
 
-    What kept the observer from looking may have kept the others from speaking: after `restart` every grace begins anew.
+    If the observer was cut off, the nodes may have been cut off too: after `restart` every grace period starts again.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -30,7 +30,7 @@ class SilenceObserver:
         self._heard: dict[str, _Heard] = {}
 
     def expect(self, name: str, grace_s: float, silent_s: float = 0.0) -> None:
-        """Watch *name*, which somebody else has seen silent for *silent_s*; of what is watched set the grace only."""
+        """Watch *name*, which another worker has seen silent for *silent_s*; if it is watched, only set its grace."""
         found = self._heard.get(name)
         if found is None:
             self._heard[name] = _Heard(self._clock.monotonic() - _kept(grace_s, silent_s), grace_s)
@@ -43,7 +43,7 @@ class SilenceObserver:
         self._heard[name] = _Heard(self._clock.monotonic(), grace_s, known)
 
     def forget(self, name: str) -> None:
-        """It is gone, and nobody waits for it."""
+        """Forget a node that is gone."""
         self._heard.pop(name, None)
 
     def keep(self, names: Collection[str]) -> None:
@@ -51,7 +51,7 @@ class SilenceObserver:
         self._heard = {name: found for name, found in self._heard.items() if name in names}
 
     def restart(self) -> None:
-        """Every grace begins anew; see LEAST_LEFT_S."""
+        """Restart every grace period; see LEAST_LEFT_S."""
         now = self._clock.monotonic()
         for found in self._heard.values():
             found.at = now - _kept(found.grace_s, now - found.at)

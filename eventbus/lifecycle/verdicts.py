@@ -12,7 +12,7 @@ from eventbus.objects.conditions import NEVER_UPDATED, READY, STATUS_UNKNOWN, TR
 from eventbus.objects.lease import Lease
 from eventbus.objects.node import Node, NodeStatus
 
-#: On a node that was made because somebody put a lease of its name; it goes when the lease does.
+#: On a node that was created for a lease of its name; it is removed with the lease.
 FROM_LEASE: Final = "lifecycle.eventbus.dev/from-lease"
 #: Why a node without an agent is ready.
 HEARTBEAT: Final = "NodeHeartbeat"
@@ -37,7 +37,7 @@ def lost(node: Node, lease: Lease | None, now: datetime) -> NodeStatus:
 
 
 def recovered(node: Node, lease: Lease | None, now: datetime) -> NodeStatus:
-    """The status of a node that gives signs again and has nobody to say more."""
+    """Return the status of a node that gives signs again and has no agent to report more."""
     heartbeat = lease.spec.renew_time if lease is not None else None
     return with_condition(node.status, READY, TRUE, HEARTBEAT, "node is renewing its lease", now, heartbeat)
 

@@ -1,1 +1,1 @@
-"""Sources of an agent's pods: files, a URL, the bus; each compared with what it said before."""
+"""Sources of an agent's pods: files, a URL, the bus; each is compared with its last list."""

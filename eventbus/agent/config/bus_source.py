@@ -1,4 +1,4 @@
-"""Pods from the bus: an informer on those whose spec.nodeName is this node."""
+"""Pods from the bus: an informer on the pods with this node as spec.nodeName."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class BusSource:
         )
 
     def start(self) -> None:
-        """Begin to read; the first list of no pods is told too, by `look`."""
+        """Begin to read. `look` sets a first list without pods."""
         self._factory.start()
 
     def look(self) -> None:
-        """Say what there is, if the first list is there: it may be empty, which no handler is told."""
+        """Set the pods if the first list is complete: no handler is called for an empty list."""
         if not self._spoken and self._informer.has_synced:
             self._tell()
 
@@ -63,7 +63,7 @@ class BusSource:
         self._tell()
 
     def _tell(self, *heard: Pod) -> None:
-        """Say what there is, and *heard* too: it may be gone from the index by now, which its own handler tells."""
+        """Set the pods of the index and *heard*, which may have left the index before its handler is called."""
         if not self._handlers.has_synced:
             return  # half a list would take the rest away
         with self._lock:

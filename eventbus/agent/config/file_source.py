@@ -24,19 +24,19 @@ READ_EVERY_S: Final = 20.0
 LOOK_EVERY_S: Final = 1.0
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 
-#: Told of a manifest that cannot be used: where it is, and why.
+#: Called with a manifest that cannot be used: its place, and the reason.
 Invalid = Callable[[str, str], object]
 
 
 class FileSource:
-    """Says what pods the files of this machine have.
+    """Sets the pods of this machine's files.
 
-    A file that is bad is told once, as long as it is bad in the same way, and what it had before stays. One that is
-    gone takes its pods with it; a folder that cannot be read takes none.
+    An invalid file is reported once for each reason, and its former pods stay. A file that is removed
+    takes its pods with it; a folder that cannot be read takes none.
 
-    The lines of a Procfile have the variables of the `.env` beside it, which must be ours alone as well.
+    The lines of a Procfile have the variables of the `.env` in its folder, which must be ours alone as well.
 
-    Args: manifests: a folder, whose files of other endings and with a dot before their name are passed over.
+    Args: manifests: a folder; files with other endings or with a dot before their name are ignored.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class FileSource:
         self._invalid = invalid
         self._clock = clock
         self._held: dict[Path, list[Pod]] = {}
-        self._data: dict[Path, tuple[bytes, bytes]] = {}  # what each was made of: YAML takes long to read
+        self._data: dict[Path, tuple[bytes, bytes]] = {}  # the bytes that each was made of: YAML takes long to read
         self._told: dict[Path, str] = {}
-        self._doubles: set[str] = set()  # what was told of pods of one name
+        self._doubles: set[str] = set()  # the reports about pods of one name
         self._seen: object = None
         self._read_at = -READ_EVERY_S
         self._loop = Periodic(self.look, every_s=LOOK_EVERY_S, name="eventbus-agent-files")
@@ -80,7 +80,7 @@ class FileSource:
             self.read()
 
     def read(self) -> None:
-        """Read everything, and say what pods there are."""
+        """Read everything, and set the pods."""
         paths = self._paths()
         if paths is None:
             return
@@ -148,7 +148,7 @@ class FileSource:
         self._invalid(str(path), problem)
 
     def _stamps(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yield what changes when a file does: name, inode, size, time of its change."""
+        """Yield the values that change with a file: name, inode, size, time of its change."""
         paths = [str(path) for path in (self._manifests, self._procfile, self._environ_file) if path is not None]
         try:
             names = sorted(os.listdir(self._manifests)) if self._manifests is not None else []

@@ -1,4 +1,4 @@
-"""Pods from a URL, asked for every 20 s; what has not changed (ETag) is not sent again."""
+"""Pods from a URL, requested every 20 s; an unchanged manifest (ETag) is not sent again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ASK_EVERY_S: Final = 20.0
 TIMEOUT_S: Final = 10.0
 #: Hosts inside our own network that may be asked, and without TLS.
 ALLOW_HOSTS: Final = "EVENTBUS_MANIFEST_ALLOW_HOSTS"
-#: What webhooks have for passwords, and manifests have not.
+#: Webhooks have this variable for passwords; manifests have none.
 _NO_TOKEN: Final = ": EVENTBUS_WEBHOOK_TOKEN is for them"
 
 
 class HttpSource:
-    """Says what pods a URL has. A URL that is down, or says nonsense, leaves what it said before.
+    """Sets the pods of a URL. If the URL is down or its manifest is invalid, the former pods stay.
 
     Source: kubelet `config/http.go`. Departure: the guards of webhooks, ETag, and no empty answer takes all pods away.
     """
@@ -52,7 +52,7 @@ class HttpSource:
         return ended
 
     def ask(self) -> None:
-        """Ask once, and say what pods there are, if that is news. Raises nothing of the network."""
+        """Ask once, and set the pods if they changed. Raises nothing of the network."""
         headers = {"Accept": "application/yaml, application/json", "User-Agent": "eventbus"}
         try:
             reply = self._client.get(

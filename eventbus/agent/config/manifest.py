@@ -18,7 +18,7 @@ from eventbus.names import MAX_SUBDOMAIN
 from eventbus.objects.pod import Pod
 from eventbus.objects.pod_rules import check_pod
 
-#: What of a manifest is read; one that is longer is refused.
+#: The most bytes of a manifest; a longer one is refused.
 MAX_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_NAMESPACE: Final = "default"
 

@@ -1,4 +1,4 @@
-"""Refuses files that other users can write: a manifest runs programs, a file of tokens says who is admin."""
+"""Refuses files that other users can write: a manifest runs programs, a file of tokens names administrators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_LINKS: Final = 40
 
 
 def _check_own(path: Path, found: os.stat_result) -> None:
-    """Check that *path* is root's or ours, and writable by nobody else. Raises: ConfigError: says what to do."""
+    """Check that *path* is root's or ours, and that others cannot write it. Raises: ConfigError: with its cure."""
     if found.st_uid not in (0, os.geteuid()):
         raise ConfigError(f"{path} belongs to uid {found.st_uid}: only files of root or of our own user are read")
     if stat.S_ISLNK(found.st_mode):  # it has no mode
@@ -25,12 +25,12 @@ def _check_own(path: Path, found: os.stat_result) -> None:
 
 
 def read_own(path: Path, most_bytes: int) -> bytes:
-    """Return what is in *path*, checked on what was opened, so that nobody can swap it meanwhile.
+    """Return the content of *path*. The open file is checked, so that it cannot be replaced in between.
 
-    Raises: ConfigError: it may be somebody else's, is no file, is too long, or cannot be read.
+    Raises: ConfigError: it may be another user's, is no file, is too long, or cannot be read.
     """
     try:
-        # O_NONBLOCK: a pipe that somebody has put there must not hold us up.
+        # O_NONBLOCK: a pipe in the place of the file must not block us.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
@@ -51,7 +51,7 @@ def read_own(path: Path, most_bytes: int) -> bytes:
 
 
 def check_own_folders(path: Path) -> None:
-    """Check *path*, and every folder and link on the way: who may replace one of them may put another in its place.
+    """Check *path*, and every folder and link on the way: a user could replace one of them by another.
 
     Raises: ConfigError.
     """
@@ -61,7 +61,7 @@ def check_own_folders(path: Path) -> None:
         _check_own(here, here.lstat())
         while ahead:
             part = ahead.pop()
-            if part == "..":  # nothing but folders that were checked is left behind
+            if part == "..":  # all folders before it are checked
                 here = here.parent
                 continue
             there = here / part

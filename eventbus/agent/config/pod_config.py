@@ -1,4 +1,4 @@
-"""Compares what each source says of pods with what it said before, and tells the loop only what is different."""
+"""Compares the pods of each source with its last list, and sends only the differences to the loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from eventbus.agent.pods.updates import Op, PodUpdate, Source
 from eventbus.objects.pod import Pod
 
-#: As it is sent: what leaves, what comes, what changed, what is to end, what only its status says otherwise.
+#: The order of sending: pods that left, came, changed, were deleted, and those with another status only.
 _ORDER = (Op.REMOVE, Op.ADD, Op.UPDATE, Op.DELETE, Op.RECONCILE)
 
 
@@ -27,7 +27,7 @@ class PodConfig:
         self._expected: set[Source] = set()
 
     def expect(self, source: Source) -> None:
-        """Note that *source* will speak: before it has, what is not known may be its."""
+        """Expect a list from *source*: until it comes, an unknown pod may be one of its pods."""
         self._expected.add(source)
 
     @property
@@ -36,7 +36,7 @@ class PodConfig:
         return self._expected <= self._held.keys()
 
     def set(self, source: Source, pods: Sequence[Pod]) -> None:
-        """Take *pods* as all that *source* has, and tell what is different. A full loop makes it wait."""
+        """Take *pods* as all pods of *source*, and send the differences. A full loop makes it wait."""
         with self._lock:
             first = source not in self._held
             changes = self._compare(source, pods)

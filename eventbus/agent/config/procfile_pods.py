@@ -22,7 +22,7 @@ _NO_LABEL: Final = re.compile(r"[^a-z0-9-]+")
 def procfile_pods(commands: Mapping[str, str], folder: Path, environ: Mapping[str, str]) -> list[Pod]:
     """Return a pod a line, in their order. They run in *folder* and have the variables of *environ* and a PORT.
 
-    As with `eventbus up`, what ends with exit code 0 is done.
+    As with `eventbus up`, a line that ends with exit code 0 is complete.
 
     Raises: InvalidObject: two names are the same as names of pods: `my_web` and `my-web`.  ConfigError: no such port.
     """
@@ -60,5 +60,5 @@ def line_pod(
 
 
 def _literal(word: str) -> str:
-    """Of a Pod, $(NAME) and $$ mean something; the process is to get what was written."""
+    """Escape $, because $(NAME) and $$ are replaced in a Pod's command."""
     return word.replace("$", "$$")

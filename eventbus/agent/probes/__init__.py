@@ -1,1 +1,1 @@
-"""Probes: questions that containers are asked again and again, and what follows from the answers."""
+"""Probes: checks of containers that are repeated, and their consequences."""

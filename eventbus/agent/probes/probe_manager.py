@@ -1,4 +1,4 @@
-"""Asks the probes of all pods: one thread says when, a few ask, and each change is told.
+"""Runs the probes of all pods: one thread schedules them, a few run them, and each change is reported.
 
 Source: kubelet `prober/prober_manager.go`. Departure: a pool of threads instead of one a probe.
 """
@@ -32,7 +32,7 @@ _Key = tuple[PodUid, str, ProbeType]
 
 
 class ProbeManager:
-    """Asks the probes of all pods it was given, and tells each change to a `TellProbe`. Any thread.
+    """Runs the probes of all pods it was given, and reports each change to a `TellProbe`. Any thread.
 
     Its own threads begin with the first probe and end with `stop`.
     """
@@ -52,7 +52,7 @@ class ProbeManager:
         self.asked = self.failed = 0
 
     def add_pod(self, pod: Pod) -> None:
-        """Begin to ask its probes. Idempotent; only a probe whose definition changed begins anew."""
+        """Begin to run its probes. Idempotent; only a probe with a changed definition begins again."""
         uid = PodUid(pod.metadata.uid)
         with self._changed:
             wanted = {
@@ -93,7 +93,7 @@ class ProbeManager:
         return container.readiness_probe is None or self._holds((uid, container.name, ProbeType.READINESS), status)
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End; what is being asked is not waited for beyond *timeout_s*. Idempotent."""
+        """End; probes that run are not waited for beyond *timeout_s*. Idempotent."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -180,7 +180,7 @@ class ProbeManager:
             self.failed += 1
         with self._changed:
             if self._workers.get(worker.key) is not worker:
-                return  # nobody wants to know any more
+                return  # the pod was removed
             changed = worker.count(ok=answer.ok, message=answer.said)
             result = ProbeResult(uid, worker.container.name, worker.run_id, worker.type, worker.result, worker.message)
         if not answer.ok:

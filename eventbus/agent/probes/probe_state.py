@@ -1,4 +1,4 @@
-"""One probe of one container: when it is due, what an answer means. Pure; time and answers are given to it.
+"""One probe of one container: when it is due, and the meaning of an answer. Pure; time and answers are arguments.
 
 Source: kubelet `prober/worker.go`.
 """
@@ -12,7 +12,7 @@ from eventbus.agent.runtime.signals import ProbeType
 from eventbus.objects.container import Container, Probe
 from eventbus.objects.pod import Pod
 
-#: What is held of a container before its first answer.
+#: The result that a container has before its first answer.
 _AT_FIRST: Final = {ProbeType.LIVENESS: True, ProbeType.READINESS: False, ProbeType.STARTUP: False}
 
 
