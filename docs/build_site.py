@@ -18,7 +18,7 @@ _FENCE = re.compile(r"^ *(```|~~~)")
 
 
 def main() -> int:
-    """Build the site; return 1 and name what is broken if a link leads nowhere."""
+    """Build the site; return 1 and print the broken links, if there are any."""
     shutil.rmtree(BUILD, ignore_errors=True)
     broken = [problem for page in pages() for problem in lay_out(page)]
     for problem in broken:

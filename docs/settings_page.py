@@ -18,37 +18,38 @@ HEAD = """# Settings
 
 Made by `make docs` from `eventbus/settings.py`; do not edit.
 
-A **setting** is of one process. It is an environment variable, read once when the process starts, or an argument of
-`Settings(…)`. An **option** is of the whole bus. It lies in Redis, and all workers take a new value at once:
+A **setting** belongs to one process. It is an environment variable that is read at start, or an argument of
+`Settings(…)`.
+An **option** belongs to the whole bus. It is stored in Redis, and all workers use a new value immediately:
 `eventbus options set burst=50`, `eventbus options get`.
 
-Units: `_s` seconds, `_ms` milliseconds, `_bytes` bytes, `ttl` a life in seconds.
+Units: `_s` is seconds, `_ms` milliseconds, `_bytes` bytes, `ttl` a lifetime.
 
 """
-#: What is read by one part alone, and is no field of `Settings`.
+#: Variables that only one part reads, and that are no fields of `Settings`.
 OTHERS = """
 ## Variables of single commands and sinks
 
 | variable | meaning |
 |---|---|
-| `EVENTBUS_CONFIG` | file with the contexts of `eventbus config`; else `~/.config/eventbus/config.json` |
-| `EVENTBUS_CONTEXT` | the context to use, as `--context` |
-| `EVENTBUS_NAMESPACE` | the namespace where `-n` is not given |
-| `EVENTBUS_OPTIONS` | of workers: options of the bus as JSON, like `{"burst": 50}`, to insist on |
-| `EVENTBUS_MANIFEST_ALLOW_HOSTS` | hosts from which an agent may take manifests in the own network, without TLS |
-| `EVENTBUS_COMPLETION_TIMEOUT_S` | how long Tab waits for names from the bus; 1 |
-| `EVENTBUS_EXPORT_TO`, `…_FILE` | URL of the sink of `eventbus worker export`, where it is a secret |
+| `EVENTBUS_CONFIG` | file with the contexts of `eventbus config`; default `~/.config/eventbus/config.json` |
+| `EVENTBUS_CONTEXT` | the context to use, like `--context` |
+| `EVENTBUS_NAMESPACE` | the namespace without `-n` |
+| `EVENTBUS_OPTIONS` | for workers: required options of the bus as JSON, such as `{"burst": 50}` |
+| `EVENTBUS_MANIFEST_ALLOW_HOSTS` | hosts in your network from which an agent may fetch manifests without TLS |
+| `EVENTBUS_COMPLETION_TIMEOUT_S` | time that Tab waits for names from the bus; `1` |
+| `EVENTBUS_EXPORT_TO`, `…_FILE` | URL of the sink of `eventbus worker export`, if it is a secret |
 | `EVENTBUS_POSTGRES_PASSWORD`, `…_FILE` | password of a PostgreSQL sink |
-| `EVENTBUS_WEBHOOK_SECRET`, `…_FILE` | key that signs what a webhook is sent |
+| `EVENTBUS_WEBHOOK_SECRET`, `…_FILE` | key that signs the requests to a webhook |
 | `EVENTBUS_WEBHOOK_TOKEN`, `…_FILE` | bearer token for a webhook |
 | `EVENTBUS_WEBHOOK_MODE` | `structured`, `binary` or `batch` CloudEvents |
-| `EVENTBUS_WEBHOOK_REQUESTS` | requests of a partition under way at once, 1 to 64, not for `batch`; `8` |
-| `EVENTBUS_WEBHOOK_SOURCE` | the CloudEvents' source; `/eventbus` |
-| `EVENTBUS_WEBHOOK_CA_FILE` | authorities that are trusted for the webhook |
-| `EVENTBUS_WEBHOOK_ALLOW_HOSTS` | hosts that a webhook may reach on any port, in the own network, without TLS |
-| `EVENTBUS_WEBHOOK_ALLOW_PRIVATE` | `true`: all hosts are trusted so |
+| `EVENTBUS_WEBHOOK_REQUESTS` | concurrent requests of a partition, 1 to 64, not for `batch`; `8` |
+| `EVENTBUS_WEBHOOK_SOURCE` | source of the CloudEvents; `/eventbus` |
+| `EVENTBUS_WEBHOOK_CA_FILE` | trusted CAs for the webhook |
+| `EVENTBUS_WEBHOOK_ALLOW_HOSTS` | hosts in your network that a webhook may use on any port, without TLS |
+| `EVENTBUS_WEBHOOK_ALLOW_PRIVATE` | `true`: the same for all hosts |
 
-[Sinks](sinks.md) has more of the latter.
+See [sinks](sinks.md).
 """
 
 
@@ -66,7 +67,7 @@ def main(arguments: list[str]) -> int:
     if "--check" in arguments:
         current = PAGE.exists() and PAGE.read_text("utf-8") == page()
         if not current:
-            print("docs/settings.md is not what settings.py says now: make docs", file=sys.stderr)
+            print("docs/settings.md is out of date: run make docs", file=sys.stderr)
         return 0 if current else 1
     PAGE.write_text(page(), "utf-8")
     print(f"docs: {PAGE.relative_to(ROOT)} written")
@@ -74,7 +75,7 @@ def main(arguments: list[str]) -> int:
 
 
 def page() -> str:
-    """The whole page, as settings.py is now."""
+    """Return the page for the current settings.py."""
     from eventbus.settings import Options, Settings
 
     settings = [
@@ -89,7 +90,7 @@ def page() -> str:
 
 
 def of(shape: type[msgspec.Struct]) -> Iterator[Field]:
-    """Yield the fields of a Struct, in order, with the comments that stand behind them."""
+    """Yield the fields of a Struct, in order, with their comments."""
     hints, said = get_type_hints(shape), _comments(shape.__name__)
     for field in msgspec.structs.fields(shape):
         meaning, shown = said.get(field.name, ""), _default(field.default)
@@ -98,7 +99,7 @@ def of(shape: type[msgspec.Struct]) -> Iterator[Field]:
 
 
 def _comments(name: str) -> dict[str, str]:
-    """Field → the text behind `#:` on its line."""
+    """Return the text after `#:` on the line of each field."""
     text = SOURCE.read_text("utf-8")
     lines = text.splitlines()
     (shape,) = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == name)

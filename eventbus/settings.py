@@ -37,28 +37,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that each process chooses for itself."""
 
     redis_url: str = ""  #: empty: the embedded server; `none`: no bus, events are only logged
-    redis_password: str = ""  #: joined to redis_url, so that the url may be shown
-    redis_password_file: str = ""  #: read once at start; wins over redis_password
-    state_dir: str = ""  #: where the embedded server lives; empty: the user's state directory
+    redis_password: str = ""  #: password for redis_url; keeps it out of the URL
+    redis_password_file: str = ""  #: file with the password, read once at start; overrides redis_password
+    state_dir: str = ""  #: folder of the embedded server; empty: the user's state directory
     prefix: str = "eb"  #: first part of every key, [a-z0-9-]{1,32}
-    partitions: int = 0  #: for the first open of a bus: later ones read what is there; 0: 1, or 64 on a cluster
-    buffer_events: int = 10_000  #: events waiting in one process
+    partitions: int = 0  #: used when the bus is created, ignored later; 0: 1, or 64 on a cluster
+    buffer_events: int = 10_000  #: most waiting events in one process
     buffer_bytes: int = 16 * MIB  #: the same in bytes
     buffer_full: FullBuffer = FullBuffer.DROP
-    buffer_wait_s: float = 5.0  #: longest wait for room under `wait`
-    ring_bytes: int = 8 * MIB  #: memory for sent batches, kept to repair a Redis that lost its tail
-    spool: str = ""  #: folder for what Redis has not acknowledged, so that it outlives this process; empty: none
+    buffer_wait_s: float = 5.0  #: longest wait of a caller with `wait`
+    ring_bytes: int = 8 * MIB  #: memory for sent batches; they are sent again if Redis loses them
+    spool: str = ""  #: folder for unacknowledged events, which then survive the process; empty: none
     spool_when: SpoolWhen = SpoolWhen.LATE
-    spool_bytes: int = 64 * MIB  #: on disk, for one process; what it does not hold is in memory only
+    spool_bytes: int = 64 * MIB  #: limit on disk for one process; other events are only in memory
     flush_s: float = 5.0  #: longest flush at exit
-    worker_block_ms: int = 1_000  #: one blocking read; also how fast a quiet worker notices a stop
+    worker_block_ms: int = 1_000  #: longest blocking read; an idle worker needs as long to notice a stop
     drain_s: float = 10.0  #: longest drain of a worker after SIGTERM
-    url: str = ""  #: of an API worker, http(s)://host or http+unix:/path: programs go there, and not to Redis
-    token: str = ""  #: says to the API who we are
-    token_file: str = ""  #: read at each connection, so that it may change; wins over token
-    ca_file: str = ""  #: trust these authorities for the API, instead of the system's
-    client_cert: str = ""  #: PEM file: says to the API who we are, in the place of a token
-    client_key: str = ""  #: its key, if that is in a file of its own
+    url: str = ""  #: of an API worker, http(s)://host or http+unix:/path; used instead of Redis
+    token: str = ""  #: token for the API
+    token_file: str = ""  #: file with the token, read at each connection; overrides token
+    ca_file: str = ""  #: trusted CAs for the API instead of the system's
+    client_cert: str = ""  #: PEM file: client certificate for the API instead of a token
+    client_key: str = ""  #: its key, if it is in a separate file
 
     def __post_init__(self) -> None:
         for field, (least, most) in _BOUNDS.items():
@@ -121,27 +121,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Defaults are client-go's where it has them."""
 
-    burst: int = 25  #: tokens of a full bucket; 0 holds back everything that is not exempt
-    qps: float = 1 / 300  #: tokens a second; rounded to float32, as client-go does; 0: what is spent stays spent
-    max_events: int = 10  #: this many distinct messages make an aggregate
-    max_interval_s: int = 600  #: a longer pause starts the set of similar events anew
+    burst: int = 25  #: tokens of a full bucket; 0 holds back all events that are not exempt
+    qps: float = 1 / 300  #: tokens a second; rounded to float32, as in client-go; 0: no refill
+    max_events: int = 10  #: number of distinct messages from which similar events are aggregated
+    max_interval_s: int = 600  #: a longer pause empties the set of similar events
     aggregate_key: AggregateKey = AggregateKey.REASON
-    aggregate_message: str = "(combined from similar events): "  #: stands before the message of an aggregate
+    aggregate_message: str = "(combined from similar events): "  #: prefix of the message of an aggregate
     spam_key: SpamKey = SpamKey.OBJECT_TYPE
-    exempt_namespaces: tuple[str, ...] = ()  #: never held back as spam; neither take nor need a token
-    exempt_types: tuple[str, ...] = ()  #: the same of these types
-    exempt_reasons: tuple[str, ...] = ()  #: and of these reasons
+    exempt_namespaces: tuple[str, ...] = ()  #: never held back as spam; they use no token
+    exempt_types: tuple[str, ...] = ()  #: the same for these types
+    exempt_reasons: tuple[str, ...] = ()  #: the same for these reasons
     report_suppressed: bool = True  #: write EventsSuppressed events
-    event_ttl_s: int = 3_600  #: an event goes this long after its last write, as Kubernetes' --event-ttl
-    record_ttl_s: int = 8 * 86_400  #: the running count is kept this long after the last event
-    max_stored: int = 100_000  #: stored events a partition
-    max_records: int = 400_000  #: stored events and remembered counts together, a partition
-    incoming_bytes: int = 256 * MIB  #: queued bytes a partition, compressed; beyond it publish answers FULL
-    changes_bytes: int = 64 * MIB  #: how far back a watch can begin, a partition
-    refresh_s: int = 10  #: an event that is counted and not written is shown anew at most so often
-    occurrences_s: int = 21_600  #: occurrences are counted a minute, and kept so long; 0: not at all
-    dead_bytes: int = 64 * MIB  #: buried events, a partition
-    hold_s: int = 86_400  #: a WAIT group without a live worker holds the stream this long
+    event_ttl_s: int = 3_600  #: lifetime of an event after its last write, like Kubernetes' --event-ttl
+    record_ttl_s: int = 8 * 86_400  #: the running count is kept for this time after the last event
+    max_stored: int = 100_000  #: stored events in a partition
+    max_records: int = 400_000  #: stored events and kept counts together, in a partition
+    incoming_bytes: int = 256 * MIB  #: queued bytes in a partition, compressed; beyond it, publish answers FULL
+    changes_bytes: int = 64 * MIB  #: history of changes for watches, in a partition
+    refresh_s: int = 10  #: shortest time between two refreshes of a held-back event's count in a watch
+    occurrences_s: int = 21_600  #: counts by minute are kept for this time; 0: none
+    dead_bytes: int = 64 * MIB  #: dead letters in a partition
+    hold_s: int = 86_400  #: a WAIT group without a live worker blocks the stream for this time
 
     def __post_init__(self) -> None:
         for field, least in _LEAST.items():
