@@ -1,1 +1,1 @@
-"""One object's story: what is known of it, and what happened around it before it went wrong."""
+"""The story of one object: its events, its relations, and the events around its first Warning."""

@@ -1,4 +1,4 @@
-"""Fetches one object's story through an API worker: what `read_story` is over Redis."""
+"""Fetches the story of one object from an API worker, as `read_story` reads it from Redis."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ def fetch_story(
     try:
         return story_from_json(body)
     except (msgspec.DecodeError, InvalidEvent) as error:
-        raise BusUnavailable(f"{connection.address} answered in a form of another version: {error}") from None
+        raise BusUnavailable(f"{connection.address} answered in the form of another version: {error}") from None

@@ -1,4 +1,4 @@
-"""Reads one object's story from the store."""
+"""Reads the story of one object from the store."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from eventbus.story.verdict import Verdict, first_seen, verdict_of
 #: An event with its partition.
 _Placed: TypeAlias = tuple[int, Event]
 
-#: What of the same host is told as a change: the words that begin or end the reasons of starts, installs, edits.
+#: Reasons of changes on the same host: starts, installs, edits.
 _CHANGES: Final = re.compile(
     r"^(Start|Creat|Install|Upgrad|Remov|Upda|Chang|Config|Deploy|Scal|Restart|Reboot|Kill|Pull|Sched|Dele|Reload"
     r"|Roll|Mount|Attach|Apply|Appli|Evict|Drain|Cordon|Successful|Replac|Renew)",
     re.IGNORECASE,
 )
-#: What of these is told as one line, if it happens to several objects of a kind within so long.
+#: Reasons of starts. Starts of several objects of a kind within `TOGETHER` become one entry.
 _STARTS: Final = re.compile(r"^(Start|Creat|Pull|Sched)", re.IGNORECASE)
 TOGETHER: Final = timedelta(seconds=2)
-#: The namespace of what workers say of themselves, and the component of what `eventbus up` does with its pods.
+#: The namespace of events that workers record about themselves, and the component of `eventbus up`.
 OWN_NAMESPACE: Final = "eventbus-system"
 _UP: Final = "eventbus-up"
-#: The component of what an agent says of its node, and how long an `up` takes to start its own.
+#: The component of events that an agent records about its node, and the time that `up` takes to start its agent.
 _AGENT: Final = "eventbus-agent"
 _UP_STARTS_WITHIN: Final = timedelta(seconds=30)
-#: How long before the first Warning, and after it, is looked at.
+#: The period before and after the first Warning in which other events are searched.
 BEFORE: Final = timedelta(minutes=10)
 _AFTER: Final = timedelta(minutes=1)
-#: Of each link that are told, those nearest to the Warning.
+#: Most entries of one link; the nearest to the Warning are kept.
 MOST_OF_A_LINK: Final = 20
-#: Found before these, of a busy bus; events the longest ago are missing then.
+#: Most events that are examined, the newest first; on a busy bus the oldest are missing.
 MOST_READ: Final = 5_000
 
 
@@ -60,14 +60,14 @@ def read_story(
     system: bool = False,
     reader: ObjectReader[Event] | None = None,
 ) -> Story:
-    """Read all that is known of *about*, and what happened around it from *before* its first Warning on.
+    """Read the events and relations of *about*, and the events around its first Warning, else its first event.
 
-    What eventbus's own workers say of themselves and what `eventbus up` starts is left out of the latter, unless
-    *system*, or *about* is in that namespace. Starts of several objects at one time are one entry.
+    Events of eventbus's own workers and of `eventbus up` are not searched, unless *system* is True or *about* is in
+    their namespace. Starts of several objects at one time are one entry. The story of an unknown object is empty.
 
-    *about* needs kind, name and, if it is in one, namespace; nothing known of it makes an empty story. One that has
-    had no Warning is looked around from its first event. Versions of events are those that *reader* gives, else the
-    store's own.
+    Args:   about: kind, name and, if it has one, namespace.
+            before: how long before that event the search starts.
+            reader: sets the resource versions of the events; None: those of the store.
 
     Raises: BusUnavailable, BusRefused.
     Redis:  ZRANGE on index:object, index:expiry, index:refresh; MGET and GET on objects; HMGET on occurrences.
@@ -123,7 +123,7 @@ def _rhythms(bus: Bus, client: Client, events: Sequence[Event]) -> tuple[Rhythm,
 
 
 def read_verdicts(bus: Bus, client: Client, objects: Sequence[ObjectReference]) -> list[Verdict]:
-    """Judge each of *objects*, which need what `read_story` asks for; those without a Warning are left out.
+    """Judge each of *objects*, given as for `read_story`. Objects without a Warning are left out.
 
     Raises: BusUnavailable, BusRefused.
     Redis:  as `read_events_about`.
@@ -134,7 +134,7 @@ def read_verdicts(bus: Bus, client: Client, objects: Sequence[ObjectReference]) 
 
 
 class _Linker:
-    """Says how an event about something else is linked to an object and those that it owns, its *family*."""
+    """Finds the link of an event to an object and the objects that it owns, its *family*."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _Linker:
         self._words = [word.encode("utf-8", "replace") for word in words if word]
 
     def may_be_linked(self, packed: bytes) -> bool:
-        """Return False if `link` would surely find none. For packed events, which cost much to open."""
+        """Return False if `link` cannot find a link. Takes packed events, because decoding them is expensive."""
         return any(word in packed for word in self._words)
 
     def link(self, event: Event) -> Link | None:
@@ -179,7 +179,7 @@ class _Linker:
         return None
 
     def is_start_of_up(self, event: Event) -> bool:
-        """Return True if the agent of an `up` says that it has started. Of events that `link` has seen by then."""
+        """Return True if an agent of `eventbus up` reports its start. Call it after `link` has seen all events."""
         if self._system or event.source.component != _AGENT or event.type == EventType.WARNING:
             return False
         begun = first_seen(event)
@@ -190,14 +190,14 @@ class _Linker:
 
 
 def _is_of_others(event: Event) -> bool:
-    """Return False if eventbus's own workers, or `eventbus up`, say that something of theirs has started or ended."""
+    """Return False for routine events of eventbus's own workers and of `eventbus up`."""
     if event.metadata.namespace == OWN_NAMESPACE:
         return False
     return event.source.component != _UP or event.type == EventType.WARNING
 
 
 class _Linked(msgspec.Struct):
-    """An event with its link; *also*: other objects that were started together with its object."""
+    """An event with its link. *also*: other objects that were started together with its object."""
 
     link: Link
     placed: _Placed
@@ -209,7 +209,7 @@ class _Linked(msgspec.Struct):
 
 
 def _together(linked: Iterable[tuple[Link | None, _Placed]]) -> list[_Linked]:
-    """Make one of the starts of several objects of a kind, on one host, that began within `TOGETHER` of the first."""
+    """Merge the starts of several objects of a kind on one host that began within `TOGETHER` of the first."""
     ordered = sorted(((link, one) for link, one in linked if link), key=lambda one: first_seen(one[1][1]))
     found: list[_Linked] = []
     starts: dict[tuple[Link, str, str, str], list[_Linked]] = {}
@@ -231,23 +231,23 @@ def _together(linked: Iterable[tuple[Link | None, _Placed]]) -> list[_Linked]:
 
 
 def _merged(same: list[_Linked]) -> list[_Linked]:
-    """Return one for all, if they are about several objects; a single object keeps all of its own."""
+    """Return one entry if the starts are about several objects; a single object keeps all its entries."""
     about = {_named(one.event.involved_object): one.event.involved_object for one in same}
     if len(about) < 2:
         return list(same)
-    # The last that is said of the first object: it was created, and has started.
+    # Keep the last event of the first object: Started, not Created.
     first = _named(same[0].event.involved_object)
     kept = [one for one in same if _named(one.event.involved_object) == first][-1]
     return [_Linked(kept.link, kept.placed, {name: one for name, one in about.items() if name != first})]
 
 
 def _nearest(linked: Iterable[_Linked], when: datetime) -> list[_Linked]:
-    """Keep, of each link, those that began nearest to *when*; in the order of their time."""
-    told: Counter[Link] = Counter()
+    """Return the `MOST_OF_A_LINK` entries of each link that are nearest to *when*, in the order of time."""
+    counts: Counter[Link] = Counter()
     kept = []
     for one in sorted(linked, key=lambda one: abs(first_seen(one.event) - when)):
-        if told[one.link] < MOST_OF_A_LINK:
-            told[one.link] += 1
+        if counts[one.link] < MOST_OF_A_LINK:
+            counts[one.link] += 1
             kept.append(one)
     return sorted(kept, key=lambda one: first_seen(one.event))
 
@@ -257,9 +257,9 @@ def _as_stored(found: Iterable[_Placed]) -> Sequence[Event]:
 
 
 def _as_recorded(about: ObjectReference, events: Sequence[Event]) -> ObjectReference:
-    """Spell the kind as it was written first, else as the store does.
+    """Return *about* with the kind spelled as in its first event, else as in the store.
 
-    A namespace that was asked for stays: events of what is in none lie in one, and only what is there was asked for.
+    A given namespace is kept: events about cluster-scoped objects also have a namespace, and the user asked for one.
     """
     if events:
         first, newest = events[0].involved_object, events[-1].involved_object

@@ -1,7 +1,7 @@
-"""Finds what an object owns and belongs to: by owner references of stored objects, and by how Kubernetes names things.
+"""Finds the owners of an object and the objects it owns, by owner references and by Kubernetes' naming rules.
 
-A Deployment's ReplicaSets and a Job's Pods are called after their owner, with one more part behind a dash. That holds
-for objects that are known from events alone, and for those that are gone, too.
+A Deployment's ReplicaSets and a Job's Pods have the name of their owner, a dash, and one more part. The names also
+relate objects that are known from events alone, and objects that were deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eventbus.store.index import members
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.permitted import may_read
 
-#: Kind → kinds whose objects it makes, under names that begin with its own.
+#: Kind → kinds of the objects that it creates. Their names begin with its name.
 _MAKES: Final[Mapping[str, tuple[str, ...]]] = {
     "Deployment": ("ReplicaSet",),
     "ReplicaSet": ("Pod",),
@@ -30,20 +30,20 @@ _MAKES: Final[Mapping[str, tuple[str, ...]]] = {
     "Job": ("Pod",),
     "CronJob": ("Job",),
 }
-#: Kinds whose objects are not looked through for their owners: there is nothing to tell of them.
-_OWNED_BY_NOBODY: Final = frozenset({"events", "leases", "configmaps", "secrets"})
+#: Kinds whose objects are not searched for owners, because a story does not show them.
+_NEVER_OWNED: Final = frozenset({"events", "leases", "configmaps", "secrets"})
 #: Kinds whose objects a story does not show.
-_UNTOLD: Final = frozenset({"events", "secrets"})
-#: Objects owned that are looked at: the story of one that owns thousands is not read to its end.
+_HIDDEN: Final = frozenset({"events", "secrets"})
+#: Most owned objects that a story includes.
 MOST_OWNED: Final = 200
 
 
-#: By kind and name of an owner: what belongs to it.
+#: Kind and name of an owner → the objects that it owns.
 _ByOwner: TypeAlias = dict[tuple[str, str], list[ObjectReference]]
 
 
 class Relations:
-    """Reads who belongs to whom. One thread, as the client."""
+    """Reads owners and owned objects. One thread at a time, as with the client."""
 
     def __init__(self, bus: Bus, client: Client) -> None:
         self._bus = bus
@@ -53,7 +53,7 @@ class Relations:
         self._by_owner: dict[tuple[str, str], _ByOwner] = {}
 
     def stored(self, about: ObjectReference) -> Any:
-        """Return the object itself, where the store has its kind and it; else None."""
+        """Return the stored object, or None if the store does not have it or the user may not read its kind."""
         kind = _kind_of(about)
         if kind is None or not self._may_read(kind):
             return None
@@ -63,7 +63,7 @@ class Relations:
             return None
 
     def owners(self, about: ObjectReference, stored: Any) -> list[ObjectReference]:
-        """Return those that *about* belongs to, the nearest first, up to the top."""
+        """Return the owners of *about*, the nearest first."""
         found: dict[tuple[str, str], ObjectReference] = {}
         references = stored.metadata.owner_references if stored is not None else ()
         for owner in references:
@@ -81,7 +81,7 @@ class Relations:
         return nearest
 
     def owned(self, about: ObjectReference) -> list[ObjectReference]:
-        """Return those that belong to *about*, and those that belong to them; at most `MOST_OWNED`."""
+        """Return the objects that *about* owns, directly or through others; at most `MOST_OWNED`."""
         found: dict[tuple[str, str], ObjectReference] = {}
         waiting = [about]
         while waiting and len(found) < MOST_OWNED:
@@ -101,9 +101,9 @@ class Relations:
         name, dash, _ = about.name.rpartition("-")
         kinds = [kind for kind, made in _MAKES.items() if about.kind in made] if dash and name else []
         candidates = (ObjectReference(kind=kind, namespace=about.namespace, name=name) for kind in kinds)
-        return [one for one in candidates if self._is_told_of(one) or self.stored(one) is not None]
+        return [one for one in candidates if self._has_events(one) or self.stored(one) is not None]
 
-    def _is_told_of(self, about: ObjectReference) -> bool:
+    def _has_events(self, about: ObjectReference) -> bool:
         return bool(read_events_about(self._bus, self._client, [about])[0])
 
     def _owned_by_name(self, about: ObjectReference) -> Iterator[ObjectReference]:
@@ -114,12 +114,12 @@ class Relations:
 
     def _owned_by_reference(self, about: ObjectReference) -> Iterator[ObjectReference]:
         for kind in KINDS:
-            if kind.plural in _OWNED_BY_NOBODY or not kind.namespaced or not self._may_read(kind):
+            if kind.plural in _NEVER_OWNED or not kind.namespaced or not self._may_read(kind):
                 continue
             yield from self._owned_of(kind, about.namespace).get((about.kind, about.name), ())
 
     def _owned_of(self, kind: Kind[Any], namespace: str) -> _ByOwner:
-        """Return the objects of *kind* by whom they belong to: listed once, however many owners are asked for."""
+        """Return the objects of *kind* by owner. Lists them once for all owners."""
         found = self._by_owner.get((kind.plural, namespace))
         if found is None:
             found = self._by_owner[kind.plural, namespace] = {}
@@ -131,7 +131,7 @@ class Relations:
         return found
 
     def _named(self, namespace: str, kind: str, begin: str) -> Iterator[str]:
-        """Yield the names, of objects that events are about, that begin so. Redis: ZRANGE on index:object."""
+        """Yield the names that begin so, of objects that have events. Redis: ZRANGE on index:object."""
         prefix = f"{namespace}/{kind.lower()}/{begin}".encode("utf-8", "replace")
         seen: set[str] = set()
         for keys in self._bus.keys:
@@ -144,4 +144,4 @@ class Relations:
 
 def _kind_of(about: ObjectReference) -> Kind[Any] | None:
     found = KINDS.named(about.kind)
-    return None if found is None or found.plural in _UNTOLD else found
+    return None if found is None or found.plural in _HIDDEN else found

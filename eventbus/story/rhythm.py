@@ -1,4 +1,4 @@
-"""Says when a repeated event happened between its first and its last time, by the counts of each minute."""
+"""Finds the minutes in which a repeated event happened, from the counts of each minute."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from eventbus.event import Event, Instant
 from eventbus.store.occurrences import MINUTE, Minutes, Words
 from eventbus.story.verdict import first_seen, last_seen, patience
 
-#: Events of one story whose minutes are looked up: those last seen.
+#: Most events of one story whose minutes are read; the last seen are preferred.
 MOST: Final = 40
 
 
 class Minute(msgspec.Struct, frozen=True, kw_only=True):
-    """One minute, by its beginning, and how often it happened in it."""
+    """The start of a minute, and the number of occurrences in it."""
 
     at: Instant
     count: int
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """A period without it, longer than what a loop of its pace is given until it is taken to have ended."""
+    """A period without occurrences that is longer than the event's `patience`."""
 
     since: Instant
     until: Instant
@@ -45,19 +45,19 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repeated(events: Iterable[Event]) -> list[Event]:
-    """Return those of *events* that have a rhythm, at most `MOST`."""
+    """Return the repeated ones of *events*, the last seen first; at most `MOST`."""
     found = [event for event in events if event.times_seen > 1 and event.last_seen is not None]
     return sorted(found, key=last_seen, reverse=True)[:MOST]
 
 
 def words_of(event: Event) -> Words:
-    """Return what the event is counted under."""
+    """Return the words under which the bus counts the event."""
     source = event.source.component or event.reporting_component
     return event.metadata.namespace, event.involved_object.kind, event.type, event.reason, source
 
 
 def rhythms_of(events: Sequence[Event], counted: Minutes) -> tuple[Rhythm, ...]:
-    """Make the rhythm of each of *events*, as `repeated` found them; without those of whose time nothing is known."""
+    """Return the rhythms of *events*, which come from `repeated`. Events without counted minutes are left out."""
     alike = Counter(map(words_of, events))
     found = (_rhythm(event, counted, alone=alike[words_of(event)] == 1) for event in events)
     return tuple(rhythm for rhythm in found if rhythm is not None)
@@ -65,7 +65,7 @@ def rhythms_of(events: Sequence[Event], counted: Minutes) -> tuple[Rhythm, ...]:
 
 def _rhythm(event: Event, counted: Minutes, *, alone: bool) -> Rhythm | None:
     first, last = first_seen(event), last_seen(event)
-    # Counted is the minute of its publication, which may be the next.
+    # The bus counts at publication, which may be in the next minute.
     minutes = [
         Minute(at=at, count=count) for at, count in counted.of(words_of(event)) if first - MINUTE < at <= last + MINUTE
     ]
@@ -83,9 +83,9 @@ def _rhythm(event: Event, counted: Minutes, *, alone: bool) -> Rhythm | None:
 
 
 def _silences(times: Sequence[datetime], known: datetime, until: datetime, longest: timedelta) -> Iterable[Silence]:
-    """Yield the periods between *times*, each of which is a minute's beginning, that are longer than *longest*."""
-    heard = known
+    """Yield the periods longer than *longest* between *times*, which are starts of minutes."""
+    end = known
     for at in (*times, until):
-        if at - heard > longest:
-            yield Silence(since=heard, until=at)
-        heard = max(heard, at + MINUTE)
+        if at - end > longest:
+            yield Silence(since=end, until=at)
+        end = max(end, at + MINUTE)

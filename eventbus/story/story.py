@@ -1,4 +1,4 @@
-"""The story of one object, as a value, and as the JSON that the API answers with."""
+"""The story of one object as a value and as JSON of the API."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from eventbus.story.verdict import Verdict, first_seen, verdicts_of
 
 
 class Link(StrEnum):
-    """The relation of another object to this one."""
+    """The reason why an event about another object is part of a story."""
 
-    NODE = "node"  #: it is the machine that the object's events come from
-    OWNER = "owner"  #: the object belongs to it
-    CHANGE = "change"  #: something was started, installed, changed on the same host
+    NODE = "node"  #: about the node that the object's events come from
+    OWNER = "owner"  #: about an owner of the object
+    CHANGE = "change"  #: something on the same host was started, installed or changed
     TROUBLE = "trouble"  #: another Warning on the same host
-    SAME_REASON = "same-reason"  #: the same went wrong with something else, at the same time
+    SAME_REASON = "same-reason"  #: a Warning with the same reason, at the same time
 
 
 class Around(msgspec.Struct, frozen=True):
-    """An event about something else, near the object's first Warning, and its link to the object.
+    """An event about another object near the story's first Warning.
 
-    *also*: other objects of the same kind and namespace that were started together with the event's object.
+    *also*: other objects of its kind and namespace that were started together with its object.
     """
 
     link: Link
@@ -39,11 +39,11 @@ class Around(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one object. Events are in the order of their first time.
+    """The events and relations of one object. Events are ordered by the time they first happened.
 
-    *stored*: the object's own JSON, where the store has it. *owned*: those objects that belong to it, *owners*: those
-    that it belongs to. *since*, *until*: the period that *around* is of; None: there is nothing to look around for.
-    *begins*: what was last seen before is forgotten. *rhythms*: of those events that were repeated, as far as known.
+    *stored*: the object's JSON if the store has it. *of_owned*: the events of objects that it owns. *since*, *until*:
+    the period of *around*, or None if there are no events. *begins*: events last seen before this time have expired.
+    *rhythms*: of repeated events whose minutes are known.
     """
 
     object: ObjectReference
@@ -61,21 +61,21 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first_warning(self) -> Event | None:
-        """Return the Warning that came first, of the object or of what it owns; None: there was none."""
+        """Return the first Warning of the object or the objects that it owns, or None."""
         return _first_warning((*self.events, *self.of_owned))
 
     def verdict(self, now: datetime) -> Verdict | None:
-        """Judge it, or that of what it owns which is worse off. None: there was no Warning."""
+        """Return the worst verdict on the object and the objects that it owns, or None if none has a Warning."""
         return next(iter(self.verdicts(now)), None)
 
     def verdicts(self, now: datetime) -> list[Verdict]:
-        """Judge it and what it owns, the worst first; without those that had no Warning."""
+        """Return the verdicts on the object and the objects that it owns, the worst first; only with a Warning."""
         return verdicts_of((*self.events, *self.of_owned), now)
 
     def within(self, namespace: str) -> Story:
-        """Return it without what lies in other namespaces: for who may read in this one alone."""
+        """Return the story without objects of other namespaces, for users who may read this namespace only."""
         of_owned = tuple(event for event in self.of_owned if event.metadata.namespace == namespace)
-        told = {event.metadata.uid for event in (*self.events, *of_owned)}
+        uids = {event.metadata.uid for event in (*self.events, *of_owned)}
         since, until = self.since, self.until
         former, start = start_of(self.events, self.of_owned), start_of(self.events, of_owned)
         if former is not start:
@@ -91,17 +91,17 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
             around=tuple(one for one in self.around if one.event.metadata.namespace == namespace),
             since=since,
             until=until,
-            rhythms=tuple(rhythm for rhythm in self.rhythms if rhythm.uid in told),
+            rhythms=tuple(rhythm for rhythm in self.rhythms if rhythm.uid in uids),
         )
 
 
 def start_of(events: tuple[Event, ...], of_owned: tuple[Event, ...]) -> Event | None:
-    """Return what is looked around: the first Warning of the object and what it owns, else its first event."""
+    """Return the event around which others are searched: the first Warning, else the object's first event."""
     return _first_warning((*events, *of_owned)) or next(iter(events), None)
 
 
 def hosts_of(events: Iterable[Event], stored: Mapping[str, Any] | None) -> list[str]:
-    """Return the machines that the events come from, and the one that the object was given to."""
+    """Return the hosts that the events come from, and the node that the object is assigned to."""
     spec = (stored or {}).get("spec")
     node = spec.get("nodeName") if isinstance(spec, Mapping) else None
     found = [node if isinstance(node, str) else "", *(event.source.host for event in events)]
@@ -114,7 +114,7 @@ def _first_warning(events: tuple[Event, ...]) -> Event | None:
 
 
 def story_to_json(story: Story, now: datetime, encode: Callable[[Event], dict[str, Any]] = to_core) -> dict[str, Any]:
-    """Return the plain dict that is its JSON, events as *encode* has them. Those that cannot be JSON are left out."""
+    """Return the story as JSON, with events in the form of *encode*. Events that cannot be encoded are left out."""
     plain: dict[str, Any] = msgspec.to_builtins(
         {
             name: getattr(story, name)
@@ -149,7 +149,7 @@ class _Shape(msgspec.Struct, rename="camel"):
 
 
 def story_from_json(data: bytes) -> Story:
-    """Read what `story_to_json` made. Raises: InvalidEvent, msgspec.DecodeError: it is something else."""
+    """Decode the output of `story_to_json`. Raises: InvalidEvent, msgspec.DecodeError."""
     shape = msgspec.json.decode(data, type=decodable(_Shape))
     fields = {name: getattr(shape, name) for name in shape.__struct_fields__}
     try:

@@ -1,6 +1,6 @@
-"""Says of an object that has Warnings: what fails, since when, how often, and does it still?
+"""Judges an object that has Warnings: why it fails, since when, how often, and whether it still does.
 
-The one place of this rule: `eventbus why`, the page's overview and its stories all show what is said here.
+`eventbus why`, the page's overview and its stories all use this rule.
 """
 
 from __future__ import annotations
@@ -16,31 +16,33 @@ import msgspec
 
 from eventbus.event import SUPPRESSED_REASON, Event, EventType, Instant, ObjectReference
 
-#: A loop's pauses grow: after so many of its mean pauses without a repeat, it is taken to have ended.
+#: A loop has ended after this many of its mean pauses without a repeat. Three, because pauses grow.
 PAUSES: Final = 3
 LEAST_PAUSE: Final = timedelta(minutes=2)
-#: What says that all is well, also where it has been said before: a job that fails now and then completes now and then.
+#: Reasons of recovery. They count even if they were seen before: a job that sometimes fails also completes sometimes.
 _WELL: Final = re.compile(
     r"(Completed?|Succeeded|Successful|Finished|Resolved|Recovered|Restored|Healthy|Ready|Repaired|Cleared)$"
 )
 _NOT_WELL: Final = re.compile(r"(Not|Un|In)[A-Za-z]*$")
-#: Normal, and still a part of what goes wrong: what is unhealthy is killed and started again.
+#: Reasons of Normal events that are part of a failure: an unhealthy object is killed and restarted.
 _PART_OF_IT: Final = re.compile(r"^(Kill|BackOff|Evict|Preempt|Restart)")
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
 class Still(StrEnum):
-    """The answer to: does it still?"""
+    """Whether the object still fails."""
 
-    GOES_ON = "goes-on"  #: it has not been silent for long, by its own pace
-    STOPPED = "stopped"  #: it has, or the object has done well since
-    ONCE = "once"  #: one Warning so far
+    GOES_ON = "goes-on"  #: the last Warning is not longer ago than `patience`
+    STOPPED = "stopped"  #: the last Warning is longer ago, or a good event came later
+    ONCE = "once"  #: one Warning, once
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """*times*: how often *reason* happened, the one that happened most. *since*, *last*, *total*: of all its Warnings.
+    """The state of an object that has Warnings.
 
-    *reasons*: all, that one first. *ended_by*: what said that all is well. *goes_on*: uids, one for each reason.
+    *reason*, *message*, *times*: of the most frequent reason. *reasons*: all reasons, the most frequent first.
+    *since*, *last*, *total*: of all Warnings. *ended_by*: the reason of the event that ended them. *goes_on*: the uid
+    of the newest Warning of each reason that goes on.
     """
 
     object: ObjectReference
@@ -57,22 +59,22 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def verdict_of(events: Iterable[Event], now: datetime) -> Verdict | None:
-    """Judge one object by all its events. None: it has no Warning."""
+    """Judge one object by all its events. Returns None if it has no Warning."""
     events = list(events)
     warnings = [event for event in events if event.type == EventType.WARNING]
     if not warnings:
         return None
-    # The report of what was held back counts, and says nothing of what is wrong.
-    telling = [event for event in warnings if event.reason != SUPPRESSED_REASON] or warnings
+    # A report of suppressed events is a Warning, but its reason does not say why the object fails.
+    relevant = [event for event in warnings if event.reason != SUPPRESSED_REASON] or warnings
     often: Counter[str] = Counter()
-    for event in telling:
+    for event in relevant:
         often[event.reason] += event.times_seen
-    worst = max(telling, key=lambda event: (often[event.reason], event.times_seen, last_seen(event)))
-    still, end = _still(telling, events, now)
+    worst = max(relevant, key=lambda event: (often[event.reason], event.times_seen, last_seen(event)))
+    still, end = _still(relevant, events, now)
     goes_on: tuple[str, ...] = ()
     if still is Still.GOES_ON:
-        newest = {event.reason: event for event in sorted(telling, key=last_seen)}.values()
-        goes_on = tuple(event.metadata.uid for event in newest if now - last_seen(event) <= patience(telling))
+        newest = {event.reason: event for event in sorted(relevant, key=last_seen)}.values()
+        goes_on = tuple(event.metadata.uid for event in newest if now - last_seen(event) <= patience(relevant))
     return Verdict(
         object=msgspec.structs.replace(worst.involved_object, kind=min(events, key=first_seen).involved_object.kind),
         reason=worst.reason,
@@ -80,8 +82,8 @@ def verdict_of(events: Iterable[Event], now: datetime) -> Verdict | None:
         times=often[worst.reason],
         reasons=tuple(sorted(often, key=lambda reason: (reason != worst.reason, -often[reason]))),
         total=often.total(),
-        since=min(map(first_seen, telling)),
-        last=max(map(last_seen, telling)),
+        since=min(map(first_seen, relevant)),
+        last=max(map(last_seen, relevant)),
         still=still,
         ended_by="" if end is None else end.reason,
         goes_on=goes_on,
@@ -89,7 +91,7 @@ def verdict_of(events: Iterable[Event], now: datetime) -> Verdict | None:
 
 
 def verdicts_of(events: Iterable[Event], now: datetime) -> list[Verdict]:
-    """Judge each object that has Warnings among *events*; those that go on first, of these the most often."""
+    """Judge each object that has Warnings among *events*: objects that still fail first, the most frequent first."""
     by_object: dict[tuple[str, str, str], list[Event]] = {}
     for event in events:
         about = event.involved_object
@@ -109,9 +111,9 @@ def _still(warnings: Sequence[Event], events: Sequence[Event], now: datetime) ->
 
 
 def _ends(event: Event, last: datetime) -> bool:
-    """Return True if *event* says that what was seen *last* is over: it came later, and is no part of the loop.
+    """Return True if *event* ends a failure that was last seen at *last*.
 
-    What starts again and again beside a failure was there before its last time, and ends nothing.
+    An event that repeats during a failure, like a restart, began before *last* and ends nothing.
     """
     if last_seen(event) <= last or _PART_OF_IT.search(event.reason):
         return False
@@ -122,7 +124,7 @@ def _ends(event: Event, last: datetime) -> bool:
 
 
 def patience(warnings: Sequence[Event]) -> timedelta:
-    """Return for how long they may be silent until they are taken to have ended."""
+    """Return the silence after which *warnings* have ended."""
     count = sum(event.times_seen for event in warnings)
     if count < 2:
         return LEAST_PAUSE
