@@ -1,1 +1,1 @@
-"""A bus that is reached through an API worker, over HTTP: what records, reads and watches there. Never Redis."""
+"""The client of an API worker: records, reads and watches over HTTP, without Redis."""

@@ -1,4 +1,4 @@
-"""Reads EVENTBUS_URL and the settings beside it: where an API worker is, and what says to it who we are."""
+"""Reads the address of an API worker and our credentials from EVENTBUS_URL and related settings."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def is_api_url(url: str) -> bool:
-    """Return True if *url* is that of an API worker, and not of Redis."""
+    """Return True if *url* is the address of an API worker rather than of Redis."""
     return url.partition(":")[0].lower() in _SCHEMES
 
 
 class ApiAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """One API worker, or the balancer before several. *host* is "" where *socket* names a unix socket."""
+    """The address of an API worker or a load balancer. *host* is "" if *socket* names a unix socket."""
 
-    url: str  #: for people; holds no password
+    url: str  #: for messages; has no password
     host: str
     port: int
     socket: str = ""
-    base: str = ""  #: what stands before every path
+    base: str = ""  #: the prefix of every path
     tls: bool = False
     settings: Settings
 
@@ -37,14 +37,14 @@ class ApiAddress(msgspec.Struct, frozen=True, kw_only=True):
         return self.url
 
     def token(self) -> str:
-        """The token, as its file says it now. Raises: ConfigError."""
+        """Return the token. Its file is read each time. Raises: ConfigError."""
         path = self.settings.token_file
         if not path:
             return _printable(self.settings.token, "EVENTBUS_TOKEN")
         return _printable(read_secret("EVENTBUS_TOKEN_FILE", path), "EVENTBUS_TOKEN_FILE")
 
     def tls_context(self) -> ssl.SSLContext:
-        """Build the TLS context: what to trust, and our certificate if we have one.
+        """Build the TLS context with the trusted authorities and our certificate, if we have one.
 
         Raises: ConfigError: a file cannot be used.
         """
@@ -57,7 +57,7 @@ class ApiAddress(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"EVENTBUS_CA_FILE cannot be used: {ours.ca_file}: {error}") from error
         if ours.client_cert:
             try:
-                # Without a word OpenSSL would ask for a password on the terminal.
+                # Without a password OpenSSL would ask for one on the terminal.
                 context.load_cert_chain(ours.client_cert, ours.client_key or None, password="")
             except OSError as error:
                 raise ConfigError(f"EVENTBUS_CLIENT_CERT cannot be used: {ours.client_cert}: {error}") from error
@@ -65,7 +65,7 @@ class ApiAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_api_url(url: str, settings: Settings) -> ApiAddress:
-    """Take *url* apart. Nothing is sent. Raises: ConfigError: it cannot be used; says what can."""
+    """Parse *url* without connecting. Raises: ConfigError: it cannot be used; the message names valid forms."""
     from urllib.parse import unquote, urlsplit
 
     scheme = url.partition(":")[0].lower()
@@ -87,7 +87,7 @@ def parse_api_url(url: str, settings: Settings) -> ApiAddress:
         raise ConfigError(f"EVENTBUS_URL cannot be read; valid are {VALID}") from None
     if not host or parts.query or parts.fragment:
         raise ConfigError(f"EVENTBUS_URL has no host, or a query or a fragment; valid are {VALID}")
-    if "@" in parts.netloc or "@" in parts.path:  # in the path it is the end of a password that has a slash
+    if "@" in parts.netloc or "@" in parts.path:  # an @ in the path belongs to a password that has a slash
         raise ConfigError("EVENTBUS_URL must hold no user: set EVENTBUS_TOKEN_FILE, or EVENTBUS_CLIENT_CERT")
     secret = settings.token or settings.token_file or settings.client_cert
     if scheme == "http" and secret and not _is_loopback(host):
@@ -105,7 +105,7 @@ def parse_api_url(url: str, settings: Settings) -> ApiAddress:
 
 
 def safe_api_url(url: str) -> str:
-    """Return *url* for messages, if it holds no secret; else only its scheme."""
+    """Return *url* for messages, or only its scheme if it has a secret."""
     try:
         return parse_api_url(url, Settings()).url
     except ConfigError:
@@ -122,7 +122,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _printable(token: str, variable: str) -> str:
-    """Raises: ConfigError: it would break the header that it stands in."""
+    """Raises: ConfigError: the token would break the header."""
     if token and not (token.isascii() and token.isprintable() and " " not in token):
-        raise ConfigError(f"{variable} holds what no token has: only printable ASCII, without blanks")
+        raise ConfigError(f"{variable} is no token: a token is printable ASCII without blanks")
     return token

@@ -1,4 +1,4 @@
-"""Finds out whether an API worker is for known users alone, by asking it as nobody."""
+"""Checks that an API worker requires authentication, with a request that has no credentials."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from eventbus.remote.transport import BUS_PATH
 
 
 def check_known(address: ApiAddress) -> None:
-    """Check that we come over TLS, as a user of our own, and that the API lets nobody in who says no name.
+    """Check that the address is TLS, that we have credentials, and that the API refuses anonymous requests.
 
-    Raises: ConfigError: it is not so; says what to do.  BusUnavailable.
+    Raises: ConfigError: one of these fails; the message has the cure.  BusUnavailable.
     """
     ours = address.settings
     if not address.tls:
-        raise ConfigError(f"{address} is no https: others on the way could say what runs here")
+        raise ConfigError(f"{address} is not https: others on the network could change the pods that run here")
     if not (ours.token or ours.token_file or ours.client_cert):
-        raise ConfigError(f"{address} does not learn who we are: set EVENTBUS_TOKEN_FILE, or EVENTBUS_CLIENT_CERT")
+        raise ConfigError(f"no credentials for {address}: set EVENTBUS_TOKEN_FILE or EVENTBUS_CLIENT_CERT")
     nobody = msgspec.structs.replace(ours, token="", token_file="", client_cert="", client_key="")
     stranger = ApiConnection(msgspec.structs.replace(address, settings=nobody))
     try:
@@ -28,4 +28,4 @@ def check_known(address: ApiAddress) -> None:
         return
     finally:
         stranger.close()
-    raise ConfigError(f"{address} answers whoever asks: give it users (--token-file, --client-ca)")
+    raise ConfigError(f"{address} accepts anonymous requests: start the API worker with --token-file or --client-ca")

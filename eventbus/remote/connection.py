@@ -1,4 +1,4 @@
-"""One connection to an API worker: requests one after the other, or one reply that goes on and on."""
+"""One connection to an API worker: for successive requests, or for one streamed response."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from eventbus.errors import BusRefused, BusUnavailable
 from eventbus.remote.address import ApiAddress
 from eventbus.remote.status import error_of_reply
 
-#: To connect, and for each answer: a little more than the API itself gives Redis.
+#: Timeout to connect and for each response: a little more than the API's own timeout for Redis.
 TIMEOUT_S = 10.0
-#: A stream with signs of life has one a minute at least. Silent for longer than this, its API worker stands still.
+#: A stream with bookmarks has one a minute. After this silence its API worker counts as stalled.
 SILENT_S = 150.0
-#: A peer that is gone without a word is noticed after the first and four more of these, seconds.
+#: TCP keepalive, seconds: a peer that vanished is noticed after five intervals.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4}
-#: What a server that speaks TLS does to a request in the clear: it hangs up, or answers with an alert of TLS.
+#: A TLS server's answers to a plain request: it closes the connection or sends a TLS alert.
 _NOT_HTTP = (ConnectionResetError, http.client.BadStatusLine)
-#: Longest reply that is read at once.
+#: Longest response that is read whole.
 MAX_REPLY_BYTES = 256 * 1024 * 1024
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A whole answer."""
+    """A whole response."""
 
     status: int
-    headers: Mapping[str, str]  #: by their names in lower case
+    headers: Mapping[str, str]  #: by lower-case names
     body: bytes
 
 
 class ApiConnection:
-    """Opened by the first request, and again by one that finds it closed. One thread; only `close` from any other.
+    """A connection that each request opens if it is closed. One thread; `close` and `end` from any.
 
-    Every problem of the network becomes BusUnavailable; a certificate that will not do becomes BusRefused.
+    Network errors become BusUnavailable, and rejected certificates BusRefused.
     """
 
     def __init__(self, address: ApiAddress) -> None:
         self.address = address
         self._tls: ssl.SSLContext | None = None
         self._line: http.client.HTTPConnection | None = None
-        #: The line's: http.client forgets it where a reply, which may never end, says that it will be the last.
+        #: Kept here because http.client drops its socket when a response announces that the connection closes.
         self._sock: socket.socket | None = None
         self._pid = os.getpid()
-        self._answered = False  #: True if and only if an answer has come over this line
-        self._user = 0  #: the thread that is in the middle of using the line; 0: none is
+        self._answered = False  #: True after a response came over this connection
+        self._user = 0  #: the thread that uses the connection now; 0: none
         self._ended = False
         self._token = ""
 
     def request(
         self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """Send one request and read its answer, whatever its status.
+        """Send one request and return its response, with any status.
 
-        Raises: BusUnavailable: no answer; what was asked for may have been done.  BusRefused, ConfigError.
+        Raises: BusUnavailable: no response; the request may have taken effect.  BusRefused, ConfigError.
         """
         with self._errors():
             response = self._ask(method, path, body, headers)
@@ -72,20 +72,20 @@ class ApiConnection:
     def call(
         self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """As `request`, of which only a 2xx will do. Raises: besides, what the API's Status means."""
+        """Send one request and return its body. Raises: as `request`, and the error of a Status that is not 2xx."""
         reply = self.request(method, path, body=body, headers=headers)
         if 200 <= reply.status < 300:
             return reply.body
         if reply.status == 401:
-            self.close()  # the next one reads the token anew
+            self.close()  # the next request reads the token again
         raise error_of_reply(reply.status, reply.headers, reply.body, where=str(self.address))
 
     def open_stream(self, path: str, *, beats: bool = False) -> Iterator[bytes]:
-        """GET what does not end. Returns: its bytes as they come; each blocks until there are some.
+        """GET an endless response and return an iterator of its bytes, which blocks until some arrive.
 
-        With *beats* the API gives a sign of life each minute, and one that is silent for SILENT_S stands still. Else
-        nothing may come for hours, and only keepalive finds who is gone.
-        Raises: as `call`. The iterator: BusUnavailable: the line broke or was silent; it ends where the API ended it.
+        With *beats* the API sends a bookmark each minute, and a silence of SILENT_S is an error. Without, nothing may
+        arrive for hours, and only TCP keepalive finds a vanished peer.
+        Raises: as `call`. The iterator: BusUnavailable: the connection broke or was silent. It ends when the API ends.
         """
         with self._errors():
             response = self._ask("GET", path, None, None)
@@ -98,29 +98,29 @@ class ApiConnection:
         return self._pieces(response)
 
     def close(self) -> None:
-        """Hang up; a call that waits in another thread ends with an error. Idempotent."""
+        """Close the connection. A request that waits in another thread fails. Idempotent."""
         line, sock = self._line, self._sock
         if line is None:
             return
         if self._pid != os.getpid():
-            self._user = 0  # a fork's child: the line is its parent's, who goes on using it
+            self._user = 0  # in a forked child the connection belongs to the parent, which still uses it
         elif sock is not None:
             with suppress(OSError):
-                # Not the TLS object's own: it would forget its state under the feet of the thread that reads.
+                # Not SSLSocket.shutdown, which drops the TLS state while another thread may read.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
         if self._user in (0, threading.get_ident()):
             self._line = self._sock = None
             with suppress(OSError):
                 line.close()
-        # Else whoever is using it finds it broken, and closes the rest: http.client is not made for two threads.
+        # A thread that uses it gets an error and closes it: http.client is not thread-safe.
 
     def end(self) -> None:
-        """Hang up for good: a request that is about to connect ends with an error, too. Idempotent."""
+        """Close for good: a request that is about to connect fails too. Idempotent."""
         self._ended = True
         self.close()
 
     def __del__(self) -> None:
-        # A child after fork drops what was its parent's, and nobody there is left to close it.
+        # A forked child drops the parent's socket without closing the connection.
         with suppress(Exception):
             self.close()
 
@@ -137,7 +137,9 @@ class ApiConnection:
         if self._line is None:
             line = self._connect()
             self._line, self._sock, self._pid = line, line.sock, os.getpid()
-        if self._ended:  # looked at behind the line, as `end` sets it before: one of the two hangs up
+        if (
+            self._ended
+        ):  # Checked after connecting, because `end` sets it before it closes: one of the two closes the socket.
             raise BusUnavailable(f"{self.address}: the connection was ended")
         every = {"User-Agent": "eventbus", "Accept": "application/json", **(headers or {})}
         if self._token:
@@ -160,7 +162,7 @@ class ApiConnection:
             line = http.client.HTTPSConnection(address.host, address.port, timeout=TIMEOUT_S, context=self._tls)
         else:
             line = http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
-        line.auto_open = 0  # or a line that another thread has closed would come to life again, unknown to anybody
+        line.auto_open = 0  # else http.client would reopen a connection that another thread has closed
         line.connect()
         if not address.socket:
             _keep_alive(line.sock)
@@ -168,7 +170,7 @@ class ApiConnection:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Translate, and hang up: what is left of a broken exchange must not be taken for the next answer."""
+        """Translate the error and close: the rest of a broken response must not be read as the next one."""
         self._user = threading.get_ident()
         try:
             yield
@@ -180,9 +182,9 @@ class ApiConnection:
             self.close()
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-                said = "what listens there speaks no TLS: take http:// in EVENTBUS_URL, or another port"
+                said = "the server does not speak TLS: use http:// in EVENTBUS_URL, or another port"
             elif isinstance(error, _NOT_HTTP) and not self._answered and self.address.url.startswith("http://"):
-                said += "; if it speaks TLS, take https:// in EVENTBUS_URL"
+                said += "; if it speaks TLS, use https:// in EVENTBUS_URL"
             raise BusUnavailable(f"{self.address} does not answer: {said or type(error).__name__}") from error
         except BaseException:
             self.close()
@@ -211,7 +213,7 @@ def _lower(headers: http.client.HTTPMessage) -> dict[str, str]:
 
 
 def _is_closed(line: http.client.HTTPConnection) -> bool:
-    """Nobody has asked anything: if there is something to read, then it is the end of the line."""
+    """Return True if an idle connection is readable, which means that the server closed it."""
     if line.sock is None:
         return True
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""The numbers of a bus through an API worker: what `eventbus status` and `get suppressed` show."""
+"""Fetches the numbers of a bus from an API worker, for `eventbus status` and `get suppressed`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Sinks(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The reply about sources whose events were held back or folded."""
+    """The reply about sources with suppressed or aggregated events."""
 
     items: tuple[SourceCounts, ...]
 
@@ -48,4 +48,4 @@ def _fetch(connection: ApiConnection, path: str, shape: type[R]) -> R:
     try:
         return msgspec.json.decode(body, type=decodable(shape))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BusUnavailable(f"{connection.address} answered in a form of another version: {error}") from None
+        raise BusUnavailable(f"{connection.address} answered in the form of another version: {error}") from None

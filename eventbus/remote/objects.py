@@ -1,4 +1,4 @@
-"""The objects of one kind through an API worker: read, watched and written as over Redis."""
+"""Reads, watches and writes the objects of one kind through an API worker, as over Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbus.remote.watch import RemoteWatch
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: So often a write is made again over somebody else's, as over Redis.
+#: Attempts to repeat a write after a conflict, as over Redis.
 ATTEMPTS: Final = 10
 _JSON: Final = {"Content-Type": "application/json"}
 _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
@@ -34,7 +34,7 @@ class _ListMeta(msgspec.Struct, frozen=True, rename={"resource_version": "resour
 
 
 class _ListBody(msgspec.Struct, frozen=True):
-    """A list as it comes. Go writes an empty one as null."""
+    """A list as received. Go encodes an empty one as null."""
 
     metadata: _ListMeta
     items: list[dict[str, Any]] | None = None
@@ -43,8 +43,8 @@ class _ListBody(msgspec.Struct, frozen=True):
 class RemoteObjects(Generic[T]):
     """As `eventbus.store.writer.ObjectWriter`, over HTTP; implements `eventbus.list_watch.ListerWatcher`. One thread.
 
-    Raises: BusUnavailable: a write may or may not have been done: read, and decide. *retry_after_s* says when to come
-            again.  BusRefused: the user may not.
+    Raises: BusUnavailable: a write may or may not have been done: read the object to find out. *retry_after_s* says
+            when to retry.  BusRefused: the user may not.
     """
 
     def __init__(self, address: ApiAddress, connection: ApiConnection, kind: Kind[T]) -> None:
@@ -93,7 +93,7 @@ class RemoteObjects(Generic[T]):
         return self._read(self._connection.call("PATCH", path, body=_ENCODE(patch), headers=_MERGE))
 
     def replace(self, former: T, new: T) -> T:
-        """Put *new* in the place of *former*, as it was last read or written. Raises: NotFound, Conflict."""
+        """Replace *former*, as last read or written, by *new*. Raises: NotFound, Conflict."""
         made: Any = new
         version = former.metadata.resource_version
         return self.update(replaced(made, metadata=replaced(made.metadata, resource_version=version)))
@@ -101,9 +101,9 @@ class RemoteObjects(Generic[T]):
     def modify(
         self, name: str, change: Callable[[T], T], namespace: str = "", *, version: str = "", uid: str = ""
     ) -> T:
-        """Replace an object by what *change* makes of it: its metadata, and its status or its spec.
+        """Replace an object by the result of *change*: its metadata, and its status or its spec.
 
-        *change* is called again where somebody else wrote meanwhile.
+        *change* is called again if another client wrote meanwhile.
 
         Raises: NotFound.  Conflict: it does not have *version*, or not *uid*.
         """
@@ -111,7 +111,7 @@ class RemoteObjects(Generic[T]):
             former = self.get(name, namespace)
             held = former.metadata
             if (uid and uid != held.uid) or (version and version != held.resource_version):
-                raise Conflict(f'{self.kind.resource} "{name}" is another one than was meant')
+                raise Conflict(f'{self.kind.resource} "{name}" has another uid than the one given')
             new = change(former)
             if new == former:
                 return former
@@ -124,9 +124,9 @@ class RemoteObjects(Generic[T]):
         raise AssertionError("unreachable")
 
     def delete(self, name: str, namespace: str = "", *, version: str = "", grace_s: int | None = None) -> None:
-        """Take an object out. Raises: NotFound.  Conflict: it does not have *version*.
+        """Delete an object. Raises: NotFound.  Conflict: it does not have *version*.
 
-        Args: grace_s: how long a Pod has to end, None: as long as it says; 0: it is not waited for.
+        Args: grace_s: how long a Pod has to end; None: as its spec says; 0: at once.
         """
         options: dict[str, Any] = {}
         if version:
@@ -146,7 +146,7 @@ class RemoteObjects(Generic[T]):
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> BusUnavailable:
-        return BusUnavailable(f"{self._address} answered what is no {self.kind.name}: {error}")
+        return BusUnavailable(f"{self._address} did not answer with a {self.kind.name}: {error}")
 
     def _path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         version = self.kind.api_version

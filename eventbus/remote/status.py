@@ -1,4 +1,4 @@
-"""Translates an API's refusal, its Status or what a proxy says in its place, into one of our errors."""
+"""Translates an API's refusal, a Status or the text of a proxy, into one of our errors."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from eventbus.errors import (
 )
 from eventbus.text import cut_bytes, printable
 
-#: Longest quote of what is no Status.
+#: Longest quote of a body that is not a Status.
 QUOTE_BYTES = 200
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One of a Status' causes."""
+    """A cause in a Status."""
 
     reason: str = ""
 
 
 class Details(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of a Status' details that is looked at."""
+    """The fields of a Status' details that we use."""
 
     retry_after_seconds: int = 0
     causes: tuple[Cause, ...] | None = None
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """Kubernetes' metav1.Status. *kind* is "" of what is none."""
+    """Kubernetes' metav1.Status. *kind* is "" if the body was not a Status."""
 
     kind: str = ""
     message: str = ""
@@ -47,7 +47,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read_status(body: bytes) -> Status:
-    """The Status in *body*; what is none is quoted as its message."""
+    """Return the Status in *body*; any other body becomes its message."""
     try:
         found = _DECODE(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -58,20 +58,22 @@ def read_status(body: bytes) -> Status:
 
 
 def error_of_reply(code: int, headers: Mapping[str, str], body: bytes, *, where: str) -> EventBusError:
-    """The error that a reply of this *code*, which is no 2xx, means. *where* is shown to people."""
+    """Return the error for a response with this *code*, which is not 2xx. *where* names the server in messages."""
     pause = headers.get("retry-after") or ""
     pause_s = float(pause) if pause.isascii() and pause.isdecimal() else None
     return error_of_status(code, read_status(body), pause_s, where=where)
 
 
 def error_of_status(code: int, status: Status, pause_s: float | None = None, *, where: str) -> EventBusError:
-    """The same of a Status that came in another way, as an event of a watch."""
+    """Return the error for a Status that came in another way, as in an event of a watch."""
     said = status.message or status.reason or f"HTTP {code}"
     if pause_s is None and status.details and status.details.retry_after_seconds > 0:
         pause_s = float(status.details.retry_after_seconds)
     match code:
         case 401:
-            return BusRefused(f"{where} does not know us ({said}): set EVENTBUS_TOKEN_FILE, or EVENTBUS_CLIENT_CERT")
+            return BusRefused(
+                f"{where} does not accept our credentials ({said}): set EVENTBUS_TOKEN_FILE or EVENTBUS_CLIENT_CERT"
+            )
         case 404 if not status.kind:
             return BusRefused(f"{where} is no API of eventbus: correct EVENTBUS_URL ({said})")
         case 404:
@@ -80,12 +82,12 @@ def error_of_status(code: int, status: Status, pause_s: float | None = None, *, 
             return AlreadyExists(said) if status.reason == "AlreadyExists" else Conflict(said)
         case 410:
             return Expired(said)
-        case 504 if _names_version(status):  # which nothing has yet: the store has lost what it was of
+        case 504 if _names_version(status):  # a version from the future: the store has lost its latest changes
             return Expired(said)
         case 400 | 413 | 422:
             return InvalidObject(said)
         case 408 | 429:
-            return BusUnavailable(f"{where} takes no more now: {said}", retry_after_s=pause_s)
+            return BusUnavailable(f"{where} accepts no more requests now: {said}", retry_after_s=pause_s)
     if code >= 500:
         return BusUnavailable(f"{where} cannot do it now ({code}): {said}", retry_after_s=pause_s)
     return BusRefused(f"{where} refused ({code}): {said}")

@@ -1,4 +1,4 @@
-"""The store of a bus through an API worker: what `ObjectStore` is over Redis."""
+"""The store of a bus through an API worker, with the methods of `ObjectStore`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbus.selectors.fields import escape_value
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Objects in a page of a list that is read whole.
+#: Objects a page of a list.
 PAGE = 500
 
 
@@ -63,7 +63,7 @@ class RemoteStore:
         return self.objects(EVENT).get(name, namespace)
 
     def delete(self, namespace: str, name: str) -> None:
-        """Take one event out. Raises: NotFound."""
+        """Delete one event. Raises: NotFound."""
         self.objects(EVENT).delete(name, namespace)
 
     def close(self) -> None:

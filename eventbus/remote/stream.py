@@ -1,4 +1,4 @@
-"""The raw stream through an API worker: each event of the bus once, across reconnections."""
+"""Reads the raw stream through an API worker: each event of the bus once, across reconnections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _StreamLine(msgspec.Struct, frozen=True):
 
 
 class _StreamPosition(msgspec.Struct, frozen=True):
-    """The place where a stream is to begin: opaque."""
+    """The start position of a stream, which is opaque."""
 
     position: str
 
@@ -39,21 +39,21 @@ class _StreamPosition(msgspec.Struct, frozen=True):
 class RemoteStream:
     """Events recorded from now on, or from *since*. One thread reads; `close` may be called from any.
 
-    What lies before the call of the constructor is asked for at once, so that nothing after it is missed.
+    The constructor requests the start position, so that no later event is missed.
     """
 
     def __init__(self, address: ApiAddress, *, since: datetime | None = None) -> None:
         self._connection = ApiConnection(address)
         self.missed = 0
-        self._told: set[str] = set()  # uids since the last bookmark: what a reconnection tells again
+        self._told: set[str] = set()  # uids since the last bookmark, which a reconnection repeats
         self._closed = False
         self._position = ""
         self._position = self._position_now(since)
 
     def read(self) -> Iterator[Event]:
-        """Yield what comes, in order for each object; again: behind the last one that was given out.
+        """Yield events, in order for each object. A new iteration goes on after the last event yielded.
 
-        Raises: BusUnavailable: the line broke, read again.  BusRefused.
+        Raises: BusUnavailable: the connection broke: iterate again.  BusRefused.
         """
         path = f"{STREAM_PATH}?{urlencode({'position': self._position})}"
         pieces = self._connection.open_stream(path, beats=True)
@@ -69,7 +69,7 @@ class RemoteStream:
                 self._connection.close()
 
     def close(self) -> None:
-        """End a read under way, and any to come. Idempotent."""
+        """End the current read and all later ones. Idempotent."""
         self._closed = True
         self._connection.end()
 

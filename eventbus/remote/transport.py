@@ -1,4 +1,4 @@
-"""The transport over HTTP: batches as frames of a POST, one request on its way at a time."""
+"""The transport over HTTP: batches are frames of a POST, with one request in flight."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from eventbus.formats import BASELINE_CODECS
 from eventbus.remote.address import ApiAddress
 from eventbus.remote.connection import ApiConnection
 
-#: Batches of one partition on their way in one round trip: more than over Redis, for a round trip costs more.
+#: Batches of one partition in flight: more than over Redis, because a round trip costs more.
 IN_FLIGHT_BATCHES: Final = 32
-#: Of one POST, below the API's bound of 3 MiB.
+#: Most bytes of one POST, below the API's bound of 3 MiB.
 MOST_BYTES: Final = 2 * 1024 * 1024
 
 BUS_PATH: Final = "/eventbus/v1/bus"
@@ -28,22 +28,22 @@ PRODUCERS_PATH: Final = "/eventbus/v1/producers"
 
 
 class RemoteBus(msgspec.Struct, frozen=True, rename="camel"):
-    """The bus behind an API, as the API describes it."""
+    """The API's description of its bus."""
 
     id: str
     partitions: int
     event_ttl_s: int = 0
-    codecs: tuple[int, ...] = BASELINE_CODECS  #: that producers may use
+    codecs: tuple[int, ...] = BASELINE_CODECS  #: the codecs that producers may use
 
 
 class _Lasts(msgspec.Struct, frozen=True):
-    """The last sequence numbers that the bus has, of each producer that was asked for."""
+    """The last sequence number of each requested producer."""
 
     last: list[int | None]
 
 
 class HttpTransport:
-    """A `Transport` through an API worker. Any of them will do for any request: the numbers are kept in Redis."""
+    """A `Transport` through API workers. Any worker can take any request, because sequence numbers are in Redis."""
 
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
@@ -69,7 +69,7 @@ class HttpTransport:
             except EventBusError as error:
                 if not answers:
                     raise
-                # What was answered counts; what was not is sent again.
+                # Keep the answers; the other requests are sent again.
                 return answers + [error] * (len(requests) - len(answers))
         return answers
 
@@ -77,7 +77,7 @@ class HttpTransport:
         return self._ask(producers)
 
     def shorten_life(self, producers: Sequence[tuple[int, str]]) -> None:
-        """They are done, and need be remembered no longer than producers without a spool."""
+        """Do nothing: finished producers expire like producers without a spool."""
         with suppress(EventBusError):
             self._ask(producers, shorten=True)
 
@@ -97,7 +97,7 @@ class HttpTransport:
 
 
 def open_http_transport(address: ApiAddress) -> HttpTransport:
-    """Connect, and ask for what must be known of the bus. Raises: BusUnavailable, BusRefused, ConfigError."""
+    """Connect and fetch the description of the bus. Raises: BusUnavailable, BusRefused, ConfigError."""
     connection = ApiConnection(address)
     try:
         return HttpTransport(connection)
@@ -107,7 +107,7 @@ def open_http_transport(address: ApiAddress) -> HttpTransport:
 
 
 def read_bus(connection: ApiConnection) -> RemoteBus:
-    """Ask what is behind the API. Raises: as `ApiConnection.call`."""
+    """Fetch the API's description of its bus. Raises: as `ApiConnection.call`."""
     reply = connection.call("GET", BUS_PATH)
     try:
         return _BUS.decode(reply)
@@ -116,7 +116,7 @@ def read_bus(connection: ApiConnection) -> RemoteBus:
 
 
 def _posts(requests: Sequence[PublishRequest]) -> Iterator[Sequence[PublishRequest]]:
-    """As much as fits into one body, in order; every batch fits alone."""
+    """Split *requests*, in order, into parts that fit into one body."""
     start = size = 0
     for i, request in enumerate(requests):
         if i > start and (size + len(request.body) > MOST_BYTES or i - start == MAX_FRAMES):

@@ -1,4 +1,4 @@
-"""A watch through an API worker: JSON lines that go on, each a change."""
+"""Watches through an API worker: an endless response of JSON lines, one a change."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from eventbus.remote.status import Status, error_of_status
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: A bookmark with this annotation stands behind what was there when the watch began.
+#: The annotation of the bookmark that follows the initial objects of a watch.
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 #: Longer than any object with all its metadata.
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line: a type, and the object in whatever form the type has it."""
+    """One line: a type and its object."""
 
     type: WatchEventType
     object: dict[str, Any]
 
 
 class RemoteWatch(Generic[T]):
-    """Implements `eventbus.list_watch.Watch`. Opened when it is made, so that what is refused is refused at once.
+    """Implements `eventbus.list_watch.Watch`. The constructor opens it and raises the API's refusal.
 
-    What cannot be read is told as one ERROR event, ClientWatchDecoding, which ends the iteration: list again. So is a
-    Status of the API, a 410 as Expired. A line that breaks raises BusUnavailable: go on from the last position. With
-    *bookmarks* so does one on which nothing comes for long.
+    A line that cannot be decoded becomes one ERROR event, ClientWatchDecoding, which ends the iteration: list again.
+    So does a Status of the API; a 410 becomes Expired. A broken connection raises BusUnavailable: watch again from the
+    last position. With *bookmarks* a long silence does too.
     """
 
     def __init__(self, *, connection: ApiConnection, path: str, kind: Kind[T], bookmarks: bool) -> None:
@@ -54,7 +54,7 @@ class RemoteWatch(Generic[T]):
                 yield event
                 if event.type is WatchEventType.ERROR:
                     return
-        except ValueError as error:  # a line without an end
+        except ValueError as error:  # LineTooLong
             yield WatchEvent.failed(_undecodable(error))
         except BusUnavailable:
             if not self._stopped.is_set():
@@ -102,11 +102,11 @@ _LINE: Final = msgspec.json.Decoder(decodable(Line)).decode
 
 
 class LineTooLong(ValueError):
-    """Text came without an end of line: it is no stream of JSON lines."""
+    """A line exceeds `MAX_LINE_BYTES`: the response is not a stream of JSON lines."""
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Every line without its end, also the last one if it has none; empty ones are passed over.
+    """Yield each line without its end, also an unfinished last one; empty lines are skipped.
 
     Raises: LineTooLong.
     """

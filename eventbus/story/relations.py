@@ -30,9 +30,9 @@ _MAKES: Final[Mapping[str, tuple[str, ...]]] = {
     "Job": ("Pod",),
     "CronJob": ("Job",),
 }
-#: Kinds whose objects are not searched for owners, because a story does not show them.
+#: Kinds that are not searched for owned objects, because a story does not show them.
 _NEVER_OWNED: Final = frozenset({"events", "leases", "configmaps", "secrets"})
-#: Kinds whose objects a story does not show.
+#: Kinds that a story does not show.
 _HIDDEN: Final = frozenset({"events", "secrets"})
 #: Most owned objects that a story includes.
 MOST_OWNED: Final = 200

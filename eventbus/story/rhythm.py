@@ -1,4 +1,4 @@
-"""Finds the minutes in which a repeated event happened, from the counts of each minute."""
+"""Finds the minutes in which a repeated event happened, by the counts of each minute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbus.event import Event, Instant
 from eventbus.store.occurrences import MINUTE, Minutes, Words
 from eventbus.story.verdict import first_seen, last_seen, patience
 
-#: Most events of one story whose minutes are read; the last seen are preferred.
+#: Most events of one story for which minutes are read; the last seen are preferred.
 MOST: Final = 40
 
 
@@ -32,10 +32,10 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
-    """When the event *uid* happened. *minutes* and *silences* are in the order of their time.
+    """The minutes and silences of the event *uid*, in the order of time.
 
-    The bus counts by namespace, kind, type, reason and source, not by object. *own*: all of *minutes* are this event's
-    alone; else others that are counted with it may have happened then instead. A silence is one in any case.
+    The bus counts by namespace, kind, type, reason and source, not by object. If *own* is False, *minutes* may include
+    occurrences of other events with the same words. Silences are certain in both cases.
     """
 
     uid: str

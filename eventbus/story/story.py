@@ -43,7 +43,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
     *stored*: the object's JSON if the store has it. *of_owned*: the events of objects that it owns. *since*, *until*:
     the period of *around*, or None if there are no events. *begins*: events last seen before this time have expired.
-    *rhythms*: of repeated events whose minutes are known.
+    *rhythms*: of repeated events with known minutes.
     """
 
     object: ObjectReference

@@ -159,8 +159,8 @@ def test_an_api_that_dies_takes_no_pod_with_it_and_no_event_is_lost_or_told_twic
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"EVENTBUS_TOKEN": ""}, "does not learn who we are"),
-        ({"EVENTBUS_TOKEN": "nobodys-token"}, "does not know us"),
+        ({"EVENTBUS_TOKEN": ""}, "no credentials for"),
+        ({"EVENTBUS_TOKEN": "nobodys-token"}, "does not accept our credentials"),
     ],
     ids=["no-token", "wrong-token"],
 )
@@ -178,5 +178,5 @@ def test_an_api_without_tls_and_users_brings_no_pods(embedded_url: str, prefix: 
         machine.env |= {"EVENTBUS_URL": worker.url}
         agent = machine.agent(*FROM_BUS)
         assert agent.wait() == 2
-        assert "is no https" in agent.err
+        assert "is not https" in agent.err
         assert "--pods-from-bus needs a bus for known users alone" in agent.err

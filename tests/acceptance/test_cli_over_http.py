@@ -73,7 +73,10 @@ def test_what_is_recorded_is_listed_described_and_got(env: dict[str, str]) -> No
 @pytest.mark.parametrize(
     ("token", "said"),
     [
-        ("wrong-token", "does not know us (Unauthorized): set EVENTBUS_TOKEN_FILE, or EVENTBUS_CLIENT_CERT"),
+        (
+            "wrong-token",
+            "does not accept our credentials (Unauthorized): set EVENTBUS_TOKEN_FILE or EVENTBUS_CLIENT_CERT",
+        ),
         ("view-token", f"not recorded: 'eva' may not record events in namespace 'default': {CURE}"),
     ],
     ids=["unknown", "forbidden"],
@@ -129,7 +132,7 @@ def test_a_token_file_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
 def test_https_where_no_tls_is_spoken_names_the_cure(bus: Bus) -> None:
     with serving(bus) as url:
         done = run("get", "events", env=over_http(url.replace("http:", "https:")))
-    assert (done.returncode, "speaks no TLS: take http:// in EVENTBUS_URL" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "does not speak TLS: use http:// in EVENTBUS_URL" in done.stderr) == (1, True), done.stderr
 
 
 def test_http_where_tls_is_spoken_names_the_cure(bus: Bus, tmp_path: Path) -> None:
@@ -138,7 +141,7 @@ def test_http_where_tls_is_spoken_names_the_cure(bus: Bus, tmp_path: Path) -> No
     context.load_cert_chain(files.certificate, files.key)
     with serving(bus, tls=context) as url:
         done = run("get", "events", env=over_http(url.replace("https:", "http:")))
-    assert (done.returncode, "if it speaks TLS, take https:// in EVENTBUS_URL" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "if it speaks TLS, use https:// in EVENTBUS_URL" in done.stderr) == (1, True), done.stderr
 
 
 def test_events_are_followed(env: dict[str, str], tmp_path: Path) -> None:

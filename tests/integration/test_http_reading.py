@@ -437,7 +437,7 @@ def test_what_is_no_api_of_ours_is_named() -> None:
         script.lists = [whole(404, "not here"), whole(200, ["no list"])]
         with pytest.raises(BusRefused, match="correct EVENTBUS_URL"):
             store.objects(NODE).list()
-        with pytest.raises(BusUnavailable, match="answered what is no Node"):
+        with pytest.raises(BusUnavailable, match="did not answer with a Node"):
             store.objects(NODE).list()
 
 

@@ -86,7 +86,7 @@ def test_a_server_that_is_not_trusted_is_named_and_sent_nothing(bus: Bus, url: s
 def test_without_a_token_the_api_does_not_know_us(url: str, ca: str) -> None:
     with (
         ObjectStore.open(url, settings=Settings(ca_file=ca)) as store,
-        pytest.raises(BusRefused, match="does not know us"),
+        pytest.raises(BusRefused, match="does not accept our credentials"),
     ):
         store.list()
 
