@@ -109,7 +109,7 @@ def _case(collected: Collected, case: str, heading: str, columns: tuple[tuple[st
     ours = {"consume": "fan-out", "call": "caller"}.get(case, case)
     mine = collected.median(ours, OURS, "rate") if case in ("publish", "consume") else None
     ratio = " ours is |" if mine else ""
-    lines = [f"\n### {heading}\n", f"| who | way |{'|'.join(f' {name} ' for _, name, _ in columns)}|{ratio}"]
+    lines = [f"\n### {heading}\n", f"| system | way |{'|'.join(f' {name} ' for _, name, _ in columns)}|{ratio}"]
     lines.append("|---|---|" + "--:|" * (len(columns) + bool(mine)))
     for key, row in rows.items():
         cells = "|".join(f" {_cell(row.get(figure), digits)} " for figure, _, digits in columns)

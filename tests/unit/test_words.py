@@ -23,6 +23,7 @@ FINISHED = (
     "docs/kinds.md",
     "docs/nodes.md",
     "docs/page.md",
+    "docs/performance.md",
     "docs/production.md",
     "docs/readers.md",
     "docs/redis.md",
