@@ -1,4 +1,4 @@
-"""Describes one object as `eventbus describe` prints it: itself and its events. Pure functions."""
+"""Formats the page of `eventbus describe`: one object and its events. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from eventbus.printers.stored_object import Line, Stored, stored_lines, stored_s
 from eventbus.story.verdict import first_seen
 from eventbus.text import printable
 
-#: The events by which the store itself says what it held back.
 #: Lines of a list; the rest is counted.
 LINES = 8
 
@@ -30,21 +29,21 @@ class Reason(msgspec.Struct, frozen=True, rename="camel"):
     type: str
     reason: str
     events: int  #: stored ones
-    seen: int  #: times, all their counts together
+    seen: int  #: the sum of their counts
 
 
 class Description(msgspec.Struct, frozen=True):
     """One object: the events about it, sorted by when they were last seen, and itself if it is stored."""
 
     kind: str
-    namespace: str  #: empty: it is in none
+    namespace: str  #: empty for cluster-scoped objects
     name: str
     events: tuple[Event, ...]
     stored: Stored | None = None
 
     @property
     def uids(self) -> list[str]:
-        """Return its uids, the latest first: an object that was made anew has another."""
+        """Return its uids, the latest first: a recreated object has another."""
         own = [self.stored.object.metadata.uid] if self.stored else []
         return _distinct([*own, *(event.involved_object.uid for event in reversed(self.events))])
 
@@ -81,14 +80,14 @@ class Description(msgspec.Struct, frozen=True):
 
     @property
     def suppressed(self) -> int:
-        """Count how often its events were held back as spam, as far as that has been stored."""
+        """Count its events that were suppressed as spam, as far as the store has reports."""
         return sum(seen(event) for event in self.events if event.reason == SUPPRESSED_REASON)
 
 
 def describe_objects(events: Iterable[Event], stored: Iterable[Stored] = ()) -> list[Description]:
     """Make one description for each object: namespace, kind in any case, and name.
 
-    The kind is shown as it was written first."""
+    The kind is spelled as in the first event."""
     about: dict[tuple[str, str, str], list[Event]] = {}
     itself = {one.identity: one for one in stored}
     spelled = {(namespace, kind.lower(), name): kind for namespace, kind, name in itself}

@@ -86,7 +86,7 @@ def events_row(event: Event, *, now: datetime, all_namespaces: bool = False, col
 
 
 def interval(event: Event, now: datetime) -> str:
-    """Say how often and since when: `3m27s (x5 over 11m)`, or only the age of what happened once."""
+    """Say how often and since when: `3m27s (x5 over 11m)`, or only the age of a single occurrence."""
     first = age(now, event.event_time or event.first_timestamp)
     if event.series is not None:
         return f"{age(now, event.series.last_observed_time)} (x{event.series.count} over {first})"

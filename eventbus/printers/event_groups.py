@@ -1,4 +1,4 @@
-"""`--group`: one line for each reason and kind of object, with how often it happened."""
+"""The table of `--group`: a line for each reason and kind of object, with its count."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Group(msgspec.Struct, kw_only=True):
 
 
 def _group_events(events: Iterable[Event]) -> list[Group]:
-    """Group events, in the order of *events*: the group whose last event comes last is last."""
+    """Group events. Groups are in the order of their last event."""
     groups: dict[tuple[str, str, str], Group] = {}
     for event in events:
         about = event.involved_object

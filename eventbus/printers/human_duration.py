@@ -15,7 +15,7 @@ _YEAR: Final = 365 * _DAY
 
 
 def human_duration(seconds: float) -> str:
-    """Format *seconds* in two units at most, the coarser the longer; what is cut off is not rounded.
+    """Format *seconds* in two units at most, the coarser the longer, without rounding.
 
     Returns: `<invalid>` for whole seconds below -1; -1 is still `0s`, because clocks differ a little.
     Source:  apimachinery `pkg/util/duration` HumanDuration, which drops fractions towards zero first.

@@ -1,4 +1,4 @@
-"""The sections that `eventbus describe` has of a node below its labels: kubectl's, in order. Nothing is fetched."""
+"""The sections of `eventbus describe` for a node, in kubectl's order, from the lease on. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbus.printers.local_time import local_time
 from eventbus.printers.table import format_table
 from eventbus.text import printable
 
-#: Phases of a pod that takes nothing any more.
+#: Phases of pods that use no resources any more.
 _TERMINATED: Final = ("Succeeded", "Failed")
 _RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 _SUFFIXES: Final = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
@@ -120,7 +120,7 @@ def _allocated(pods: Sequence[Mapping[str, Any]], allocatable: Mapping[str, str]
 
 
 def _sum(pods: Iterable[Mapping[str, Any]], which: str, resource: str) -> float:
-    """Of all containers of *pods*; what is no quantity counts nothing."""
+    """Sum the resources of all containers of *pods*. Values that are not quantities count as 0."""
     return sum(
         _amount(_part(container, "resources", which, resource))
         for pod in pods

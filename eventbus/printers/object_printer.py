@@ -17,7 +17,7 @@ from eventbus.printers.table import FIRST_LINES, Cell, Table
 from eventbus.printers.yaml import dump_yaml
 from eventbus.text import printable
 
-#: Characters of `MODIFIED`; kubectl pads the other words to it, so that what comes later stands in line.
+#: Characters of `MODIFIED`; kubectl pads the other words to it, so that the columns stay aligned.
 _WORD = 8
 
 _GO_TEMPLATE = "'{{range .items}}{{.reason}} {{end}}'"
@@ -44,13 +44,13 @@ class PrintedChange(NamedTuple):
 class PrintOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of printing: the form, the columns, the colours."""
 
-    form: str = ""  #: what -o says; "" a narrow table
+    form: str = ""  #: the value of -o; "" is a narrow table
     namespaces: bool = False  #: a first column with the namespace
     no_headers: bool = False
     colour: bool = False
-    watch_events: bool = False  #: say what happened
-    labels: tuple[str, ...] = ()  #: a column for each, behind the others
-    all_labels: bool = False  #: the last column has them all
+    watch_events: bool = False  #: print the type of each change
+    labels: tuple[str, ...] = ()  #: labels with a column each, after the others
+    all_labels: bool = False  #: a last column with all labels
 
 
 class Printer(Protocol):

@@ -16,14 +16,14 @@ from eventbus.text import repair
 if TYPE_CHECKING:
     from eventbus.event import Event
 
-#: What `-o` takes for objects, for help and error messages.
+#: The values of `-o` for objects, for help and error messages.
 FORMS: Final = "wide, json, yaml, name, jsonpath={.PATH}"
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 def write(text: str, stream: TextIO | None = None) -> None:
-    """Write *text* at once, whatever the terminal's encoding.
+    """Write *text* at once, in any encoding of the terminal.
 
     Raises: OSError: it cannot be written: BrokenPipeError where the reader has gone, EBADF where it was closed.
     """
@@ -44,7 +44,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def _opened(stream: TextIO | None) -> TextIO:
-    if stream is None:  # Python's word for one that was closed when the program started
+    if stream is None:  # Python's value for a stream that was closed at the start
         raise OSError(errno.EBADF, "standard output is closed")
     return stream
 

@@ -16,12 +16,12 @@ from eventbus.printers.table import format_table
 from eventbus.text import printable
 
 NONE: Final = "<none>"
-#: A line: its label, its value; "" has none, and what is below it is indented.
+#: A line: its label, its value; "" has none, and the lines below it are indented.
 Line = tuple[int, str, str]
 
 
 def pod_lines(pod: Pod) -> list[tuple[str, list[str]]]:
-    """Return what stands at the top of the page besides name, namespace, labels and annotations."""
+    """Return the lines at the top of the page, without name, namespace, labels and annotations."""
     status = pod.status
     started = [local_time(status.start_time)] if status.start_time is not None else []
     lines = [("Node", [f"{pod.spec.node_name}/{status.host_ip}" if pod.spec.node_name else NONE])]

@@ -34,7 +34,7 @@ def pod_row(pod: Pod, now: datetime, wide: bool, _colour: bool) -> Row:
 
 
 def _pod_reason(pod: Pod) -> str:
-    """Return what stands under STATUS: why it does not run, else its phase."""
+    """Return the cell under STATUS: the reason why the pod does not run, else its phase."""
     status = pod.status
     reason = _begun_reason(pod)
     if reason is None:
@@ -52,7 +52,7 @@ def _pod_reason(pod: Pod) -> str:
 
 
 def _begun_reason(pod: Pod) -> str | None:
-    """Return which init container it has come to, and how that is; None: all are done."""
+    """Return the state of the current init container, or None if all are done."""
     status = pod.status
     initialized = status.condition("Initialized")
     if initialized is not None and initialized.status == "True":

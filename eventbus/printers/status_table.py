@@ -19,10 +19,10 @@ SHOWN = 8
 NAME_LENGTH = 16
 #: Longer lists of a worker's partitions are counted, without `-o wide`.
 SHARE_LENGTH = 20
-#: A bound is told in yellow from here on.
+#: The share of a bound from which it is yellow.
 NEARLY_FULL = 0.8
 
-#: Counters that are always shown, then those shown when there is something, with what they mean.
+#: Counters that are always shown, and the meaning of those shown when they are not 0.
 _ALWAYS = ("published", "recorded", "suppressed")
 _MEANING = {
     "published": "events taken into the stream",
@@ -31,14 +31,14 @@ _MEANING = {
     "patched": "raised the count of a stored event",
     "aggregated": "folded into a '(combined from similar events)'",
     "suppressed": "counted but held back as spam: eventbus get suppressed",
-    "refused_full": "refused, the stream was full; their producers hold them and try again",
+    "refused_full": "refused, the stream was full; producers keep them and retry",
     "not_created": "counted but not stored: the server's memory is full",
     "evicted": "stored events removed before their time: too many (maxStored)",
     "expired": "stored events removed after their time",
     "forgotten_early": "counts forgotten before their time: too many (maxRecords)",
     "late": "counted from a batch that came out of order",
-    "stale_batches": "batches left to the worker that had taken them over",
-    "spoiled": "values that were not ours, written anew: eventbus doctor",
+    "stale_batches": "batches left to the worker that took them over",
+    "spoiled": "corrupt values that were replaced: eventbus doctor",
 }
 _LOST = {
     "dropped": "lost by producers: their buffer was full",
@@ -148,7 +148,7 @@ def _lifecycle(status: BusStatus) -> str:
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes"
     if said := say_unwatched(found):
         return f"Nodes:    {said}\n"
-    return f"Nodes:    {nodes}, watched by {found.holder or 'nobody'}\n"
+    return f"Nodes:    {nodes}, watched by {found.holder or 'no worker'}\n"
 
 
 def _partitions(status: BusStatus, wide: bool, colour: bool) -> str:
@@ -170,7 +170,7 @@ def _partition_row(partition: Partition, colour: bool) -> Row:
     return (
         str(partition.number),
         cell(used_bytes(partition.incoming), partition.incoming),
-        used_bytes(partition.changes),  # being full is how it works: it is a window
+        used_bytes(partition.changes),  # not yellow: this stream is a window, and always full
         cell(used_bytes(partition.dead), partition.dead),
         cell(used_keys(partition.stored), partition.stored),
         cell(used_keys(partition.records), partition.records),
@@ -178,7 +178,7 @@ def _partition_row(partition: Partition, colour: bool) -> Row:
 
 
 def _bounds_row(partition: Partition) -> Row:
-    """Return the row of bounds, which come from the options, so they are the same for all."""
+    """Return the row of bounds, which are the same for all partitions."""
     streams = (partition.incoming, partition.changes, partition.dead)
     keys = (partition.stored, partition.records)
     return ("of", *(human_bytes(level.bound or 0) for level in streams), *(str(level.bound) for level in keys))
@@ -238,7 +238,7 @@ def human_bytes(n: int) -> str:
 
 
 def level_of_bytes(level: Level) -> str:
-    """Format as `82MiB/256MiB (32%)`; `?` where the user may not look."""
+    """Format as `82MiB/256MiB (32%)`; `?` if the user may not read it."""
     if level.used is None:
         return "?"
     if level.bound is None:
@@ -273,7 +273,7 @@ def format_sinks(sinks: Sequence[SinkStatus], *, now_ms: int, colour: bool = Fal
 
 
 def sink_state(sink: SinkStatus, now_ms: int) -> str:
-    """Say in a few words what the sink does, or why it does nothing."""
+    """Return the state of the sink in a few words."""
     paused = f"paused {_ago(now_ms, sink.paused_since_ms)}" if sink.paused_since_ms else ""
     orphans = len(sink.orphans)
     alone = "" if not orphans else "no worker" if orphans == len(sink.parts) else f"{orphans} without worker"

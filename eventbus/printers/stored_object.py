@@ -1,4 +1,4 @@
-"""Describes an object that is itself in the store, for `eventbus describe`: kubectl's words. Nothing is fetched."""
+"""Describes a stored object for `eventbus describe`, in kubectl's words. Pure functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eventbus.text import printable
 Line: TypeAlias = tuple[str, list[str]]
 
 _WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-#: What `eventbus apply` and kubectl keep for themselves.
+#: Annotations in which `eventbus apply` and kubectl keep the last applied manifest.
 _UNSHOWN: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SPELLED: Final = {"Api": "API", "Id": "ID", "Os": "OS", "Uid": "UID", "Url": "URL"}
 
@@ -65,7 +65,7 @@ def stored_sections(stored: Stored, now: datetime) -> str:
     if stored.kind is POD:
         return pod_sections(stored.object)
     plain = plain_of(stored.kind, stored.object)
-    if stored.kind is SECRET:  # how long each value is, and no more
+    if stored.kind is SECRET:  # the length of each value only
         plain["data"] = {key: f"{_bytes(value)} bytes" for key, value in sorted((plain.get("data") or {}).items())}
     return _tree({key: plain[key] for key in sorted(plain.keys() - {"kind", "apiVersion", "metadata"})})
 

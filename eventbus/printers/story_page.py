@@ -1,4 +1,4 @@
-"""Formats one object's story for a terminal: what fails since when, its events, and what happened around it."""
+"""Formats the story of one object for a terminal: its verdict, its events, and the events around it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbus.story.story import Around, Link, Story
 from eventbus.story.verdict import Still, Verdict, first_seen
 from eventbus.text import printable
 
-#: What a link is called where it stands in a line of its own.
+#: Link → its words on a line.
 LINK_WORDS: Final = {
     Link.NODE: "its node",
     Link.OWNER: "its owner",
@@ -24,7 +24,7 @@ LINK_WORDS: Final = {
 }
 
 
-#: Of objects that were started together, so many are named.
+#: Most names of objects that were started together.
 NAMES: Final = 5
 
 
@@ -43,7 +43,7 @@ def format_story(story: Story, *, now: datetime, colour: bool = False) -> str:
 
 
 def verdict(story: Story, *, now: datetime) -> str:
-    """Say in one sentence what goes wrong, since when, how often, and whether it still does."""
+    """Return one sentence: why the object fails, since when, how often, and whether it still does."""
     about = printable(f"{story.object.kind}/{story.object.name}")
     found = story.verdict(now)
     if found is None:
@@ -77,7 +77,7 @@ def _events(events: Iterable[Event], *, now: datetime, colour: bool, named: bool
 
 
 def _silences(story: Story) -> str:
-    """Tell where a repeated event, which shows its first and last time alone, has paused for long."""
+    """List the long silences of repeated events, because the events have a first and last time only."""
     events = {event.metadata.uid: event for event in (*story.events, *story.of_owned)}
     told = [(one, events[rhythm.uid]) for rhythm in story.rhythms if rhythm.uid in events for one in rhythm.silences]
     if not told:

@@ -1,7 +1,7 @@
 """Writes JSON-like data as YAML, as kubectl does: block style, keys sorted, items of a list not indented.
 
-A string is plain only where every reader of YAML 1.1 and 1.2 agrees that it is one, which PyYAML, a writer of 1.1, does
-not see to; every other is in double quotes.
+A string is plain only if every reader of YAML 1.1 and 1.2 reads it as a string, which PyYAML, a writer of 1.1, does not
+ensure. All other strings are in double quotes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def dump_yaml(value: Any) -> str:
     import yaml
 
     text = yaml.dump(value, Dumper=_dumper(), default_flow_style=False, allow_unicode=True, width=_NO_LIMIT)
-    # No document end behind a lone scalar, as kubectl. What a terminal obeys is within double quotes, and is escaped.
+    # No document end after a lone scalar, as kubectl. Control characters are in double-quoted strings and escaped.
     return "".join(map(_shown, text.removesuffix("...\n")))
 
 
