@@ -72,7 +72,7 @@ class Agent:
             name=name,
             labels=labels,
             status_of=lambda node: run_status_functions(node_status_funcs, node, self._function_failures),
-            tell=self._tell,
+            report=self._report,
         )
         self._started = started or threading.Event()
         self._registered = threading.Event()
@@ -181,7 +181,7 @@ class Agent:
             self._registered.clear()
             self._register()
 
-    def _tell(self, node: Node, transition: Transition) -> None:
+    def _report(self, node: Node, transition: Transition) -> None:
         self._transitions += 1
         which = transition.at or node.status.node_info.boot_id
         identity = f"{node.metadata.uid}/{transition.reason}/{which}"

@@ -35,7 +35,7 @@ class NodeStatusWriter:
 
     Args: status_of: the node with the status it has now; called with the node as it is stored.
           labels: the labels of the node; other labels that it has are left alone.
-          tell: called after a write with each transition in it, and with the node as written.
+          report: called after a write with each transition in it, and with the node as written.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class NodeStatusWriter:
         name: str,
         labels: Callable[[], dict[str, str]],
         status_of: Callable[[Node], Node],
-        tell: Callable[[Node, Transition], object],
+        report: Callable[[Node, Transition], object],
     ) -> None:
         self.written = 0
         self._nodes = nodes
@@ -54,7 +54,7 @@ class NodeStatusWriter:
         self._name = name
         self._labels = labels
         self._status_of = status_of
-        self._tell = tell
+        self._report = report
         self._written_at = -math.inf
         self._unsure: tuple[Node, NodeStatus] | None = None  # a write without an answer: the node and the status
 
@@ -138,6 +138,6 @@ class NodeStatusWriter:
         self.written += 1
         self._written_at = self._clock.monotonic()
         if again := rebooted(before, after):
-            self._tell(after, again)
+            self._report(after, again)
         for transition in transitions(before.status, after.status, self._name):
-            self._tell(after, transition)
+            self._report(after, transition)

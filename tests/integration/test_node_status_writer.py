@@ -40,7 +40,7 @@ def writer(
         told.append(transition.reason)
 
     return NodeStatusWriter(
-        nodes=world.nodes, clock=world.clock, name="n1", labels=dict, status_of=status_of, tell=tell
+        nodes=world.nodes, clock=world.clock, name="n1", labels=dict, status_of=status_of, report=tell
     )
 
 

@@ -1,1 +1,1 @@
-"""The pods of this machine, as the kubelet keeps them: which there should be, a worker each, what is told of them."""
+"""The pods of this machine, as the kubelet keeps them: wanted pods, their workers, their statuses and events."""

@@ -1,4 +1,4 @@
-"""Decides once, before anything is started, whether a pod may run on this machine beside those that do."""
+"""Decides once, before a pod is started, whether it may run on this machine with the pods that already do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVICTED: Final = "Evicted"
 #: The kubelet's SystemCriticalPriority.
 SYSTEM_CRITICAL: Final = 2_000_000_000
 _MEMORY_TAINT: Final = "node.kubernetes.io/memory-pressure"
-#: What the node has of each: resource → its unit in messages, as one of it is written.
+#: The resources of a node: resource → its unit in messages, as one of it is written.
 _UNITS: Final = {"cpu": 1000.0, "memory": 1.0, "ephemeral-storage": 1.0}
 
 
@@ -33,7 +33,7 @@ class NodeCapacity(NamedTuple):
 
 
 class Admission:
-    """Judges pods against what is left. Pure: it keeps nothing.
+    """Compares pods with the free capacity of the node. Pure: it keeps nothing.
 
     Args:   pressures: conditions of the node that are so now, like MemoryPressure.
     Source: kubelet `lifecycle/predicate.go`, `eviction/eviction_manager.go` Admit; reasons of ports and labels are
@@ -52,7 +52,7 @@ class Admission:
         self._pressures = pressures
 
     def refuse(self, pod: Pod, others: Sequence[Pod]) -> Refusal | None:
-        """Return why *pod* may not run beside *others*, which do; None: it may."""
+        """Return why *pod* may not run in addition to *others*; None: it may."""
         node = self._node()
         return (
             _pressure(pod, self._pressures)
@@ -64,7 +64,7 @@ class Admission:
 
 
 def _pressure(pod: Pod, pressures: Callable[[], Sequence[str]]) -> Refusal | None:
-    """Refuse what comes from elsewhere while the machine is short; of memory, only who asks for none."""
+    """Refuse pods of the bus and of a URL under pressure; under memory pressure alone, only BestEffort pods."""
     if is_static(pod) or (pod.spec.priority or 0) >= SYSTEM_CRITICAL:
         return None
     found = pressures()
@@ -87,7 +87,7 @@ def _bears_pressure(pod: Pod) -> bool:
 
 
 def requests_of(pod: Pod, resource: str) -> float:
-    """Return what *pod* asks for: the sum of its containers, or the largest of its init containers.
+    """Return the request of *pod*: the sum of its containers, or the largest of its init containers.
 
     A limit without a request counts as one, as the API server's defaults have it.
     """

@@ -1,4 +1,4 @@
-"""Makes a Pod's status of what the runtime sees: pure functions."""
+"""Makes a Pod's status from the runtime's status: pure functions."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Seen(NamedTuple):
 
 
 def pod_status(pod: Pod, seen: Seen, former: PodStatus) -> PodStatus:
-    """Return the status of *pod*; transition times are whoever writes it's.
+    """Return the status of *pod*; the status manager sets transition times.
 
-    A phase that is final stays, whatever is seen.
+    A final phase stays, even if the runtime reports other values.
 
     Source: kubelet `kubelet_pods.go` generateAPIPodStatus, getPhase; `status/generate.go`.
     """
@@ -56,7 +56,7 @@ def pod_status(pod: Pod, seen: Seen, former: PodStatus) -> PodStatus:
     init = _statuses(spec.init_containers, seen, CREATING)
     initialized = all(_succeeded(one) for one in init)
     main = _statuses(spec.containers, seen, CREATING if initialized else INITIALIZING)
-    if former.phase in TERMINAL and seen.runtime is None:  # it was refused, or what it left is taken away
+    if former.phase in TERMINAL and seen.runtime is None:  # it was refused, or its leftovers are removed
         init, main = former.init_container_statuses, former.container_statuses
     phase = former.phase if former.phase in TERMINAL else _phase(spec.restart_policy, init, main)
     return PodStatus(

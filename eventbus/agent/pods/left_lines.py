@@ -43,7 +43,7 @@ def running_lines(directory: Path, namespace: str) -> list[str]:
 
 
 def run_by(folder: Path) -> str:
-    """Return what the mirrors of an `up` with that folder say of it, in the annotation `RUN_BY_UP`."""
+    """Return the value of the annotation `RUN_BY_UP` on the mirrors of an `up` with that folder."""
     return f"{os.uname().nodename}:{folder.absolute()}"
 
 
@@ -69,7 +69,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def write_page(path: Path, page: Page) -> None:
-    """Write the address of a page; whoever reads it finds all of it, or nothing. Raises: OSError."""
+    """Write the address of a page atomically: a reader finds all of it, or nothing. Raises: OSError."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_bytes(msgspec.json.encode(page))
     new.replace(path)
@@ -124,7 +124,7 @@ def end_left_lines(directory: Path) -> list[str]:
 
 
 class _Nobody:
-    """Is told of events, and does nothing: there is no bus any more."""
+    """Drops events, because there is no bus any more."""
 
     def event(self, about: ObjectReference, type: str, reason: str, message: str) -> None:
         pass

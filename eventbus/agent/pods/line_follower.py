@@ -1,4 +1,4 @@
-"""Follows one line of a Procfile, which is a pod of one container: what it prints, how its runs end."""
+"""Follows one line of a Procfile, which is a pod of one container: its output, and the ends of its runs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _AT_ONCE: Final = 16
 
 
 class LineFollower:
-    """Passes on what a line prints, whole lines at a time, and tells of each of its runs. One thread uses it.
+    """Passes on the output of a line, whole lines at a time, and reports each of its runs. One thread uses it.
 
     Args: log: the log of the run with that number.  write: takes a line of its output, and may wait.
-          tell: prints a line about it.  note: records an event of that type, reason and message about its pod.
+          report: prints a line about it.  note: records an event of that type, reason and message about its pod.
     """
 
     def __init__(
@@ -31,16 +31,16 @@ class LineFollower:
         *,
         log: Callable[[int], Path],
         write: Callable[[str, bytes], object],
-        tell: Callable[[str], object],
+        report: Callable[[str], object],
         note: Callable[[str, str, str], object],
     ) -> None:
         self.name = name
-        self.stopping = False  #: whoever runs it has asked it to end
+        self.stopping = False  #: it was asked to end
         self.killed = False  #: it did not end in its grace time
         self.exit_code: int | None = None  #: of its newest run; None while that runs
         self._log = log
         self._write = write
-        self._tell = tell
+        self._report = report
         self._note = note
         self._attempt = -1
         self._tail: LogTail | None = None
@@ -49,10 +49,10 @@ class LineFollower:
         self._waits_told = -1
 
     def step(self, status: PodRuntimeStatus, waits_after: int = -1, waits: str = "") -> None:
-        """Pass on what is new. *waits*: why it is not started again now, after the run *waits_after*."""
+        """Pass on new output. *waits*: why it is not started again now, after the run *waits_after*."""
         runs = sorted(status.containers, key=lambda one: one.attempt)
         if self._tail is not None and self._attempt not in (run.attempt for run in runs) and self._read():
-            self._close()  # it ended so long ago that nobody remembers how
+            self._finish()  # its status is forgotten already
         for run in runs:
             if run.attempt > self._attempt and self._tail is None:
                 self._begin(run)
@@ -63,18 +63,24 @@ class LineFollower:
         has_ended = self._attempt == waits_after and self._tail is None
         if has_ended and self._waits_told != waits_after and not self.stopping:
             self._waits_told = waits_after
-            self._tell(f"{self.name}: {waits}")
+            self._report(f"{self.name}: {waits}")
+
+    def close(self) -> None:
+        """Close the log that is followed, without reading on. Idempotent."""
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
 
     def _begin(self, run: ContainerRuntimeStatus) -> None:
         if 0 <= self._attempt < run.attempt - 1:  # the logs of the runs in between are removed
             self._write(self.name, LOST)
         if run.attempt > 0:
-            self._tell(f"{self.name}: starting it again")
+            self._report(f"{self.name}: starting it again")
         self._attempt, self.exit_code, self._said = run.attempt, None, b""
         self._tail = LogTail(self._log(run.attempt))
 
     def _read(self) -> bool:
-        """Pass on some of what is there. Returns: True: that was all."""
+        """Pass on some of the new output. Returns: True: that was all."""
         assert self._tail is not None
         for _ in range(_AT_ONCE):
             data = self._tail.read()
@@ -100,16 +106,16 @@ class LineFollower:
         self._write(self.name, line)
 
     def _end(self, run: ContainerRuntimeStatus, *, read_all: bool) -> None:
-        if not read_all:  # nobody waits at the end for what it has printed by the megabyte
+        if not read_all:  # megabytes of output must not delay the end
             self._write(self.name, LOST)
-        self._close()
+        self._finish()
         self.exit_code, self.killed = run.exit_code, run.grace_exceeded
         outcome = Outcome(run.exit_code, run.signal, _seconds(run), run.message or last_line(self._said))
         if self.stopping:
             said = f"not done in time: {outcome}" if self.killed else str(outcome) if outcome.failed else "ended"
         else:
             said = str(outcome) if outcome.failed else f"completed after {duration(outcome.ran_s)}"
-        self._tell(f"{self.name}: {said}")
+        self._report(f"{self.name}: {said}")
         if self.stopping and not self.killed:
             return  # Killing has said so
         if outcome.failed:
@@ -117,10 +123,8 @@ class LineFollower:
         else:
             self._note(NORMAL, "Completed", f"Completed {self.name} after {duration(outcome.ran_s)}")
 
-    def _close(self) -> None:
-        assert self._tail is not None
-        self._tail.close()
-        self._tail = None
+    def _finish(self) -> None:
+        self.close()
         if self._rest:
             self._pass_on(self._rest)
             self._rest = b""

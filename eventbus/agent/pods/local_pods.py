@@ -1,4 +1,4 @@
-"""Pods of this machine as anybody may look them up: their runs and their logs, from the agent's folder alone."""
+"""Looks up pods of this machine, their runs and their logs, in the agent's folder alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODE_NAME: Final = "node"
 
 
 class LocalPods:
-    """Reads what an agent keeps in *folder*. No agent need run, and none is asked."""
+    """Reads the files that an agent keeps in *folder*. The agent need not run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._folders = folder, PodFolders(folder)
@@ -44,11 +44,11 @@ class LocalPods:
         return open_pieces(self._folders.of(pod.uid).log(run.name, run.attempt))
 
     def follow(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus, file: BinaryIO | None) -> Iterator[bytes]:
-        """Yield what is added behind the place where the newest piece stands, until the run has ended; blocks."""
+        """Yield the output after the position of the newest piece, until the run has ended; blocks."""
         tail, end = LogTail(self._folders.of(pod.uid).log(run.name, run.attempt), file), b"\n"
         try:
             while True:
-                ended = self._has_ended(pod, run)  # asked before reading: what it said last is read after it
+                ended = self._has_ended(pod, run)  # before reading, so that its last output is read after it
                 data: bytes | None = None
                 while data is None or data:
                     data = tail.read()
@@ -66,7 +66,7 @@ class LocalPods:
             tail.close()
 
     def _node(self) -> str:
-        """Return the name of the node whose pods these are; lines of `eventbus up` have the host's."""
+        """Return the name of the node of these pods; lines of `eventbus up` have the host's name."""
         from eventbus.agent.opening import node_name
 
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Reads a log while it is written, piece by piece, whatever is rotated meanwhile."""
+"""Reads a log while it is written, piece by piece, also if it is rotated in the meantime."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from eventbus.agent.shim.outputs import CHUNK
 _BLOCK: Final = 65_536
 #: A log is rotated within microseconds, ten times a second at the most.
 _TRIES: Final = 200
-#: The line that takes the place of what was missed.
+#: The line that replaces missed output.
 LOST: Final = b"[part of the output is not shown: it came faster than it was read]"
 
 
 class LogTail:
     """The bytes of the log at *path*, in their order. Never blocks; one thread uses it.
 
-    Args: file: the newest of `open_pieces`; only what comes behind the place where it stands. It becomes the tail's.
+    Args: file: the newest of `open_pieces`; it is read from its position on. It becomes the tail's.
 
     *missed* is True after pieces were removed before they were read, also if no data follow. The caller resets it.
     """
@@ -30,7 +30,7 @@ class LogTail:
         self._file = file
 
     def read(self) -> bytes:
-        """Return what there is more, at most 64 KiB; empty: nothing now."""
+        """Return the next output, at most 64 KiB; empty: nothing now."""
         if self._file is None:
             # From the beginning is from the oldest piece: much may have been written before the first look.
             self._file = _opened(self._oldest())
@@ -43,7 +43,7 @@ class LogTail:
                 if not os.fstat(self._file.fileno()).st_nlink:
                     self._end_removed()
                 return b""
-            if data := self._file.read(_BLOCK):  # written before it was; from now on nobody writes there
+            if data := self._file.read(_BLOCK):  # written before the rotation; it is complete now
                 return data
             following = self._following()
             if following is None:
@@ -71,7 +71,7 @@ class LogTail:
         return newest is not None and newest != os.fstat(self._file.fileno()).st_ino
 
     def _following(self) -> BinaryIO | None:
-        """Open the piece behind ours; None: it is just being made."""
+        """Open the piece after ours; None: it is being made just now."""
         assert self._file is not None
         own = os.fstat(self._file.fileno()).st_ino
         pieces = _pieces(self._path)
@@ -89,7 +89,7 @@ class LogTail:
 
 
 def open_pieces(path: Path) -> list[BinaryIO]:
-    """Open what there is of the log at *path*, oldest first: what is rotated from then on stays as it was opened.
+    """Open the pieces of the log at *path*, oldest first; a later rotation does not change the open files.
 
     Returns: files without a buffer, which the caller closes; empty: there is no log.
     """
@@ -97,7 +97,7 @@ def open_pieces(path: Path) -> list[BinaryIO]:
         files = [_opened(piece) for piece in _pieces(path)]  # newest first: a rotation shows in one that comes again
         found = [file for file in files if file is not None]
         whole = len({os.fstat(file.fileno()).st_ino for file in found}) == len(found) and files[: len(found)] == found
-        if whole or not tries_left:  # somebody has taken a piece away by hand
+        if whole or not tries_left:  # a piece was removed by hand
             break
         for file in found:
             file.close()

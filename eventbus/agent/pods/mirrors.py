@@ -1,4 +1,4 @@
-"""Mirror pods: copies of static pods in the store, by which people see what runs here."""
+"""Mirror pods: copies of static pods in the store, which show the pods of this machine."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Mirrors:
     def __init__(self, manager: PodManager) -> None:
         self._manager = manager
         self._told: dict[str, str] = {}  # full name → why it has no mirror
-        self._made: dict[str, Pod] = {}  # by full name: as they were made, until the bus tells of them
+        self._made: dict[str, Pod] = {}  # by full name: as they were made, until the bus reports them
 
     def ensure(self, pods: PodObjects, static: Pod) -> bool:
         """Make the mirror of *static*, if it is missing or another's. Returns: True: it was made.
 
-        One that the store does not take is told once: nobody sees that pod, and it runs all the same.
+        A mirror that the store refuses is logged once; its pod is not shown, but runs.
 
         Raises: BusUnavailable, BusRefused.
         """
@@ -52,8 +52,8 @@ class Mirrors:
     def _held(self, pods: PodObjects, static: Pod) -> Pod | None:
         """Return the mirror of *static*, None: it has none.
 
-        Of one that was made and of which the bus has not told since, the store is asked: if it was deleted before the
-        informer of pods came to read it, nobody ever says so.
+        The store is asked about a mirror that was made and that the bus has not reported since: if it was deleted
+        before the informer of pods read it, no informer ever reports that.
         """
         held = self._manager.mirror_of(static)
         made = self._made.get(full_name(static))
@@ -71,14 +71,14 @@ class Mirrors:
         self._manager.put(made)
 
     def _take(self, pods: PodObjects, static: Pod) -> bool:
-        """Take what the store has in the place of *static*'s mirror, if it is that. Returns: as `ensure`."""
+        """Use the pod in the store as *static*'s mirror, if it is that. Returns: as `ensure`."""
         with suppress(NotFound):  # gone since
             held = pods.get(static.metadata.name, static.metadata.namespace)
             if _shows(held, static):
                 self._put(held)
                 return True
             if CONFIG_MIRROR in held.metadata.annotations:
-                self.remove(pods, held)  # of what the manifest was before; the next sync makes it anew
+                self.remove(pods, held)  # of an earlier manifest; the next sync makes it again
             else:
                 self._tell(static, "the store has a pod of that name that was not made by this agent")
         return False
@@ -113,13 +113,13 @@ def mirror_of(static: Pod) -> Pod:
     )
     spec = static.spec
     if LINE_LABEL in metadata.labels:
-        # What `up` runs has the whole environment of a person's shell.
+        # A line of `up` has the whole environment of a person's shell.
         spec = _without_values(spec, names=RUN_BY_UP not in metadata.annotations)
     return msgspec.structs.replace(static, metadata=metadata, spec=spec, status=PodStatus())
 
 
 def _without_values(spec: PodSpec, *, names: bool) -> PodSpec:
-    """Return *spec*, of a Procfile's line, without what stood in its `.env`: that is where passwords are.
+    """Return *spec*, of a Procfile's line, without the variables of its `.env`, which may hold passwords.
 
     Args: names: keep the names of the variables.
     """

@@ -1,4 +1,4 @@
-"""Makes what runs the pods of this machine: runtime, recorder with its spool, sources, admission."""
+"""Makes the parts that run the pods of this machine: runtime, recorder with its spool, sources, admission."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LOCK: Final = "agent.lock"
 
 
 class OpenedPods(NamedTuple):
-    """An agent's pods, and what they record with.
+    """An agent's pods, and the broadcaster of their events.
 
     *labels*: of the node, that of its isolation among them.
     *kill*: ends all that the agent would not leave to the next one, at once; a signal's handler may call it.
@@ -61,7 +61,7 @@ class OpenedPods(NamedTuple):
     labels: Mapping[str, str]
 
     def stop(self, timeout_s: float) -> bool:
-        """End all of it; what could not be sent stays in the spool. Idempotent. Returns: all pods ended in time."""
+        """End all of it; unsent events stay in the spool. Idempotent. Returns: all pods ended in time."""
         deadline = time.monotonic() + timeout_s
         ended = self.agent.stop(timeout_s)
         self.broadcaster.shutdown(max(0.2, min(self.flush_s, deadline - time.monotonic())))
@@ -77,7 +77,7 @@ def open_pods(
     standalone: bool,
     environ: Mapping[str, str] = os.environ,
 ) -> OpenedPods:
-    """Return what runs pods; nothing runs before its agent's `start`.
+    """Open the agent of this machine's pods; nothing runs before its agent's `start`.
 
     Events that the bus does not take are kept in a spool, and sent in order when it is there.
 
@@ -136,7 +136,7 @@ def _hold(folder: Path) -> None:
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o640)
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # EAGAIN, EACCES: somebody has it
+    except (BlockingIOError, PermissionError):  # EAGAIN, EACCES: another process has it
         holder = os.read(lock, 20).decode("ascii", "replace")
         os.close(lock)
         cure = "end it, or give this one an EVENTBUS_STATE_DIR of its own"
@@ -191,7 +191,7 @@ def _machinery(runtime: ProcessRuntime, recorder: EventRecorder, clock: Clock) -
 def _sources_of(
     options: PodOptions, node: str, recorder: EventRecorder, clock: Clock, environ: Mapping[str, str]
 ) -> Callable[[PodConfig], Sequence[PodSource]]:
-    """Return what makes the sources that need no bus; pods that they cannot read become Warnings about the node."""
+    """Return a function that makes the sources without a bus; invalid pods become Warnings about the node."""
 
     def invalid(where: str, problem: str) -> None:
         about = ObjectReference(kind="Node", name=node, uid=node, api_version="v1")

@@ -44,26 +44,26 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.manifests or self.procfile or self.manifest_url or self.from_bus)
 
     def check(self, settings: Settings, *, standalone: bool) -> None:
-        """Check what goes together. Raises: ConfigError: says what is missing."""
+        """Check the combination of options. Raises: ConfigError: names the missing option."""
         if standalone and self.from_bus:
             raise ConfigError("--standalone has no pods from the bus: take --pods-from-bus away")
         if (self.from_bus or self.manifest_url) and not self.allow_commands:
             source = "--pods-from-bus" if self.from_bus else "--manifest-url"
-            raise ConfigError(f"{source} needs --allow-command: patterns of what others may have run here")
+            raise ConfigError(f"{source} needs --allow-command: patterns of the commands that its pods may run here")
         parse_thresholds(self.pressure_thresholds)
         for namespace in self.from_bus:
             if not is_dns_label(namespace):
                 raise ConfigError(f"--pods-from-bus {namespace!r} is no namespace")
 
     def check_bus(self, bus: Bus | ApiAddress) -> None:
-        """Check that *bus*, which is open, may bring pods. Raises: ConfigError: says what to do.  BusUnavailable."""
+        """Check that *bus*, which is open, may bring pods. Raises: ConfigError: with its cure.  BusUnavailable."""
         if not self.from_bus:
             return
         try:
             check_users(bus) if isinstance(bus, Bus) else check_known(bus)
         except ConfigError as error:
             raise ConfigError(
-                "--pods-from-bus needs a bus for known users alone: whoever may write Pods there runs programs here. "
+                "--pods-from-bus needs a bus for known users alone: users that may write Pods run programs here. "
                 f"{error}. Give the agent a user of its own: {_CURES[isinstance(bus, Bus)]}"
             ) from error
 

@@ -1,4 +1,4 @@
-"""Decides what a pod may have run, as whom: who may create Pods runs programs as the agent's user."""
+"""Decides which programs a pod may run, and as which user: a pod's author runs programs as the agent's user."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from eventbus.errors import ConfigError
 from eventbus.objects.container import Container, LifecycleHandler, Probe
 from eventbus.objects.pod import Pod
 
-#: The reason of a pod that has every right to run, but whose command is not on this machine.
+#: The reason of a pod that may run, but has a command that is not on this machine.
 COMMAND_NOT_FOUND: Final = "CommandNotFound"
-#: What an image that is an archive on this machine begins with.
+#: The prefix of an image that is an archive on this machine.
 ARCHIVE: Final = "file:"
-#: Names that a shell takes for variables; bash takes a function from what is called otherwise.
+#: Names that a shell uses as variables; bash takes functions from variables of other names.
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_PATTERN: Final = re.compile(r"[A-Za-z0-9_*?]+")
 _HERE: Final = ("", "localhost", "127.0.0.1", "::1")
@@ -82,7 +82,7 @@ class Permission:
         return next(iter(problems), None)
 
     def _rights(self, pod: Pod) -> Iterator[Refusal]:
-        """Yield what nobody may have: root's rights, and users that were not named."""
+        """Yield rights that no pod may have: root's rights, and users that were not named."""
         contexts = [pod.spec.security_context, *(one.security_context for one in pod.spec.every_container)]
         for context in contexts:
             user = context.run_as_user if context is not None else None
@@ -126,7 +126,7 @@ class Permission:
         return bool(_PLAIN.fullmatch(name)) and any(one.fullmatch(name) for one in self._variables)
 
     def _allows(self, path: str) -> bool:
-        """Return True if *path* is plain, and both it and what it leads to are of a pattern."""
+        """Return True if *path* is plain, and both it and its real path match a pattern."""
         if not path.startswith("/") or os.path.normpath(path) != path or "$" in path:  # $(NAME) is put in later
             return False
         return all(any(one.fullmatch(name) for one in self._patterns) for name in (path, os.path.realpath(path)))
@@ -163,7 +163,7 @@ def _handlers(container: Container) -> Iterator[Probe | LifecycleHandler]:
 
 
 def _commands_present(pod: Pod) -> Iterator[Refusal]:
-    """Yield commands that no search can find; what an archive or a volume brings is not looked for yet."""
+    """Yield commands that no search can find; archives and volumes are not searched yet."""
     for container in pod.spec.every_container:
         if container.image.startswith(ARCHIVE):
             continue

@@ -36,7 +36,7 @@ from eventbus.store.object_store import ObjectStore
 
 #: Statuses that changed are written so often; the first at once.
 WRITE_EVERY_S = 1.0
-#: Of the time that an agent has for its end, what has not ended before is killed in the last so many seconds.
+#: The last seconds of the agent's time to end, in which pods that have not ended are killed.
 LAST_S = 1.0
 
 
@@ -48,7 +48,7 @@ class PodSource(Protocol):
 
 
 class Machinery(NamedTuple):
-    """The runtime's side, made by whoever wires it. *generator* and *probes* are given where to tell."""
+    """The parts of the runtime. *generator* and *probes* are made with the function that receives their reports."""
 
     runtime: PodRuntime
     volumes: PodVolumes
@@ -163,7 +163,7 @@ class PodAgent:
     def attach(self, store: ObjectStore | RemoteStore, *, reads_pods: bool = True) -> None:
         """Have a bus from now on: statuses are written, mirrors made, its pods read. *store* stays the caller's.
 
-        Args: reads_pods: False: what this agent runs is shown on the bus, and nothing is read from it.
+        Args: reads_pods: False: this agent's pods are shown on the bus, and no pods are read from it.
         """
         self._store_handle.attach(store)
         if reads_pods:
@@ -222,7 +222,7 @@ class PodAgent:
         ]
 
     def _leave(self, *, ended: bool) -> None:
-        """Write the last statuses; of static pods that ended nobody needs a mirror any more.
+        """Write the last statuses, and remove the mirrors of static pods that ended.
 
         A bus that does not answer is asked once, so that the end waits for one time-out only.
         """
@@ -233,7 +233,7 @@ class PodAgent:
                 self._mirrors.remove(store, mirror)
 
     def _write(self) -> bool:
-        """Tell the bus what has changed, and hear from it: whatever waits for it is done here, not in the loop.
+        """Write changes to the bus, and read from it. Calls that wait for the bus run here, not in the loop.
 
         Returns: False: the bus is away.
         """
@@ -257,7 +257,7 @@ class PodAgent:
         return True
 
     def _drain(self, deadline: float) -> bool:
-        """End every pod within what is left of the time, whatever its own grace; also what no source has told yet."""
+        """End every pod within the time left, even if its grace is longer; also pods that no source has named yet."""
         pods = {pod.metadata.uid: pod for pod in self.manager.pods()}
         pods = {found.uid: orphan(found) for found in self._runtime.pods() if found.active} | pods
         pods = {uid: pod for uid, pod in pods.items() if not self.workers.is_finished(uid)}
@@ -272,7 +272,7 @@ class PodAgent:
                 return True
             if now >= deadline - LAST_S and not hurried:
                 hurried = True
-                for uid in late:  # a hook that hangs had the grace time of what it was to prepare for
+                for uid in late:  # a hook that hangs has had the grace period of its container
                     self._runtime.hurry(PodUid(uid), 0.0)
             time.sleep(0.02)
         return False

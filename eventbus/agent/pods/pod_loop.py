@@ -1,4 +1,4 @@
-"""The handlers of the agent's loop: what is done when a source, the processes, a clock or a probe has news."""
+"""The handlers of the agent's loop, for changes of sources, processes, clocks and probes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class PodLoop:
-    """Decides which pod's worker is asked to do what. All methods but `failed` are the loop's thread's.
+    """Decides which work each pod's worker gets. All methods but `failed` are the loop's thread's.
 
     Source: kubelet `kubelet.go` HandlePodAdditions …, `kubelet_pods.go` HandlePodCleanups.
     """
@@ -78,7 +78,7 @@ class PodLoop:
             self._sync(event.uid)
 
     def on_probe(self, result: ProbeResult) -> None:
-        """A probe has changed its mind: what fails liveness or startup is ended by the sync."""
+        """Sync after a probe's result changed: a container that fails liveness or startup is ended by the sync."""
         if not result.success and result.type is not ProbeType.READINESS:
             self._syncer.probe_failed(result)
         self._sync(result.uid)
@@ -89,7 +89,7 @@ class PodLoop:
             self._sync(uid)
 
     def on_housekeeping(self, _tick: object = None) -> None:
-        """End what nobody wants, and forget what has ended: nothing before every source has spoken."""
+        """End unknown pods and forget ended ones, but only after every source has sent its list."""
         self._begin_anew()
         if not self._config.all_ready:
             return
@@ -105,7 +105,7 @@ class PodLoop:
         self._runtime.collect()
 
     def _begin_anew(self) -> None:
-        """Bring back what was wanted again while it ended, once nothing is left of it. No other source has a say."""
+        """Start pods again that were wanted again while they ended, once nothing of them is left."""
         for uid, pod in list(self._returning.items()):
             phases = self._workers.phases()
             if (left := self._runtime.status(PodUid(uid))) is not None:
@@ -118,7 +118,7 @@ class PodLoop:
                 self._add(pod)
 
     def failed(self, pod: Pod, error: Exception) -> None:
-        """Tell that a sync failed. The worker's thread."""
+        """Report that a sync failed. The worker's thread."""
         self._events.event(reference_of_pod(pod), WARNING, "FailedSync", f"Error syncing pod, skipping: {error}")
 
     def active(self) -> list[Pod]:
@@ -206,7 +206,7 @@ class PodLoop:
             self._workers.update(PodWork(Work.SYNC, pod))
 
     def _clean(self, found: PodRuntimeStatus, *, has_worker: bool) -> None:
-        """End a pod that nobody knows, or take away what one has left."""
+        """End a pod that no source names, or remove its leftovers."""
         if found.active:
             if not has_worker:
                 log.warning("pod %s/%s is known to no source: it is ended", found.namespace, found.name)
@@ -218,11 +218,11 @@ class PodLoop:
             self._runtime.remove(found.uid)
             self._syncer.forget(found.uid)
         except EventBusError as error:
-            log.info("what pod %s has left stays for now: %s", found.name, error)
+            log.info("the leftovers of pod %s stay for now: %s", found.name, error)
 
 
 def orphan(found: PodRuntimeStatus) -> Pod:
-    """Return a pod of which no more is known than what it was started as: it has no containers."""
+    """Return a pod with only the fields that it was started with: it has no containers."""
     return Pod(metadata=ObjectMeta(name=found.name, namespace=found.namespace, uid=found.uid))
 
 
@@ -231,6 +231,6 @@ def _created(pod: Pod) -> datetime:
 
 
 def _grace(pod: Pod) -> float | None:
-    """Return the seconds that a deleted pod has; None: what it says itself. Source: calculateEffectiveGracePeriod."""
+    """Return the grace of a deleted pod, seconds; None: its spec's. Source: calculateEffectiveGracePeriod."""
     seconds = pod.metadata.deletion_grace_period_seconds
     return max(LEAST_GRACE_S, float(seconds)) if seconds is not None else None

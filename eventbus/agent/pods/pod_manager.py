@@ -9,9 +9,9 @@ from eventbus.objects.pod import Pod
 
 
 class PodManager:
-    """Keeps pods by uid and by full name, and mirror pods beside the static pods that they show. Thread-safe.
+    """Keeps pods by uid and by full name, and mirror pods with the static pods that they show. Thread-safe.
 
-    What it does not know is not wanted: whoever finds such a pod running ends it.
+    A running pod that it does not know is not wanted, and is ended.
 
     Source: kubelet `pod/pod_manager.go`.
     """

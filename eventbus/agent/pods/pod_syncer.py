@@ -1,4 +1,4 @@
-"""Brings one pod to what it should be, step by step: the agent's SyncPod. Runs in the pod's worker."""
+"""Brings one pod to its desired state, step by step: the agent's SyncPod. Runs in the pod's worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from eventbus.objects.pod_status import PodStatus
 MOUNT_FIRST_S: Final = 0.5
 MOUNT_WAIT_S: Final = 120.0
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
-#: What the loop knows of a pod that may not run.
+#: Returns the reason and message of a pod that may not run.
 Refuse = Callable[[Pod], tuple[str, str] | None]
 
 
@@ -75,7 +75,7 @@ class PodSyncer:
         self._unhealthy: dict[str, dict[str, ProbeResult]] = {}  # uid → container → its failure
 
     def perform(self, work: PodWork) -> Done:
-        """Do one piece of work. Raises: SyncFailed, and whatever the runtime raises: try again later."""
+        """Do one piece of work. Raises: SyncFailed, and the runtime's errors: try again later."""
         return self._end(work) if work.kind is Work.KILL else self._sync(work.pod)
 
     def probe_failed(self, result: ProbeResult) -> None:
@@ -97,7 +97,7 @@ class PodSyncer:
         return pod_status(pod, seen, parts.statuses.get(pod))
 
     def forget(self, uid: str) -> None:
-        """Forget what was remembered of a pod that is gone."""
+        """Forget the state of a pod that is gone."""
         with self._lock:
             self._waiting.pop(uid, None)
             self._unmounted.pop(uid, None)
@@ -147,7 +147,7 @@ class PodSyncer:
         return Done(again_s=self._soonest(result.retry_s, self._deadline_s(pod, status)))
 
     def _complete(self, pod: Pod, status: PodStatus) -> Done:
-        """End what a pod whose phase is final has left: its shim, and containers that nobody needs any more."""
+        """End the leftovers of a pod with a final phase: its shim, and containers that are not needed any more."""
         uid = PodUid(pod.metadata.uid)
         held = self._parts.runtime.status(uid)
         if held is not None and held.active:
@@ -259,7 +259,7 @@ def _blocked(status: PodStatus, reason: str, message: str) -> PodStatus:
 
 
 def reference_of_pod(pod: Pod) -> ObjectReference:
-    """Return what an event about *pod* refers to."""
+    """Return the reference for events about *pod*."""
     metadata = pod.metadata
     return ObjectReference(
         kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version="v1"

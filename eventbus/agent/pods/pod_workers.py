@@ -1,4 +1,4 @@
-"""A worker a pod: one thread and one place for what waits, so that a slow pod holds up nobody else."""
+"""A worker for each pod: one thread and one slot for waiting work, so that a slow pod delays no other."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PodWorkers:
     one of the same name that ran before has ended.
 
     Args:   perform: see above; runs in the pod's thread.
-            failed: told of each error, before the pause.  inline: run in the caller's thread, for tests.
+            failed: called with each error, before the pause.  inline: run in the caller's thread, for tests.
     Source: kubelet `pod_workers.go`.
     """
 
@@ -136,7 +136,7 @@ class PodWorkers:
             self._due[uid] = min(at, self._due.get(uid, at))
 
     def forget(self, known: Collection[str]) -> None:
-        """Forget what has finished and is not among *known*, the uids of all pods that there should be."""
+        """Forget finished pods that are not among *known*, the uids of all wanted pods."""
         with self._lock:
             for uid, worker in list(self._workers.items()):
                 if worker.phase is Phase.FINISHED and uid not in known:
@@ -144,7 +144,7 @@ class PodWorkers:
                     self._due.pop(uid, None)
 
     def stop(self, timeout_s: float = STOP_GRACE_S) -> bool:
-        """Take no more work, and wait for what is under way. Returns: False: some of it goes on."""
+        """Take no more work, and wait for the running work. Returns: False: some of it goes on."""
         with self._lock:
             self._stopped = True
             workers = list(self._workers.values())
@@ -188,7 +188,7 @@ class PodWorkers:
         worker.thread.start()
 
     def _run(self, worker: _Worker) -> None:
-        """Do what waits until nothing does; the thread ends then, and the next work begins another."""
+        """Do the waiting work until there is none; the thread ends then, and the next work starts another."""
         while True:
             with self._lock:
                 work, worker.waiting = worker.waiting, None
@@ -217,7 +217,7 @@ class PodWorkers:
         self.look_again(worker.uid, resync_s if done.again_s is None else min(done.again_s, resync_s))
 
     def retry_kills(self, uids: Collection[str]) -> list[str]:
-        """Begin kills anew that failed. Returns: those of *uids* that had none."""
+        """Retry kills that failed. Returns: those of *uids* that had none."""
         rest = []
         for uid in uids:
             with self._lock:
@@ -246,11 +246,11 @@ class PodWorkers:
 
 
 class ExpectedError(Exception):
-    """An error that a sync may meet and an event tells of: no traceback is needed."""
+    """An error that a sync may meet and an event reports: no traceback is needed."""
 
 
 class _Worker:
-    """One pod's: what waits for it, and how far it is. Held by the lock of PodWorkers."""
+    """The waiting work and the phase of one pod. Protected by the lock of PodWorkers."""
 
     def __init__(self, uid: str) -> None:
         self.uid = uid

@@ -1,7 +1,7 @@
 """Runs the lines of a Procfile as pods of this very process, as `eventbus up` and the demo do.
 
-The machinery is the agent's: runtime, shims, loop, workers. What is different: pods come from the caller and not from
-files, see the caller's whole environment, and what they print is passed on as it comes.
+The parts are the agent's: runtime, shims, loop, workers. The differences: pods come from the caller and not from
+files, have the caller's whole environment, and their output is passed on as it comes.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from eventbus.periodic import Periodic
 from eventbus.remote.store import RemoteStore
 from eventbus.store.object_store import ObjectStore
 
-#: What lines print is looked for so often, seconds.
+#: The interval at which new output of lines is read, seconds.
 LOOK_EVERY_S: Final = 0.1
 _CLOSE_S: Final = 5.0
 
 
 class Line(NamedTuple):
-    """A line: what it is called, what is run, and all of its environment."""
+    """A line: its name, its command, and all of its environment."""
 
     name: str
     words: Sequence[str]
@@ -57,7 +57,7 @@ class Line(NamedTuple):
 
 
 class Screen:
-    """Shows what lines do; this one shows nothing."""
+    """Shows the output of lines; this one shows nothing."""
 
     def write(self, name: str, line: bytes) -> None:
         """Show a line that *name* has printed. May wait."""
@@ -67,7 +67,7 @@ class Screen:
 
 
 class ProcfileRunner:
-    """Pods of lines, from `start` to `close`. In *folder* are their logs; nobody else uses it.
+    """Pods of lines, from `start` to `close`. *folder* holds their logs, and is used by this runner alone.
 
     Args: restart_policy: of all lines: `OnFailure`, `Never`.
     """
@@ -123,7 +123,7 @@ class ProcfileRunner:
         self._looks = Periodic(self._look, every_s=LOOK_EVERY_S, name="eventbus-lines")
 
     def start(self) -> None:
-        """Begin, with no lines yet; what a killed process of ours has left here is ended first."""
+        """Begin, with no lines yet; leftovers of a killed process of ours are ended first."""
         for left in self._runtime.pods():
             if left.active:
                 self._screen.tell(f"{left.name}: left by another one that was killed; it is ended")
@@ -191,11 +191,13 @@ class ProcfileRunner:
         self._runtime.kill_at_once()
 
     def close(self) -> None:
-        """End what is left, and take away the folder. Idempotent."""
+        """End the remaining lines, and remove the folder. Idempotent."""
         if self._lock < 0:
             return
         ended = self._agent.stop(_CLOSE_S)
-        self._looks.stop(_CLOSE_S)
+        if self._looks.stop(_CLOSE_S):
+            for follower in self._followers.values():
+                follower.close()
         if ended:
             shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
@@ -225,7 +227,7 @@ class ProcfileRunner:
             name,
             log=lambda attempt: folder.log(container, attempt),
             write=self._screen.write,
-            tell=self._screen.tell,
+            report=self._screen.tell,
             note=note,
         )
 
@@ -254,7 +256,7 @@ class ProcfileRunner:
 
 
 def claim(folder: Path) -> tuple[Path, int]:
-    """Return *folder*, or the first of `<folder>-2`, … that no other process holds, and what holds it now."""
+    """Return *folder*, or the first of `<folder>-2`, … that no other process locks, and the lock on it."""
     number = 1
     while True:
         own = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")

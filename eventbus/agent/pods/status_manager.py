@@ -1,4 +1,4 @@
-"""Keeps the newest status of each pod, and writes to the store what has changed."""
+"""Keeps the newest status of each pod, and writes changes to the store."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class StatusManager:
         self._statuses: dict[str, PodStatus] = {}
         self._waiting: dict[str, None] = {}  # uids, in the order they changed
         self._over: set[str] = set()  # nothing of them runs, and they were asked to end
-        self._written = ""  # the uid whose status is on its way
+        self._written = ""  # the uid of the status that is being written
 
     def get(self, pod: Pod) -> PodStatus:
-        """Return the newest status; before the first, what the pod came with."""
+        """Return the newest status; before the first, the one that the pod came with."""
         with self._lock:
             return self._statuses.get(pod.metadata.uid, pod.status)
 
@@ -81,7 +81,7 @@ class StatusManager:
         self._changed()
 
     def write_again(self, pod: Pod) -> None:
-        """Compare with what the store has of *pod*: somebody else may have written its status."""
+        """Compare with the status of *pod* in the store: another program may have written it."""
         with self._lock:
             if pod.metadata.uid in self._statuses:
                 self._waiting[pod.metadata.uid] = None
@@ -97,14 +97,14 @@ class StatusManager:
                 self._over.discard(uid)
 
     def drop(self, uid: str) -> None:
-        """Forget all of *uid*, written or not: a pod of that uid begins anew."""
+        """Forget all of *uid*, written or not: a pod of that uid starts again."""
         with self._lock:
             for held in (self._statuses, self._pods, self._waiting):
                 held.pop(uid, None)
             self._over.discard(uid)
 
     def flush(self, pods: PodObjects) -> None:
-        """Write what has changed, oldest first. Raises: BusUnavailable: the rest waits."""
+        """Write the changes, oldest first. Raises: BusUnavailable: the rest waits."""
         with self._lock:
             waiting = list(self._waiting)
         for uid in waiting:
@@ -133,7 +133,7 @@ class StatusManager:
         if is_static(pod):
             mirror = self._manager.mirror_of(pod)
             if mirror is None:
-                return  # whoever makes it asks for its status anew
+                return  # `ensure` of the mirrors requests its status again
             target = mirror
         owned = not is_static(pod)
 

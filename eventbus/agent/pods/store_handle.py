@@ -1,4 +1,4 @@
-"""Gives pods what comes from the bus, while there is one: mirrors, statuses, ConfigMaps, Secrets."""
+"""The bus as pods use it, while there is one: for mirrors, statuses, ConfigMaps, Secrets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoreHandle:
 
     Each call under way has a connection of its own: one that waits for the bus delays no other pod.
 
-    It is a `ConfigSource`: while the bus is away, what was read last is given again.
+    It is a `ConfigSource`: while the bus is away, the last answer is returned again.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class StoreHandle:
         self._read: dict[_Key, Any] = {}
 
     def attach(self, store: AnyStore) -> None:
-        """Use what *store* leads to from now on; it stays the caller's."""
+        """Use *store* from now on; it stays the caller's."""
         self.detach()
         with self._lock:
             self._store = store
@@ -56,15 +56,15 @@ class StoreHandle:
         return _Pods(self) if self._store is not None else None
 
     def config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        """Implements `ConfigSource`: while the bus is away, what was read last."""
+        """Implements `ConfigSource`: while the bus is away, the last answer."""
         return self._get(CONFIGMAP, namespace, name)
 
     def secret(self, namespace: str, name: str) -> Secret | None:
-        """Implements `ConfigSource`: while the bus is away, what was read last."""
+        """Implements `ConfigSource`: while the bus is away, the last answer."""
         return self._get(SECRET, namespace, name)
 
     def forget_unused(self, pods: Iterable[Pod]) -> None:
-        """Forget what was read of ConfigMaps and Secrets that none of *pods* names."""
+        """Forget the ConfigMaps and Secrets that none of *pods* names."""
         if not self._read:
             return
         used = {key for pod in pods for key in _references(pod)}

@@ -14,7 +14,7 @@ CONFIG, PLEG, SYNC, PROBES, HOUSEKEEPING = "config", "pleg", "sync", "probes", "
 CHANNELS: Final = (CONFIG, PLEG, SYNC, PROBES, HOUSEKEEPING)
 #: Seconds between two ticks.
 SYNC_EVERY_S, HOUSEKEEPING_EVERY_S = 1.0, 2.0
-#: Messages that a channel holds; whoever brings more waits.
+#: The capacity of a channel, messages; `offer` waits when it is full.
 ROOM: Final = 1000
 #: How long the loop stands still while the runtime cannot be trusted, seconds.
 SKIP_S: Final = 5.0
@@ -23,7 +23,7 @@ HANGS_AFTER_S: Final = 120.0
 
 
 class SyncLoop:
-    """Gives each message to its handler, exactly one a turn. `run` is one thread's; `offer` is anybody's.
+    """Passes each message to its handler, exactly one a turn. `run` is for one thread; `offer` for any.
 
     The channel that is looked at first moves on by one each turn, so that none starves. A handler that raises is
     logged and counted in *failures*, and the loop goes on. While *runtime_errors* says something, nothing is taken.

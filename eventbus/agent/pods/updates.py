@@ -25,7 +25,7 @@ class Source(StrEnum):
 
 
 class Op(StrEnum):
-    """The kind of an update. SET is all of a source; the others are what is different since the last SET."""
+    """The kind of an update. SET is all of a source; the others are differences to the last SET."""
 
     SET = "SET"
     ADD = "ADD"
@@ -36,7 +36,7 @@ class Op(StrEnum):
 
 
 class PodUpdate(NamedTuple):
-    """Pods of one source, and what is to be done with them."""
+    """Pods of one source, and the kind of their change."""
 
     op: Op
     pods: tuple[Pod, ...]

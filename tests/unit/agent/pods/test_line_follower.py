@@ -31,7 +31,7 @@ class Shown:
             "web",
             log=lambda attempt: folder / f"{attempt}.log",
             write=lambda _name, line: self.said.append(line.decode()),
-            tell=self.said.append,
+            report=self.said.append,
             note=lambda _type, _reason, message: self.notes.append(message),
         )
 
@@ -133,3 +133,12 @@ def test_a_run_that_began_and_ended_between_two_looks_is_reported_as_lost(tmp_pa
     shown.look(None, first=2)
     assert [line for line in shown.end if not line.startswith("web:")] == ["first", LOST.decode(), "third"]
     shown.look(0, first=2)
+
+
+def test_a_follower_that_is_closed_keeps_no_file_open(tmp_path: Path) -> None:
+    shown, before = Shown(tmp_path), descriptors()
+    shown.print(0, "first")
+    shown.look(None)
+    shown.follower.close()
+    shown.follower.close()
+    assert descriptors() == before
