@@ -13,23 +13,23 @@ PAGE = ROOT / "docs" / "cli.md"
 WIDTH = 100
 HEAD = """# Commands
 
-Made by `make docs` from the commands' own `--help`; do not edit.
+Made by `make docs` from the `--help` of the commands; do not edit.
 
-Every command takes `-h`. `-o json` is there wherever there is output, and is the form for scripts: its fields stay,
-tables may change. Colours come only on a terminal, and never with `NO_COLOR` set. `eventbus completion bash`, `zsh` or
-`fish` prints what makes a shell complete commands, options, and groups, namespaces and objects on the bus.
+Every command has `-h`. Commands with output have `-o json`. Use it in scripts: its fields are stable, tables may
+change. Colors are used only on a terminal, and not with `NO_COLOR`. `eventbus completion bash`, `zsh` or `fish`
+prints a script that completes commands, options, and the groups, namespaces and objects on the bus.
 
 | exit code | meaning |
 |---|---|
-| 0 | done; of `doctor`: nothing is wrong; of workers: asked to end, and what was begun is finished |
-| 1 | it could not be done now: Redis does not answer, no such object, no object with the \
-field to sort by, output that cannot be written; of `doctor`: \
-warnings; of workers: the drain was cut off |
-| 2 | it can never be done so: wrong usage, bad input, a setting or server that will not do; of `doctor`: errors |
-| 130 | ended by Ctrl-C; of workers: by a second one |
-| 143 | of workers: ended by a second SIGTERM |
+| 0 | done; `doctor`: no problems; workers: stopped after they finished their work |
+| 1 | failed, a retry may succeed: Redis is unavailable, no such object, no object with the \
+field to sort by, output that cannot be written; `doctor`: \
+warnings; workers: the drain timed out |
+| 2 | failed permanently: wrong usage, invalid input, setting or server; `doctor`: errors |
+| 130 | ended by Ctrl-C; workers: by the second one |
+| 143 | workers: ended by a second SIGTERM |
 
-`eventbus exec` ends as its command does.
+`eventbus exec` exits with the exit code of its command.
 
 """
 
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     if "--check" in arguments:
         current = PAGE.exists() and PAGE.read_text(encoding="utf-8") == page()
         if not current:
-            print("docs/cli.md is not what the commands say now: make docs", file=sys.stderr)
+            print("docs/cli.md is out of date: run make docs", file=sys.stderr)
         return 0 if current else 1
     PAGE.write_text(page(), encoding="utf-8")
     print(f"docs: {PAGE.relative_to(ROOT)} written")
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def page() -> str:
-    """The whole page, as the commands are now."""
+    """Return the page for the current commands."""
     from eventbus.workers.cli import main as program
 
     commands = list(walk(program, "eventbus"))
@@ -70,7 +70,7 @@ def walk(command: click.Command, words: str) -> Iterator[tuple[str, click.Comman
 
 
 def help_of(words: str, command: click.Command) -> str:
-    """Return what `--help` prints on a terminal of WIDTH columns."""
+    """Return the `--help` of a command on a terminal of WIDTH columns."""
     settings = {**command.context_settings, "terminal_width": WIDTH, "help_option_names": ["-h", "--help"]}
     context = click.Context(command, info_name=words, **settings)
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())

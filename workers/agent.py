@@ -89,7 +89,7 @@ from eventbus.workers.options import metrics_option, worker_help
 @click.option("--leave-pods", is_flag=True, help="Leave the processes running at the end, for the next agent.")
 @metrics_option
 def agent(labels: tuple[str, ...], metrics: str, **given: Any) -> None:
-    """Make this machine a node: register it, tell how it is, and give a sign of life every few seconds.
+    """Make this machine a node: register it, report its status, and send heartbeats.
 
     `eventbus get nodes` shows it and `eventbus describe node` all that it tells: addresses, capacity, versions, and the
     conditions Ready, MemoryPressure, DiskPressure, PIDPressure and NetworkUnavailable. What an installed package has

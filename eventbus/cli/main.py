@@ -7,26 +7,26 @@ from collections.abc import Callable, Sequence
 from eventbus.cli.input.kubectl_habits import get_words, no_such_command, no_such_kind
 from eventbus.cli.lazy import Lazy, command_tree
 
-HELP = """Record what happens to objects, and read a short, true history of it.
+HELP = """Record events about objects, and read a short history of each object.
 
 \b
-Where the bus is:
+Environment variables that select the bus:
   EVENTBUS_REDIS_URL     redis://host:6379/0, rediss://…, redis://a,b (a cluster),
                          redis+sentinel://s1,s2/name/0, unix:///path; unset: an
-                         embedded server, started where it is missing
-  EVENTBUS_REDIS_PASSWORD, EVENTBUS_REDIS_PASSWORD_FILE   kept out of the url
-  EVENTBUS_STATE_DIR     where the embedded server lives
+                         embedded server, started if it is not running
+  EVENTBUS_REDIS_PASSWORD, EVENTBUS_REDIS_PASSWORD_FILE   keep it out of the URL
+  EVENTBUS_STATE_DIR     folder of the embedded server
   EVENTBUS_URL           https://host, http://127.0.0.1:6480 or http+unix:/path of an API worker:
-                         record, exec, get, events, describe, why and status go there, not to Redis
-  EVENTBUS_CONTEXT       a bus by its name, as --context; see `eventbus config`
-  EVENTBUS_NAMESPACE     the namespace where -n is not given
-  EVENTBUS_TOKEN_FILE, EVENTBUS_CLIENT_CERT, EVENTBUS_CA_FILE   who we are there, whom we trust
+                         record, exec, get, events, describe, why and status use it instead of Redis
+  EVENTBUS_CONTEXT       a context, like --context; see `eventbus config`
+  EVENTBUS_NAMESPACE     the namespace without -n
+  EVENTBUS_TOKEN_FILE, EVENTBUS_CLIENT_CERT, EVENTBUS_CA_FILE   credentials and CA for the API
 
 \b
 Exit codes:
   0  done
-  1  it could not be done now: Redis does not answer, no such object
-  2  it can never be done so: wrong usage, bad input, a setting or server that will not do
+  1  failed, a retry may succeed: Redis is unavailable, no such object
+  2  failed permanently: wrong usage, invalid input, setting or server
 
 \b
 Examples:
@@ -38,11 +38,11 @@ Examples:
 """
 
 GROUPS: dict[str, str] = {
-    "config": """Give buses names, each with its own namespace: contexts, as kubectl has them.
+    "config": """Manage contexts: named buses with a namespace, as in kubectl.
 
-    They are in ~/.config/eventbus/config.json, or in the file that EVENTBUS_CONFIG names. A context that is named, by
-    --context or EVENTBUS_CONTEXT, says all about where the bus is. The current one is used where the environment has
-    chosen no bus by EVENTBUS_REDIS_URL, EVENTBUS_URL or EVENTBUS_STATE_DIR.
+    Contexts are in ~/.config/eventbus/config.json, or in the file of EVENTBUS_CONFIG. A context that is selected with
+    --context or EVENTBUS_CONTEXT overrides all other settings of the bus. The current context is used if none of
+    EVENTBUS_REDIS_URL, EVENTBUS_URL and EVENTBUS_STATE_DIR is set.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ GROUPS: dict[str, str] = {
       eventbus config use-context prod
       eventbus config set-context --current -n billing
     """,
-    "dead": """The dead letter: events that no worker could handle.
+    "dead": """Show, replay and discard dead letters: entries that no worker could process.
 
     \b
     Examples:
@@ -58,16 +58,16 @@ GROUPS: dict[str, str] = {
       eventbus dead show 0/1763700000000-0
       eventbus dead replay --all --cause handler-failed
     """,
-    "format": """What all processes of a bus must be able to read.
+    "format": """Show and upgrade the format of the bus, which all its processes must support.
 
     \b
     Examples:
       eventbus format get
       eventbus format upgrade
     """,
-    "functions": """The functions in Redis that do the work of the bus. All buses on a server share them.
+    "functions": """Load, list and delete the functions in Redis. All buses on a server share them.
 
-    Each build has functions of its own, which lie beside those of others.
+    Each build has its own functions.
 
     \b
     Examples:
@@ -75,7 +75,7 @@ GROUPS: dict[str, str] = {
       eventbus functions list
       eventbus functions prune
     """,
-    "get": """List what the store holds.
+    "get": """List the objects of the store.
 
     \b
     Examples:
@@ -92,14 +92,14 @@ GROUPS: dict[str, str] = {
     """,
     "options": """Show and change the options of the whole bus.
 
-    They say how it correlates, and what it keeps.
+    Options control correlation and retention.
 
     \b
     Examples:
       eventbus options get
       eventbus options set burst=50 exempt_namespaces=kube-system,audit
     """,
-    "spool": """What processes have kept on disk because Redis did not take it (EVENTBUS_SPOOL).
+    "spool": """List and send the events that processes keep on disk (EVENTBUS_SPOOL).
 
     \b
     Examples:
@@ -111,67 +111,59 @@ GROUPS: dict[str, str] = {
 #: Words a person types → where the command is, and its line in --help. Import redis inside the command, not above it.
 COMMANDS: dict[str, Lazy] = {
     "acl": Lazy("eventbus.cli.commands.acl:acl", "Print the ACL line for a user of one role."),
-    "api-resources": Lazy("eventbus.cli.commands.api_resources:api_resources", "List the kinds that the store holds."),
-    "apply": Lazy("eventbus.cli.commands.apply:apply", "Make stored objects be as files say."),
-    "completion": Lazy("eventbus.cli.completion:completion", "Print the script that makes a shell complete all this."),
+    "api-resources": Lazy("eventbus.cli.commands.api_resources:api_resources", "List the kinds of the store."),
+    "apply": Lazy("eventbus.cli.commands.apply:apply", "Create or change objects from files."),
+    "completion": Lazy("eventbus.cli.completion:completion", "Print the script for shell completion."),
     "config current-context": Lazy("eventbus.cli.commands.config:current_context", "Print the current context."),
-    "config delete-context": Lazy("eventbus.cli.commands.config:delete_context", "Forget a context."),
+    "config delete-context": Lazy("eventbus.cli.commands.config:delete_context", "Delete a context."),
     "config get-contexts": Lazy("eventbus.cli.commands.config:get_contexts", "List the contexts."),
-    "config rename-context": Lazy("eventbus.cli.commands.config:rename_context", "Give a context another name."),
-    "config set-context": Lazy("eventbus.cli.commands.config:set_context", "Make a context, or change one."),
-    "config use-context": Lazy("eventbus.cli.commands.config:use_context", "Make a context the current one."),
+    "config rename-context": Lazy("eventbus.cli.commands.config:rename_context", "Rename a context."),
+    "config set-context": Lazy("eventbus.cli.commands.config:set_context", "Create or change a context."),
+    "config use-context": Lazy("eventbus.cli.commands.config:use_context", "Select the current context."),
     "config view": Lazy("eventbus.cli.commands.config:view", "Show the contexts, without passwords."),
-    "dead discard": Lazy("eventbus.cli.commands.dead:discard_dead", "Let buried entries go for good."),
-    "dead list": Lazy("eventbus.cli.commands.dead:list_dead", "List entries that no worker could handle."),
-    "dead replay": Lazy("eventbus.cli.commands.dead:replay_dead", "Give buried entries back to their group."),
-    "dead show": Lazy("eventbus.cli.commands.dead:show_dead", "Show one buried entry."),
+    "dead discard": Lazy("eventbus.cli.commands.dead:discard_dead", "Delete dead letters permanently."),
+    "dead list": Lazy("eventbus.cli.commands.dead:list_dead", "List dead letters."),
+    "dead replay": Lazy("eventbus.cli.commands.dead:replay_dead", "Send dead letters to their group again."),
+    "dead show": Lazy("eventbus.cli.commands.dead:show_dead", "Show one dead letter."),
     "create": Lazy("eventbus.cli.commands.create:create", "Store the objects of a file."),
-    "delete": Lazy("eventbus.cli.commands.delete:delete", "Take objects out of the store."),
+    "delete": Lazy("eventbus.cli.commands.delete:delete", "Delete objects from the store."),
     "describe": Lazy("eventbus.cli.commands.describe:describe", "Show one object, with its events."),
-    "doctor": Lazy("eventbus.cli.commands.doctor:doctor", "Look for what is wrong, and say the cure."),
-    "events": Lazy("eventbus.cli.commands.events:events", "Events as `kubectl events` shows them."),
-    "down": Lazy("eventbus.cli.commands.down:down", "Stop the embedded server; its data stays."),
-    "exec": Lazy("eventbus.cli.commands.exec:exec_", "Run a command and record its life."),
+    "doctor": Lazy("eventbus.cli.commands.doctor:doctor", "Find problems, and show the fix."),
+    "events": Lazy("eventbus.cli.commands.events:events", "Show events, like `kubectl events`."),
+    "down": Lazy("eventbus.cli.commands.down:down", "Stop the embedded server and keep its data."),
+    "exec": Lazy("eventbus.cli.commands.exec:exec_", "Run a command and record its start and exit."),
     "format get": Lazy("eventbus.cli.commands.format:get_format", "Show the format of the bus."),
-    "format upgrade": Lazy("eventbus.cli.commands.format:upgrade_format", "Give the bus the newest format."),
-    "functions list": Lazy("eventbus.cli.commands.functions:list_functions", "List builds with functions there."),
+    "format upgrade": Lazy("eventbus.cli.commands.format:upgrade_format", "Upgrade the bus to the newest format."),
+    "functions list": Lazy("eventbus.cli.commands.functions:list_functions", "List builds with functions in Redis."),
     "functions load": Lazy("eventbus.cli.commands.functions:load_functions", "Load the functions of this build."),
     "functions prune": Lazy(
-        "eventbus.cli.commands.functions:prune_functions", "Delete functions of builds that are not used."
+        "eventbus.cli.commands.functions:prune_functions", "Delete the functions of unused builds."
     ),
-    "get all": Lazy("eventbus.cli.commands.get_all:get_all", "Everything that the store holds."),
-    "get events": Lazy(
-        "eventbus.cli.commands.get_events:get_events", "Events, the latest last; -w shows them as they come."
-    ),
-    "get leases": Lazy("eventbus.cli.commands.get_objects:get_leases", "Leases: who holds what, and until when."),
-    "get nodes": Lazy("eventbus.cli.commands.get_objects:get_nodes", "Nodes, as kubectl shows them."),
-    "get configmaps": Lazy("eventbus.cli.commands.get_objects:get_configmaps", "ConfigMaps: settings of pods."),
-    "get pods": Lazy("eventbus.cli.commands.get_objects:get_pods", "Pods: what runs where, and how it is."),
-    "get secrets": Lazy(
-        "eventbus.cli.commands.get_objects:get_secrets", "Secrets: their names; -o yaml shows their values."
-    ),
+    "get all": Lazy("eventbus.cli.commands.get_all:get_all", "List all objects of the store."),
+    "get events": Lazy("eventbus.cli.commands.get_events:get_events", "List events, the latest last; -w watches them."),
+    "get leases": Lazy("eventbus.cli.commands.get_objects:get_leases", "List leases with their holders."),
+    "get nodes": Lazy("eventbus.cli.commands.get_objects:get_nodes", "List nodes, like kubectl."),
+    "get configmaps": Lazy("eventbus.cli.commands.get_objects:get_configmaps", "List ConfigMaps."),
+    "get pods": Lazy("eventbus.cli.commands.get_objects:get_pods", "List pods with node and status."),
+    "get secrets": Lazy("eventbus.cli.commands.get_objects:get_secrets", "List Secrets; -o yaml shows their values."),
     "get suppressed": Lazy(
-        "eventbus.cli.commands.get_suppressed:get_suppressed", "Show how much was held back or folded, by source."
+        "eventbus.cli.commands.get_suppressed:get_suppressed", "Show held-back and aggregated events by source."
     ),
-    "group delete": Lazy("eventbus.cli.commands.group:delete_group", "Delete a group that will not be back."),
-    "group list": Lazy("eventbus.cli.commands.group:list_groups", "Show the groups, and how far behind they are."),
+    "group delete": Lazy("eventbus.cli.commands.group:delete_group", "Delete an unused group."),
+    "group list": Lazy("eventbus.cli.commands.group:list_groups", "List the groups with their lag."),
     "help": Lazy("eventbus.cli.commands.help:help_", "Show the help of a command."),
-    "heartbeat": Lazy(
-        "eventbus.cli.commands.heartbeat:heartbeat", "Make anything a node that is missed when it falls silent."
-    ),
-    "kubeconfig": Lazy(
-        "eventbus.cli.commands.kubeconfig:kubeconfig", "Print what kubectl needs to reach the API of this bus."
-    ),
-    "logs": Lazy("eventbus.cli.commands.logs:logs", "Print what the processes of a pod have printed."),
+    "heartbeat": Lazy("eventbus.cli.commands.heartbeat:heartbeat", "Send heartbeats as a node."),
+    "kubeconfig": Lazy("eventbus.cli.commands.kubeconfig:kubeconfig", "Print a kubeconfig for the API of this bus."),
+    "logs": Lazy("eventbus.cli.commands.logs:logs", "Print the output of a pod."),
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
-    "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers at once."),
+    "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers."),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
-    "spool list": Lazy("eventbus.cli.commands.spool:list_spooled", "List what dead processes have left on disk."),
-    "spool send": Lazy("eventbus.cli.commands.spool:send_spooled", "Send it, and remove it from the disk."),
-    "status": Lazy("eventbus.cli.commands.status:status", "Groups, workers, fullness and counters of the bus."),
+    "spool list": Lazy("eventbus.cli.commands.spool:list_spooled", "List unsent events on disk."),
+    "spool send": Lazy("eventbus.cli.commands.spool:send_spooled", "Send them, and delete them from disk."),
+    "status": Lazy("eventbus.cli.commands.status:status", "Show groups, workers and counters of the bus."),
     "version": Lazy("eventbus.cli.commands.version:version", "Show the version of this program."),
-    "wait": Lazy("eventbus.cli.commands.wait:wait", "Wait until stored objects are as asked."),
-    "why": Lazy("eventbus.cli.commands.why:why", "Show why an object fails, and what happened around it."),
+    "wait": Lazy("eventbus.cli.commands.wait:wait", "Wait for a condition of stored objects."),
+    "why": Lazy("eventbus.cli.commands.why:why", "Show why an object fails, with related events."),
 }
 
 #: What people who know kubectl type as well.

@@ -15,6 +15,7 @@ FINISHED = (
     "docs/api-departures.md",
     "docs/api.md",
     "docs/architecture.md",
+    "docs/cli.md",
     "docs/connect.md",
     "docs/correlation.md",
     "docs/glossary.md",

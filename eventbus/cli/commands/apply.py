@@ -35,12 +35,12 @@ _NOT_APPLIED: Final = ("uid", "resourceVersion", "creationTimestamp", "generatio
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Names only, or the objects as JSON.")
 def apply(files: tuple[str, ...], namespace: str, dry_run: bool, output: str | None) -> None:
-    """Make stored objects be as files say: create what is missing, change what is different.
+    """Create or change the objects of the files.
 
-    YAML with any number of documents, or JSON: Pods, ConfigMaps, Secrets, Nodes, Leases. A field that the file
-    applied before had and this one lacks is removed; all other fields of the object stay. A Pod runs on the node that
-    its spec.nodeName names, if the agent there takes pods of its namespace (`eventbus worker agent --pods-from-bus`).
-    Whoever may write Pods can run programs, so it takes the role operator.
+    YAML with any number of documents, or JSON: Pods, ConfigMaps, Secrets, Nodes, Leases. A field of the
+    previously applied file that is missing in this one is removed; other fields of the object stay. A Pod runs on the
+    node of its spec.nodeName, if the agent there accepts its namespace (`eventbus worker agent --pods-from-bus`).
+    Pods can run programs, so writing them needs the role operator.
 
     \b
     Examples:

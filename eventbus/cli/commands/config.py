@@ -53,13 +53,13 @@ def _bus_options(command: F) -> F:
 @click.option("-n", "--namespace", metavar="TEXT", help="Where -n is not given.")
 @_bus_options
 def set_context(name: str | None, current: bool, namespace: str | None, **bus: str | None) -> None:
-    """Make a context, or change what is given of one; an empty value takes it away.
+    """Create a context, or change the given fields of one; an empty value removes a field.
 
     \b
     Examples:
       eventbus config set-context prod --redis-url rediss://eventbus@redis-1/0 --redis-password-file /etc/eventbus/pw
       eventbus config set-context edge --url https://events.example.com --token-file ~/.eventbus-token
-      eventbus config set-context --current -n shop      # remember a namespace
+      eventbus config set-context --current -n shop      # set its namespace
     """
     if (name is None) is not current:
         raise click.UsageError("give the NAME of a context, or --current")
@@ -93,10 +93,10 @@ def _check(bus: Mapping[str, str | None]) -> None:
 @click.command()
 @click.argument("name", shell_complete=complete_contexts)
 def use_context(name: str) -> None:
-    """Make a context the current one: for every command, until another is used.
+    """Select the current context for all commands.
 
-    EVENTBUS_REDIS_URL, EVENTBUS_URL or EVENTBUS_STATE_DIR, where set, win over the current context; EVENTBUS_CONTEXT
-    and --context win over them.
+    EVENTBUS_REDIS_URL, EVENTBUS_URL and EVENTBUS_STATE_DIR override the current context; EVENTBUS_CONTEXT and --context
+    override them.
 
     \b
     Examples:
@@ -112,7 +112,7 @@ def use_context(name: str) -> None:
 @click.command()
 @click.argument("name", shell_complete=complete_contexts)
 def delete_context(name: str) -> None:
-    """Forget a context. The bus itself is left alone.
+    """Delete a context. The bus itself is not changed.
 
     \b
     Examples:
@@ -128,7 +128,7 @@ def delete_context(name: str) -> None:
 @click.argument("old", shell_complete=complete_contexts)
 @click.argument("new")
 def rename_context(old: str, new: str) -> None:
-    """Give a context another name.
+    """Rename a context.
 
     \b
     Examples:

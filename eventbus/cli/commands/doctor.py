@@ -21,18 +21,18 @@ from eventbus.settings import Settings
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The findings as JSON.")
 @click.pass_context
 def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:
-    """Look for what is wrong with the server, the bus and this machine, and say the cure.
+    """Find problems of the server, the bus and this machine, and show how to fix them.
 
-    It checks the connection, TLS, users; the server's version, eviction, persistence and clock; the functions; memory
-    against the bounds of the options; full streams and groups without workers; keys of another type, and calls that
-    were cut off half-way; the current user's rights, command by command; the embedded server's disk, and who keeps it
-    running; the spool; a package `workers` that is not ours. It changes nothing. Without EVENTBUS_REDIS_URL it starts
-    the embedded server if need be, as every command does.
+    It checks the connection, TLS and users; the server's version, eviction, persistence and clock; the functions;
+    memory against the bounds of the options; full streams and groups without workers; corrupt keys and interrupted
+    calls; the rights of the current user; the disk of the embedded server and the process that keeps it running; the
+    spool; another package with the name `workers`. It changes nothing. Without EVENTBUS_REDIS_URL, it starts the
+    embedded server if necessary, like all commands.
 
     \b
     Exit codes:
-      0  nothing is wrong
-      1  warnings: it works, but something is or will be lost, slow or unsafe
+      0  no problems
+      1  warnings: it works, but events may be lost, or it is slow or insecure
       2  errors: it does not work, or will lose events
 
     \b

@@ -17,7 +17,7 @@ def _text(numbers: tuple[int, ...]) -> str:
 @click.command("get")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of a table.")
 def get_format(output: str | None) -> None:
-    """Show the format of the bus and the codecs that producers may use, beside those that this build knows.
+    """Show the format and codecs of the bus, and those that this build supports.
 
     \b
     Examples:
@@ -34,14 +34,14 @@ def get_format(output: str | None) -> None:
 
 
 @click.command("upgrade")
-@click.option("--force", is_flag=True, help="Also while processes are at work that cannot read it.")
+@click.option("--force", is_flag=True, help="Also if running processes do not support it.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Format and codecs as they are now, as JSON.")
 def upgrade_format(force: bool, output: str | None) -> None:
-    """Let the bus have the newest format that this build knows, and producers use every codec that it reads.
+    """Upgrade the bus to the newest format of this build, and enable all its codecs.
 
-    Versions that do not know these can no longer use the bus, so it is for after an upgrade, when nobody wants to go
-    back. It is refused while a process has announced in the last ten minutes that it cannot read them. Nothing else
-    changes a format: a newer version alone reads and writes what the bus has. The user needs the role deploy.
+    Older versions can no longer use the bus, so run this only after an upgrade that you do not want to undo. It is
+    rejected if a process has announced in the last ten minutes that it does not support them. No other command
+    changes the format. The user needs the role deploy.
 
     \b
     Examples:

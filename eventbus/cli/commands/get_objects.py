@@ -51,7 +51,7 @@ def get_leases(**asked: Any) -> None:
 @click.option("-A", "--all-namespaces", is_flag=True, help="Pods of every namespace.")
 @common_options
 def get_pods(**asked: Any) -> None:
-    """Show pods, as kubectl does: those of the bus, of each agent's own files, and what runs under `eventbus up`.
+    """Show pods, as kubectl does: of the bus, of the files of agents, and of `eventbus up`.
 
     \b
     Examples:

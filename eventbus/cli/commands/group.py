@@ -27,7 +27,7 @@ EXPORT = "export:"
 @click.command()
 @click.option("-o", "--output", type=click.Choice(["json", "name"]), help="Another form than the table.")
 def list_groups(output: str | None) -> None:
-    """Show the consumer groups: how far behind each is, and who holds the stream.
+    """List the consumer groups with their lag, and the group that blocks the stream.
 
     The columns are those of `eventbus status`.
 
@@ -57,7 +57,7 @@ def list_groups(output: str | None) -> None:
 @click.option("--force", is_flag=True, help="Also the store's own group, or one whose workers are alive.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="What was deleted, as JSON.")
 def delete_group(name: str, yes: bool, force: bool, output: str | None) -> None:
-    """Delete a consumer group; what it has not read is no longer kept for it.
+    """Delete a consumer group; its unread entries are no longer kept for it.
 
     For a group whose workers are gone for good and that holds up the stream. A worker that is still alive would make
     its group anew, so stop the workers first. `sink` is the store's own group. `export:NAME` stands for an external

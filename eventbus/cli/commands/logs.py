@@ -30,7 +30,7 @@ _BLOCK: Final = 256 * 1024
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only so many lines at the end.")
 @namespace_option("Of the pod.")
 def logs(pod: str, container: str, follow: bool, previous: bool, tail: int | None, namespace: str) -> None:
-    """Print what the processes of a pod have printed, both streams together.
+    """Print the output of the processes of a pod, both streams together.
 
     Logs stay on the machine where the pod runs, 5 pieces of 10 MiB a run; elsewhere this names that machine. A pod of
     a file may be called without the node's name at its end, and so may a line of `eventbus up`. EVENTBUS_STATE_DIR must

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command("get")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="JSON; its `options` may be given to a worker.")
 def get_options(output: str | None) -> None:
-    """Show the options of the bus and their version, beside the defaults.
+    """Show the options of the bus with their defaults, and their version.
 
     \b
     Examples:

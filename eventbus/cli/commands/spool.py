@@ -36,13 +36,13 @@ _output = click.option("-o", "--output", type=click.Choice(["json"]), help="The 
 @_dir
 @_output
 def list_spooled(folder: Path | None, output: str | None) -> None:
-    """List what lies in the spool: a folder for each process that Redis has kept waiting.
+    """List the spool: a folder for each process with unacknowledged events.
 
     \b
     States:
-      held        its process lives, or another one is sending it
-      waiting     its process is gone: the next one, or `eventbus spool send`, sends it
-      unreadable  not all of it can be read, or not by this user; look at it, and remove it
+      held        its process runs, or another process is sending it
+      waiting     its process has ended: the next one, or `eventbus spool send`, sends it
+      unreadable  it is corrupt, or not readable for this user; check and delete it
 
     \b
     Examples:
@@ -70,15 +70,15 @@ def list_spooled(folder: Path | None, output: str | None) -> None:
 @_output
 @click.pass_context
 def send_spooled(ctx: click.Context, folder: Path | None, any_bus: bool, output: str | None) -> None:
-    """Send what processes that are gone have left in the spool, and remove it. Safe to repeat.
+    """Send the spooled events of ended processes, and delete them from the spool. Safe to repeat.
 
-    What Redis already has is not stored twice: batches go out under the numbers that they were given. What a living
-    process holds is left to it.
+    Events are not stored twice, because batches keep their sequence numbers. The events of running processes are
+    not sent.
 
     \b
     Exit codes:
-      0  all of it was sent, or there was nothing
-      1  some of it waits: it is for another bus, unreadable, or Redis did not take it
+      0  all events were sent, or there were none
+      1  some events remain: for another bus, unreadable, or not accepted by Redis
 
     \b
     Examples:

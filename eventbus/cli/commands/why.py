@@ -40,12 +40,12 @@ _MOST_BEFORE_S: Final = 14 * 86_400
 @click.option("--system", is_flag=True, help="Also what eventbus's own workers, and what `up` starts, did around it.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
 def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, output: str | None) -> None:
-    """Show why an object fails: since when, how often, does it still, and what happened around it before.
+    """Show why an object fails, since when, how often, if it still fails, and related events.
 
-    Around it are: its node, what it belongs to, what was started, installed or changed on the same host, other
-    Warnings there, and others that failed for the same reason at the same time; of objects that were started together,
-    one line. eventbus's own workers (namespace eventbus-system) and what `up` starts are left out, unless the object is
-    in that namespace. The web page shows the same.
+    Related events are about its node and owner, starts, installs and changes on the same host, other Warnings there,
+    and other objects that failed for the same reason at the same time. Objects that were started together are one line.
+    The workers of eventbus (namespace eventbus-system) and the processes of `up` are omitted, unless the object is in
+    that namespace. The web page shows the same.
 
     \b
     Examples:
