@@ -70,7 +70,7 @@ def consumer_name() -> str:
 
 class Consumer:
     """Runs *handle* on every delivery of (group, partition) until `stop`. Start `run` in a thread of its own.
-    Alternatively a `poller.Lane` runs several consumers, and a `rebalancer.ShareKeeper` sends their heartbeats.
+    Alternatively a `ConsumerPoller` runs several consumers, and a `Rebalancer` sends their heartbeats.
 
     If workers died while they handled a delivery, its events go to *handle_alone* one by one; the event that kills is
     buried. While a handler runs the consumer counts as alive, for at most HUNG_S (10 minutes) an event.

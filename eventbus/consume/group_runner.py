@@ -1,6 +1,6 @@
 """Runs the loops of one worker, and their companions, as threads of this process.
 
-The loops of a group's worker are one consumer on a bus of one partition, else lanes and the keeper of its share.
+The loops of a group's worker are one consumer on a bus of one partition, else pollers and a rebalancer.
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ from eventbus.broker.stream_reader import GroupReader
 from eventbus.clock import Clock
 from eventbus.consume.consumer import TAKE_OVER_S, Consumer, Handle, HandleAlone
 from eventbus.consume.health import LoopHealth
-from eventbus.consume.poller import Lane
-from eventbus.consume.rebalancer import ShareKeeper
-
-#: Threads that work partitions, at most. More threads would only take turns in one Python process. With four, a slow
-#: handler delays no more than a fourth of the partitions.
-LANES = 4
+from eventbus.consume.poller import POLLERS, ConsumerPoller
+from eventbus.consume.rebalancer import Rebalancer
 
 
 class PartitionLoop(Protocol):
@@ -104,7 +100,8 @@ class GroupLoops:
     """The loops that a `GroupRunner` starts and ends for one worker of a group.
 
     On a bus of one partition all workers work this one, as members of a consumer group. With more partitions, each
-    worker has a share, which changes when workers join and leave. It has at most LANES threads, and one for heartbeats.
+    worker has a share, which changes when workers join and leave. It has at most POLLERS threads and one for
+    heartbeats.
 
     Args: handlers: makes `handle` and `handle_alone` for a partition's consumer; called again if the partition comes
           back.  trial: see `Consumer`.  name: the worker's, and that of all its consumers.
@@ -153,23 +150,23 @@ class GroupLoops:
             self.ready, self.loop_health = only.ready, lambda: [only.loop_health()]
             self.partitions = lambda: (0,)
             return
-        keeper = ShareKeeper(
+        rebalancer = Rebalancer(
             bus=bus,
             group=group,
             name=name,
             clock=clock,
             block_ms=block_ms,
-            lanes=min(LANES, bus.partitions),
-            make=lambda partition: make(partition, "0"),  # the keeper has made the group at its start
+            pollers=min(POLLERS, bus.partitions),
+            make=lambda partition: make(partition, "0"),  # the rebalancer has made the group at its start
             take_over_s=take_over_s,
             policy=policy,
             start=start,
         )
-        self.loops, self.beside = keeper.lanes, [keeper]
-        self.ready = keeper.ready
-        self.loop_health = lambda: _health_of(keeper.lanes)
-        self.partitions = lambda: keeper.partitions
+        self.loops, self.beside = rebalancer.pollers, [rebalancer]
+        self.ready = rebalancer.ready
+        self.loop_health = lambda: _health_of(rebalancer.pollers)
+        self.partitions = lambda: rebalancer.partitions
 
 
-def _health_of(lanes: Sequence[Lane]) -> list[LoopHealth]:
-    return sorted((each for lane in lanes for each in lane.loop_health()), key=lambda each: each.partition)
+def _health_of(pollers: Sequence[ConsumerPoller]) -> list[LoopHealth]:
+    return sorted((each for poller in pollers for each in poller.loop_health()), key=lambda each: each.partition)

@@ -1,10 +1,14 @@
-"""Runs the consumers of several partitions in one thread: all wait for Redis, one at a time handles deliveries."""
+"""One thread for several partitions: all wait for Redis, one at a time is handled.
+
+`Poller` is the wait. Group consumers (`ConsumerPoller`), watchers without a group and exporters use it.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.health.heartbeats import HEARTBEAT_S
@@ -15,14 +19,72 @@ from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.log import log
 
+#: Threads that work partitions, at most. More threads would only take turns in one Python process. With four, a slow
+#: handler delays no more than a fourth of the partitions.
+POLLERS = 4
 #: Seconds between two looks whether a partition's former worker has given it up.
 LOOK_EVERY_S = 0.2
+#: The longest wait for a worker that lives and does not give the partition up: its handler is slow.
+HAND_OVER_S = 15.0
 
 
-class Lane:
+class Slot:
+    """One partition of a poller: it acts when it is *due*, or waits for a reply until *reads_until*; monotonic."""
+
+    def __init__(self) -> None:
+        self.due = 0.0
+        self.reads_until: float | None = None  #: None: no read is under way
+
+    def fileno(self) -> int:
+        """Return the socket of the read under way."""
+        raise NotImplementedError
+
+
+S = TypeVar("S", bound=Slot)
+
+
+class Poller:
+    """Waits for the slots of one thread. Any thread may `wake` it."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._wait = WakeableWait()
+
+    def poll(self, slots: Collection[S], *, at_once: bool = False) -> tuple[list[S], list[S]]:
+        """Wait until a read has its reply or has timed out, or a slot without a read is due, or until `wake`.
+
+        A read times out only after a look at its socket: its reply may have come while another slot was handled.
+
+        Args:    at_once: only look.
+        Returns: the slots with a reply, and those whose read has timed out. None of these reads any more.
+        """
+        reading = [slot for slot in slots if slot.reads_until is not None]
+        timeout_s: float | None = 0.0
+        if not at_once:
+            times = [slot.due if slot.reads_until is None else slot.reads_until for slot in slots]
+            timeout_s = min(times) - self._monotonic() if times else None
+        ready = self._wait.wait(reading, timeout_s)
+        now = self._monotonic()
+        late = [
+            slot for slot in reading if slot not in ready and slot.reads_until is not None and now >= slot.reads_until
+        ]
+        for slot in (*ready, *late):
+            slot.reads_until = None
+        return ready, late
+
+    def wake(self) -> None:
+        """End the current wait, or else the next one."""
+        self._wait.wake()
+
+    def close(self) -> None:
+        """Close its sockets."""
+        self._wait.close()
+
+
+class ConsumerPoller:
     """The consumers that `take` gives it, until `give_up` or `stop`. Start it in a thread of its own: `run`.
 
-    Events of one partition keep their order. A slow handler delays the other partitions of this lane only.
+    Events of one partition keep their order. A slow handler delays the other partitions of this poller only.
 
     Args: lock: held while heartbeats are sent, and while a partition is removed from those that get one.
           on_stop: called by `stop`.
@@ -34,21 +96,20 @@ class Lane:
         self._lock = lock
         self._on_stop = on_stop
         self._inbox: deque[Callable[[], None]] = deque()
-        self._waiting: deque[_Seat] = deque()  #: their partition still has another seat in this lane
-        self._seats: dict[int, _Seat] = {}
+        self._waiting: deque[_ConsumerSlot] = deque()  #: their partition still has another slot here
+        self._slots: dict[int, _ConsumerSlot] = {}
         self._worked: frozenset[int] = frozenset()
         self._stop = self._died = False
         self.runs = False  #: `run` has begun, and has not ended
         self._rounds = 0
-        self._waited_at = clock.monotonic()
         self._seen: object = None
         self._seen_at = clock.monotonic()
-        self._wait: WakeableWait | None = None
+        self._poller: Poller | None = None
 
     def take(self, consumer: Consumer, shared: Collection[str] = ()) -> None:
         """Run *consumer* once the partition's former worker has given it up. *shared*: workers that work it as well."""
-        seat = _Seat(consumer, HandOver(self._clock, shared))
-        self._tell(lambda: self._waiting.append(seat))
+        slot = _ConsumerSlot(consumer, HandOver(self._clock, shared))
+        self._tell(lambda: self._waiting.append(slot))
 
     def give_up(self, partition: int) -> None:
         """Give *partition* up after the current read and its deliveries."""
@@ -62,12 +123,12 @@ class Lane:
 
     def loop_health(self) -> list[LoopHealth]:
         """Return the health of each consumer. Safe to call from any thread."""
-        return [seat.consumer.loop_health() for seat in list(self._seats.values())]
+        return [slot.consumer.loop_health() for slot in list(self._slots.values())]
 
     def beating(self) -> frozenset[int]:
-        """Return the partitions that get a heartbeat: none if this lane hangs. For one thread, under *lock*."""
+        """Return the partitions that get a heartbeat: none if it hangs. For one thread, under *lock*."""
         now = self._clock.monotonic()
-        progress = (self._rounds, *(seat.consumer.steps for seat in list(self._seats.values())))
+        progress = (self._rounds, *(slot.consumer.steps for slot in list(self._slots.values())))
         if progress != self._seen:
             self._seen, self._seen_at = progress, now
         return frozenset() if self.hangs else self._worked - self.withdrawn
@@ -75,7 +136,7 @@ class Lane:
     @property
     def withdrawn(self) -> frozenset[int]:
         """Return the partitions whose consumer lacks a function or a right. Safe to call from any thread."""
-        return frozenset(partition for partition, seat in list(self._seats.items()) if seat.consumer.withdrawn)
+        return frozenset(partition for partition, slot in list(self._slots.items()) if slot.consumer.withdrawn)
 
     @property
     def hangs(self) -> bool:
@@ -85,118 +146,104 @@ class Lane:
     def run(self) -> None:
         """Run the loop. Blocks until `stop`; then every handled delivery has been acknowledged."""
         self.runs = True
-        self._wait = wait = WakeableWait()
+        self._poller = poller = Poller(self._clock.monotonic)
         try:
-            while not self._stop or self._seats:
+            while not self._stop or self._slots:
                 self._rounds += 1
                 while self._inbox:
                     self._inbox.popleft()()
-                self._sit_down()
-                for seat in list(self._seats.values()):
-                    self._go_on(seat)
-                ready = self._look(wait)
-                for seat in ready:
-                    seat.finish(self._clock.monotonic())
-                self._give_up_waiting(ready)
+                self._start_waiting()
+                for slot in list(self._slots.values()):
+                    self._go_on(slot)
+                replied, late = poller.poll(self._slots.values(), at_once=self._has_more_to_do())
+                for slot in replied:
+                    slot.finish(self._clock)
+                for slot in late:
+                    slot.fail(self._clock)
         finally:
             self._died = not self._stop
-            for seat in [*self._seats.values(), *self._waiting]:
-                seat.consumer.abandon()
+            for slot in [*self._slots.values(), *self._waiting]:
+                slot.consumer.abandon()
             self._set_worked(frozenset())
-            wait.close()
+            poller.close()
             self.runs = False
 
     def _tell(self, message: Callable[[], None]) -> None:
         self._inbox.append(message)
-        if self._wait is not None:  # else `run` has not begun: it reads its inbox first
-            self._wait.wake()
+        if self._poller is not None:  # else `run` has not begun: it reads its inbox first
+            self._poller.wake()
 
     def _leave(self, partition: int) -> None:
-        for seat in [seat for seat in self._waiting if seat.consumer.partition == partition]:
-            self._waiting.remove(seat)
-            seat.consumer.abandon()
-        if partition in self._seats:
-            self._seats[partition].leave()
+        for slot in [slot for slot in self._waiting if slot.consumer.partition == partition]:
+            self._waiting.remove(slot)
+            slot.consumer.abandon()
+        if partition in self._slots:
+            self._slots[partition].leave()
 
-    def _sit_down(self) -> None:
-        """Start waiting seats. A name may work a partition once only: its `close` would drop the pending entries."""
-        for seat in list(self._waiting):
-            if self._stop or seat.consumer.partition not in self._seats:
-                self._waiting.remove(seat)
+    def _start_waiting(self) -> None:
+        """Start waiting slots. A name may work a partition once only: its `close` would drop the pending entries."""
+        for slot in list(self._waiting):
+            if self._stop or slot.consumer.partition not in self._slots:
+                self._waiting.remove(slot)
                 if self._stop:
-                    seat.consumer.abandon()
+                    slot.consumer.abandon()
                 else:
-                    self._seats[seat.consumer.partition] = seat
+                    self._slots[slot.consumer.partition] = slot
 
-    def _go_on(self, seat: _Seat) -> None:
+    def _go_on(self, slot: _ConsumerSlot) -> None:
         now = self._clock.monotonic()
         if self._stop:
-            seat.leave()
-        if seat.reads_until is not None:
+            slot.leave()
+        if slot.reads_until is not None:
             return
-        if seat.leaves:
-            self._get_up(seat)
-        elif now >= seat.due:
-            if seat.hand_over and not self._is_handed_over(seat, seat.hand_over):
-                seat.due = now + LOOK_EVERY_S
+        if slot.leaves:
+            self._end(slot)
+        elif now >= slot.due:
+            if slot.hand_over and not self._is_handed_over(slot, slot.hand_over):
+                slot.due = now + LOOK_EVERY_S
             else:
-                seat.begin(now, self._reply_s)
+                slot.begin(now, self._reply_s)
 
-    def _give_up_waiting(self, ready: Collection[_Seat]) -> None:
-        """Fail reads that timed out, after a look at the sockets: a reply may have come during another's work."""
-        now = self._waited_at
-        for seat in self._seats.values():
-            if seat.reads_until is not None and seat not in ready and now >= seat.reads_until:
-                seat.fail(now)
-
-    def _is_handed_over(self, seat: _Seat, hand_over: HandOver) -> bool:
+    def _is_handed_over(self, slot: _ConsumerSlot, hand_over: HandOver) -> bool:
         try:
-            if not hand_over.is_over(seat.consumer.others()):
+            if not hand_over.is_over(slot.consumer.others()):
                 return False
-            seat.consumer.announce()
+            slot.consumer.announce()
         except EventBusError as error:  # the consumer meets the same error, and logs it
-            log.debug("partition %d begins unseen: %s", seat.consumer.partition, error)
-        seat.hand_over = None
-        self._set_worked(self._worked | {seat.consumer.partition})
+            log.debug("partition %d begins unseen: %s", slot.consumer.partition, error)
+        slot.hand_over = None
+        self._set_worked(self._worked | {slot.consumer.partition})
         return True
 
-    def _get_up(self, seat: _Seat) -> None:
-        partition = seat.consumer.partition
+    def _end(self, slot: _ConsumerSlot) -> None:
+        partition = slot.consumer.partition
         self._set_worked(self._worked - {partition})  # a later heartbeat would leave a name that nothing removes
         try:
-            if seat.hand_over:
-                seat.consumer.abandon()
+            if slot.hand_over:
+                slot.consumer.abandon()
             else:
-                seat.consumer.close(moved=not self._stop)
+                slot.consumer.close(moved=not self._stop)
         finally:
-            del self._seats[partition]
+            del self._slots[partition]
 
     def _set_worked(self, partitions: frozenset[int]) -> None:
         with self._lock:
             self._worked = partitions
 
-    def _look(self, wait: WakeableWait) -> list[_Seat]:
-        """Wait for a reply, a due time or a message. Return the seats whose read has ended."""
-        now = self._clock.monotonic()
-        dues = [seat.due if seat.reads_until is None else seat.reads_until for seat in self._seats.values()]
-        leaving = any(seat.leaves and seat.reads_until is None for seat in self._seats.values())
-        free = any(seat.consumer.partition not in self._seats for seat in self._waiting)
-        if self._inbox or leaving or free or (self._stop and not self._seats):
-            dues.append(now)
-        reading = [seat for seat in self._seats.values() if seat.reads_until is not None]
-        ready = wait.wait(reading, min(dues) - now if dues else None)
-        self._waited_at = self._clock.monotonic()
-        return ready
+    def _has_more_to_do(self) -> bool:
+        """Return True if the next round must not wait for a reply or a due time."""
+        leaving = any(slot.leaves and slot.reads_until is None for slot in self._slots.values())
+        free = any(slot.consumer.partition not in self._slots for slot in self._waiting)
+        return bool(self._inbox) or leaving or free or (self._stop and not self._slots)
 
 
-class _Seat:
-    """A consumer in a lane: it waits until it is *due*, or for a reply until *reads_until*."""
+class _ConsumerSlot(Slot):
+    """A consumer in a poller. It begins when the *hand_over* of its partition is over."""
 
     def __init__(self, consumer: Consumer, hand_over: HandOver) -> None:
+        super().__init__()
         self.consumer = consumer
         self.hand_over: HandOver | None = hand_over
-        self.due = 0.0
-        self.reads_until: float | None = None
         self.leaves = False
 
     def fileno(self) -> int:
@@ -208,21 +255,16 @@ class _Seat:
         else:
             self.reads_until = now + reply_s
 
-    def finish(self, now: float) -> None:
-        self.reads_until = None
+    def finish(self, clock: Clock) -> None:
+        now = clock.monotonic()
         self.due = now + self.consumer.finish()
 
-    def fail(self, now: float) -> None:
-        self.reads_until = None
-        self.due = now + self.consumer.fail(BusUnavailable("no reply to a read: wait and call again"))
+    def fail(self, clock: Clock) -> None:
+        self.due = clock.monotonic() + self.consumer.fail(BusUnavailable("no reply to a read: wait and call again"))
 
     def leave(self) -> None:
         self.leaves = True
         self.consumer.stop()
-
-
-#: The longest wait for a worker that lives and does not give the partition up: its handler is slow.
-HAND_OVER_S = 15.0
 
 
 class HandOver:

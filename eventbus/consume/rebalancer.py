@@ -21,7 +21,7 @@ from eventbus.broker.health.heartbeats import HEARTBEAT_S
 from eventbus.clock import Clock
 from eventbus.consume.consumer import Consumer
 from eventbus.consume.heartbeat import LivenessObserver
-from eventbus.consume.poller import Lane
+from eventbus.consume.poller import ConsumerPoller
 from eventbus.errors import EventBusError
 from eventbus.log import log
 
@@ -30,12 +30,12 @@ EVERY_S = 1.0
 SOON_S = 0.5
 
 
-class ShareKeeper:
+class Rebalancer:
     """One thread and one connection for all heartbeats of a worker; their replies are the other members' counters.
 
     First it makes the group on every partition.
 
-    Args: lanes: how many it makes; the caller runs them.  make: makes the consumer of one partition.
+    Args: pollers: how many it makes; the caller runs them.  make: makes the consumer of one partition.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ShareKeeper:
         name: str,
         clock: Clock,
         block_ms: int,
-        lanes: int,
+        pollers: int,
         make: Callable[[int], Consumer],
         take_over_s: float,
         policy: GroupPolicy,
@@ -57,8 +57,8 @@ class ShareKeeper:
         self._name = name
         self._make = make
         self._lock = threading.Lock()
-        self.lanes: Sequence[Lane] = [
-            Lane(clock=clock, block_ms=block_ms, lock=self._lock, on_stop=self.leave) for _ in range(lanes)
+        self.pollers: Sequence[ConsumerPoller] = [
+            ConsumerPoller(clock=clock, block_ms=block_ms, lock=self._lock, on_stop=self.leave) for _ in range(pollers)
         ]
         self._policy = policy
         self._start = start
@@ -89,7 +89,7 @@ class ShareKeeper:
         self._wake.set()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End after the lanes; waits at most *timeout_s*. Idempotent."""
+        """End after the pollers; waits at most *timeout_s*. Idempotent."""
         self._leaving = True
         self._ended.set()
         self._wake.set()
@@ -98,12 +98,12 @@ class ShareKeeper:
 
     def _run(self) -> None:
         try:
-            while not self._ended.is_set() or any(lane.runs for lane in self.lanes):
-                pause_s = self._attempt(self._keep)
+            while not self._ended.is_set() or any(poller.runs for poller in self.pollers):
+                pause_s = self._attempt(self._beat_and_share)
                 self._wake.wait(pause_s)
                 self._wake.clear()
             if not self._left:
-                self._attempt(self._keep)
+                self._attempt(self._beat_and_share)
         finally:
             self._client.close()
 
@@ -122,15 +122,15 @@ class ShareKeeper:
         self._failing = False
         return pause_s
 
-    def _keep(self) -> float:
+    def _beat_and_share(self) -> float:
         if self._leaving and not self._left:
             self._members.leave()
             self._left = True
         self._open()
         withdrawn = self._withdrawn()
-        member = not (self._leaving or withdrawn or any(lane.hangs for lane in self.lanes))
+        member = not (self._leaving or withdrawn or any(poller.hangs for poller in self.pollers))
         with self._lock:
-            worked = frozenset[int]().union(*(lane.beating() for lane in self.lanes))
+            worked = frozenset[int]().union(*(poller.beating() for poller in self.pollers))
             counters = self._members.beat(worked, member=member)
         if self._leaving or withdrawn or counters is None:
             return EVERY_S
@@ -144,7 +144,7 @@ class ShareKeeper:
 
     def _withdrawn(self) -> bool:
         """Return True if it can work nothing of its share: the others take that, its consumers try again."""
-        withdrawn = frozenset[int]().union(*(lane.withdrawn for lane in self.lanes))
+        withdrawn = frozenset[int]().union(*(poller.withdrawn for poller in self.pollers))
         return bool(self._held) and self._held.keys() <= withdrawn
 
     def _open(self) -> None:
@@ -168,14 +168,14 @@ class ShareKeeper:
         several = "s" * (len(alive) != 1)
         log.info("group %s has %d worker%s: this one works %d partitions", self._group, len(alive), several, len(mine))
         for partition in self._held.keys() - mine.keys():
-            self._lane(partition).give_up(partition)
+            self._poller(partition).give_up(partition)
         for partition in mine.keys() - self._held.keys():
-            self._lane(partition).take(self._make(partition), mine[partition])
+            self._poller(partition).take(self._make(partition), mine[partition])
         self._held = mine
 
-    def _lane(self, partition: int) -> Lane:
-        """Return a partition's lane, always the same: it knows when it has given up a partition that comes back."""
-        return self.lanes[partition % len(self.lanes)]
+    def _poller(self, partition: int) -> ConsumerPoller:
+        """Return a partition's poller, always the same: it knows when it has given up a partition that comes back."""
+        return self.pollers[partition % len(self.pollers)]
 
 
 #: A member whose counter has stood still for so long has no share until it moves. This is shorter than the take-over of

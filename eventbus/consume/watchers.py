@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from eventbus.backoff import Backoff
+from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.bus import Bus
+from eventbus.broker.connection.connect import Client
+from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream_reader import Delivery, GroupReader, Position
 from eventbus.clock import Clock
 from eventbus.consume.consumer import BEAT_EVERY_S, consumer_name
-from eventbus.consume.group_runner import LANES, GroupLoops, GroupRunner
+from eventbus.consume.group_runner import GroupLoops, GroupRunner
 from eventbus.consume.handler import Handler, call_handler
-from eventbus.consume.stream_lane import StreamLane
+from eventbus.consume.poller import POLLERS, Poller, Slot
 from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
-from eventbus.errors import DeadCause, PoisonBatch
+from eventbus.errors import BusUnavailable, DeadCause, EventBusError, PoisonBatch
+from eventbus.log import log
+
+#: pauses of a watcher without a group after failed reads of one partition
+BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 
 
 class GroupWatcher:
@@ -132,11 +141,13 @@ class StreamWatcher:
                 position.at_end()
             else:
                 position.at_time(since_ms)
-        seats = list(zip(self._clients, self._positions, strict=True))
-        lanes = min(LANES, bus.partitions)
-        self._lanes = [
-            StreamLane(seats[number::lanes], self._deliver, block_ms=block_ms, name=f"eventbus-watch-{number}")
-            for number in range(lanes)
+        positions = list(zip(self._clients, self._positions, strict=True))
+        pollers = min(POLLERS, bus.partitions)
+        self._pollers = [
+            PositionPoller(
+                positions[number::pollers], self._deliver, block_ms=block_ms, name=f"eventbus-watch-{number}"
+            )
+            for number in range(pollers)
         ]
 
     def __repr__(self) -> str:
@@ -149,27 +160,27 @@ class StreamWatcher:
         return sum(position.missed for position in self._positions)
 
     def start(self) -> None:
-        for lane in self._lanes:
-            lane.thread.start()
+        for poller in self._pollers:
+            poller.thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End the lanes and wait at most *timeout_s* for their threads; 0: do not wait."""
+        """End the pollers and wait at most *timeout_s* for their threads; 0: do not wait."""
         self._stop.set()
-        for lane in self._lanes:
-            lane.stop()
+        for poller in self._pollers:
+            poller.stop()
         if not timeout_s:
             return
         deadline = time.monotonic() + timeout_s
-        for lane in self._lanes:
-            if lane.thread.ident is not None and lane.thread is not threading.current_thread():
-                lane.thread.join(max(0.0, deadline - time.monotonic()))
+        for poller in self._pollers:
+            if poller.thread.ident is not None and poller.thread is not threading.current_thread():
+                poller.thread.join(max(0.0, deadline - time.monotonic()))
         for client in self._clients:
             client.close()
 
     @property
     def ended(self) -> bool:
         """Return True if it was stopped and its last handler has returned."""
-        return self._stop.is_set() and not any(lane.thread.is_alive() for lane in self._lanes)
+        return self._stop.is_set() and not any(poller.thread.is_alive() for poller in self._pollers)
 
     def _deliver(self, delivery: Delivery) -> None:
         try:
@@ -192,3 +203,101 @@ class StreamWatcher:
                 raise
             if not handled:
                 self.skipped += 1
+
+
+class PositionPoller:
+    """Calls *handle* with each delivery of *positions*, in the order of each, in one thread, until `stop`.
+
+    A slow handler delays the other partitions of this poller only.
+    """
+
+    def __init__(
+        self,
+        positions: Sequence[tuple[Client, Position]],
+        handle: Callable[[Delivery], None],
+        *,
+        block_ms: int,
+        name: str,
+    ) -> None:
+        self._slots = [_PositionSlot(client, position) for client, position in positions]
+        self._handle = handle
+        self._block_ms = block_ms
+        self._stop = False
+        self._poller = Poller(time.monotonic)
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def stop(self) -> None:
+        """End after the delivery that is being handled; returns at once. Idempotent."""
+        self._stop = True
+        self._poller.wake()
+        if self.thread.ident is None:
+            self._close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop:
+                for slot in self._slots:
+                    if slot.reads_until is None and time.monotonic() >= slot.due:
+                        self._attempt(slot, partial(slot.send, self._block_ms))
+                replied, late = self._poller.poll(self._slots)
+                for slot in replied:
+                    self._attempt(slot, partial(self._take, slot))
+                for slot in late:
+                    self._attempt(slot, slot.time_out)
+        except SystemExit:
+            pass  # of the handler, whose watcher stops
+        finally:
+            self._close()
+
+    def _take(self, slot: _PositionSlot) -> None:
+        for delivery in slot.take():
+            if self._stop:
+                return
+            self._handle(delivery)
+
+    def _attempt(self, slot: _PositionSlot, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            if self._stop:
+                return
+            slot.fail()
+            if slot.failures == 1:
+                unforeseen = None if isinstance(error, EventBusError) else error
+                log.warning("watcher waits: %s", error, exc_info=unforeseen)
+
+    def _close(self) -> None:
+        for slot in self._slots:
+            slot.read.close()
+        self._poller.close()
+
+
+class _PositionSlot(Slot):
+    """One partition of a `PositionPoller`."""
+
+    def __init__(self, client: Client, position: Position) -> None:
+        super().__init__()
+        self.position = position
+        self.read = BlockingRead(client, position.key)
+        self.failures = 0
+
+    def fileno(self) -> int:
+        return self.read.fileno()
+
+    def send(self, block_ms: int) -> None:
+        self.read.send(*self.position.command(block_ms))
+        self.reads_until = time.monotonic() + block_ms / 1000 + REPLY_S
+
+    def take(self) -> list[Delivery]:
+        found = self.position.take(self.read.reply())
+        self.failures = 0
+        return found
+
+    def time_out(self) -> None:
+        raise BusUnavailable("no reply to a read: wait and call again")
+
+    def fail(self) -> None:
+        self.read.close()
+        self.reads_until = None
+        self.failures += 1
+        self.due = time.monotonic() + BACKOFF.pause_s(self.failures)

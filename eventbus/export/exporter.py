@@ -55,7 +55,7 @@ class PartitionExporter:
 
     Args: rate: what it shares with the exporters of other partitions; its own if there is none.
           sleep: waits for so many seconds; True: `stop` was called. For tests that own time.
-          calling: entered around each call of the sink, and gives the signs of life meanwhile. For lanes.
+          calling: entered around each call of the sink, and gives the signs of life meanwhile. For pollers.
           on_gone: called when the sink says that it is gone for good; the loop ends then.
 
     Raises: ConfigError: the sink's name will not do.
@@ -215,7 +215,7 @@ class PartitionExporter:
         return 0.0
 
     def sign(self) -> None:
-        """Give a sign of life, if it holds the lease, for a lane in which another has its turn. Not while it writes."""
+        """Give a sign of life, if it holds the lease, while another exporter has its turn. Not while it writes."""
         if self.figures.holds:
             self._lease.sign()
 
@@ -224,7 +224,7 @@ class PartitionExporter:
         """Return the key of the stream that it reads."""
         return self._bus.keys[self._partition].changes_of(EVENT.plural)
 
-    def bell(self, block_ms: int) -> tuple[object, ...]:
+    def wait_command(self, block_ms: int) -> tuple[object, ...]:
         """Return the command that waits at the server for the next change."""
         return ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", self.changes_key, f"{self._position or 0}-0")
 

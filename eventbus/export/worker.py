@@ -10,12 +10,13 @@ from eventbus.broker.health.export_status import describe_missing, partitions_wi
 from eventbus.broker.health.heartbeats import HEARTBEAT_S, read_beats
 from eventbus.clock import Clock
 from eventbus.consume.consumer import consumer_name
-from eventbus.consume.group_runner import LANES, GroupRunner, PartitionLoop
+from eventbus.consume.group_runner import GroupRunner, PartitionLoop
 from eventbus.consume.housekeeper import Housekeeper
+from eventbus.consume.poller import POLLERS
 from eventbus.errors import EventBusError
 from eventbus.export.exporter import PartitionExporter
-from eventbus.export.lane import ExportLane
 from eventbus.export.options import ExportOptions
+from eventbus.export.poller import ExportPoller
 from eventbus.export.rate import RateLimit
 from eventbus.log import log
 from eventbus.sinks.contract import EventSink
@@ -30,7 +31,7 @@ TELL_EVERY_LOOKS = 6
 class ExportRunner(GroupRunner):
     """Exporters of one sink, one a partition, the housekeeping, and a watch on the sink workers.
 
-    The exporter of a bus of one partition has a thread of its own; several share LANES of them.
+    The exporter of a bus of one partition has a thread of its own; several share POLLERS of them.
 
     Args: make_sink: called once a partition, in the thread of whoever makes the runner.
           on_gone: called from a thread of it when the sink is gone for good.
@@ -52,7 +53,7 @@ class ExportRunner(GroupRunner):
         loops: Sequence[PartitionLoop]
         rate = RateLimit(options.rate_per_s, clock)
 
-        def make(partition: int, lane: ExportLane | None = None) -> PartitionExporter:
+        def make(partition: int, poller: ExportPoller | None = None) -> PartitionExporter:
             return PartitionExporter(
                 bus=bus,
                 partition=partition,
@@ -62,7 +63,7 @@ class ExportRunner(GroupRunner):
                 options=options,
                 block_ms=block_ms,
                 rate=rate,
-                calling=lane.calling if lane else None,
+                calling=poller.calling if poller else None,
                 on_change=on_change,
                 on_gone=on_gone,
             )
@@ -70,10 +71,12 @@ class ExportRunner(GroupRunner):
         if bus.partitions == 1:
             loops = self.exporters = [make(0)]
         else:
-            loops = lanes = [ExportLane(clock=clock, block_ms=block_ms) for _ in range(min(LANES, bus.partitions))]
-            self.exporters = [make(number, lanes[number % len(lanes)]) for number in range(bus.partitions)]
+            loops = pollers = [
+                ExportPoller(clock=clock, block_ms=block_ms) for _ in range(min(POLLERS, bus.partitions))
+            ]
+            self.exporters = [make(number, pollers[number % len(pollers)]) for number in range(bus.partitions)]
             for number, exporter in enumerate(self.exporters):
-                lanes[number % len(lanes)].add(exporter)
+                pollers[number % len(pollers)].add(exporter)
         housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
         super().__init__(
             "export",

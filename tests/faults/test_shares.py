@@ -15,7 +15,7 @@ from tests.faults.scene import Process, Scene, until
 
 SHARES = "35 shares, workers come and go"
 PARTITIONS = 16
-#: The lanes, the heartbeats and the housekeeping of the worker, its own outbox, and the main thread.
+#: The pollers, the heartbeats and the housekeeping of the worker, its own outbox, and the main thread.
 MOST_THREADS = 10
 
 MakeScene = Callable[..., Scene]

@@ -16,7 +16,7 @@ from eventbus.broker.groups import delete_group
 from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.keys import partition_of
 from eventbus.clock import SystemClock
-from eventbus.consume.group_runner import LANES
+from eventbus.consume.poller import POLLERS
 from eventbus.consume.watchers import GroupWatcher
 from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.event import Event
@@ -136,12 +136,12 @@ def test_more_workers_than_partitions_share_them(broadcaster: EventBroadcaster, 
     }
 
 
-def test_a_handler_that_takes_its_time_stops_neither_heartbeats_nor_the_other_lanes(
+def test_a_handler_that_takes_its_time_stops_neither_heartbeats_nor_the_other_pollers(
     broadcaster: EventBroadcaster, bus: Bus
 ) -> None:
     slow, *others = OBJECTS
-    lane = partition_of(slow, PARTITIONS) % LANES
-    free = [about.name for about in others if partition_of(about, PARTITIONS) % LANES != lane]
+    poller = partition_of(slow, PARTITIONS) % POLLERS
+    free = [about.name for about in others if partition_of(about, PARTITIONS) % POLLERS != poller]
     go, heard = threading.Event(), Heard()
 
     def handle(event: Event) -> None:

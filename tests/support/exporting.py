@@ -79,7 +79,7 @@ class MemorySink:
 
     def counts(self) -> dict[str, int]:
         """Message → count."""
-        return {event.message: event.count for event in list(self.rows.values())}  # lanes go on writing
+        return {event.message: event.count for event in list(self.rows.values())}  # pollers go on writing
 
     def verbs(self) -> list[str]:
         return [verb for verb, _, _ in self.calls]

@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 
 from eventbus.consume.consumer import Consumer
-from eventbus.consume.poller import Lane
+from eventbus.consume.poller import ConsumerPoller
 from eventbus.errors import EventBusError
 from eventbus.testing.clock import FakeClock
 from tests.waiting import eventually
 
 
 class ScriptedConsumer:
-    """What a lane asks of a consumer, with a socket that the test writes to. Notes what it was told."""
+    """What a poller asks of a consumer, with a socket that the test writes to. Notes what it was told."""
 
     def __init__(self, partition: int, on_finish: Callable[[], None] = lambda: None) -> None:
         self.partition = partition
@@ -66,14 +66,14 @@ class ScriptedConsumer:
 
 
 @contextmanager
-def running(clock: FakeClock) -> Iterator[Lane]:
-    lane = Lane(clock=clock, block_ms=100, lock=threading.Lock(), on_stop=lambda: None)
-    thread = threading.Thread(target=lane.run)
+def running(clock: FakeClock) -> Iterator[ConsumerPoller]:
+    poller = ConsumerPoller(clock=clock, block_ms=100, lock=threading.Lock(), on_stop=lambda: None)
+    thread = threading.Thread(target=poller.run)
     thread.start()
     try:
-        yield lane
+        yield poller
     finally:
-        lane.stop()
+        poller.stop()
         thread.join(30)
 
 
@@ -82,8 +82,8 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def give(lane: Lane, consumer: ScriptedConsumer) -> None:
-    lane.take(cast(Consumer, consumer))
+def give(poller: ConsumerPoller, consumer: ScriptedConsumer) -> None:
+    poller.take(cast(Consumer, consumer))
 
 
 def test_a_reply_that_came_while_another_partition_was_worked_is_read(clock: FakeClock) -> None:
@@ -95,9 +95,9 @@ def test_a_reply_that_came_while_another_partition_was_worked_is_read(clock: Fak
         clock.advance(60)
 
     slow = ScriptedConsumer(0, take_long)
-    with running(clock) as lane:
-        give(lane, slow)
-        give(lane, other)
+    with running(clock) as poller:
+        give(poller, slow)
+        give(poller, other)
         eventually(lambda: "begin" in slow.told and "begin" in other.told)
         slow.server.send(b"\0")
         eventually(lambda: "finish" in other.told)
@@ -106,71 +106,71 @@ def test_a_reply_that_came_while_another_partition_was_worked_is_read(clock: Fak
 
 def test_a_read_that_is_never_answered_is_given_up(clock: FakeClock) -> None:
     silent = ScriptedConsumer(0)
-    with running(clock) as lane:
-        give(lane, silent)
+    with running(clock) as poller:
+        give(poller, silent)
         eventually(lambda: "begin" in silent.told)
         clock.advance(60)
-        lane.give_up(5)  # wakes it
+        poller.give_up(5)  # wakes it
         eventually(lambda: "fail" in silent.told)
 
 
 def test_what_is_given_up_is_let_go_of_behind_its_read_before_it_is_taken_again(clock: FakeClock) -> None:
     first, again = ScriptedConsumer(3), ScriptedConsumer(3)
-    with running(clock) as lane:
-        give(lane, first)
-        eventually(lambda: lane.beating() == {3})
-        lane.give_up(3)
-        give(lane, again)
+    with running(clock) as poller:
+        give(poller, first)
+        eventually(lambda: poller.beating() == {3})
+        poller.give_up(3)
+        give(poller, again)
         eventually(lambda: "begin" in again.told)
         assert first.told[-2:] == ["finish", "close moved=True"]
 
 
 def test_the_end_closes_all_and_ends_the_heartbeats(clock: FakeClock) -> None:
     consumers: list[Any] = [ScriptedConsumer(number) for number in range(3)]
-    with running(clock) as lane:
+    with running(clock) as poller:
         for consumer in consumers:
-            give(lane, consumer)
-        eventually(lambda: lane.beating() == {0, 1, 2})
-    assert lane.beating() == frozenset()
-    assert not lane.hangs
-    assert not lane.runs
+            give(poller, consumer)
+        eventually(lambda: poller.beating() == {0, 1, 2})
+    assert poller.beating() == frozenset()
+    assert not poller.hangs
+    assert not poller.runs
     assert [consumer.told[-1] for consumer in consumers] == ["close moved=False"] * 3
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_lane_that_dies_counts_as_one_that_hangs(clock: FakeClock) -> None:
+def test_a_poller_that_dies_counts_as_one_that_hangs(clock: FakeClock) -> None:
     def fault() -> None:
         raise SystemExit
 
     dying = ScriptedConsumer(0, fault)
-    with running(clock) as lane:
-        give(lane, dying)
+    with running(clock) as poller:
+        give(poller, dying)
         eventually(lambda: "begin" in dying.told)
         dying.server.send(b"\0")
-        eventually(lambda: lane.hangs)
-        assert lane.beating() == frozenset()
+        eventually(lambda: poller.hangs)
+        assert poller.beating() == frozenset()
 
 
 def test_a_partition_that_another_still_works_waits(clock: FakeClock) -> None:
     waiting = ScriptedConsumer(0)
     waiting.others_beat = {"other": "1"}
-    with running(clock) as lane:
-        give(lane, waiting)
-        eventually(lambda: lane._seats)
+    with running(clock) as poller:
+        give(poller, waiting)
+        eventually(lambda: poller._slots)
         assert "begin" not in waiting.told
         waiting.others_beat = {}
         clock.advance(1)
-        lane.give_up(5)  # wakes it
+        poller.give_up(5)  # wakes it
         eventually(lambda: "begin" in waiting.told)
 
 
 def test_a_partition_that_its_consumer_has_withdrawn_from_gets_no_heartbeats(clock: FakeClock) -> None:
     """Or nobody would take over what it has left there."""
     consumers = [ScriptedConsumer(number) for number in range(2)]
-    with running(clock) as lane:
+    with running(clock) as poller:
         for consumer in consumers:
-            give(lane, consumer)
-        eventually(lambda: lane.beating() == {0, 1})
+            give(poller, consumer)
+        eventually(lambda: poller.beating() == {0, 1})
         consumers[1].withdrawn = True
-        assert lane.withdrawn == {1}
-        assert lane.beating() == {0}
+        assert poller.withdrawn == {1}
+        assert poller.beating() == {0}

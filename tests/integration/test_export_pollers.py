@@ -13,10 +13,10 @@ from eventbus import EventBroadcaster, ObjectReference
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import partition_of
 from eventbus.clock import SystemClock
-from eventbus.consume.group_runner import LANES
+from eventbus.consume.poller import POLLERS
 from eventbus.errors import SinkUnreachable, UnexpectedReply
 from eventbus.event import Event
-from eventbus.export import lane
+from eventbus.export import poller
 from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.settings import Settings
@@ -26,8 +26,8 @@ from tests.thin import one
 from tests.waiting import eventually
 
 PARTITIONS = 64
-#: The lanes, a thread each for their signs of life, housekeeping, the look for sink workers, and the test's own outbox.
-MOST_THREADS = 2 * LANES + 3
+#: The pollers, a thread each for signs of life, housekeeping, the look for sink workers, and the test's own outbox.
+MOST_THREADS = 2 * POLLERS + 3
 OBJECTS = 200
 
 MakeRunner = Callable[..., ExportRunner]
@@ -97,13 +97,13 @@ def test_sixty_four_partitions_are_exported_in_a_few_threads(broadcaster: EventB
         says(broadcaster, *range(OBJECTS))
     eventually(lambda: sink.counts() == {f"m {number}": 2 for number in range(OBJECTS)})
     ours = [each.name for each in threading.enumerate() if each not in before and "export" in each.name]
-    assert len(ours) <= LANES + 1, ours
+    assert len(ours) <= POLLERS + 1, ours
     assert threading.active_count() - len(before) <= MOST_THREADS
     eventually(lambda: holds(writing) == PARTITIONS)
     assert {health.partition for health in writing.loop_health()} == set(range(PARTITIONS))
 
 
-def test_a_sink_that_hangs_for_one_partition_holds_up_its_lane_alone_and_all_leases_live_on(
+def test_a_sink_that_hangs_for_one_partition_holds_up_its_poller_alone_and_all_leases_live_on(
     broadcaster: EventBroadcaster, runner: MakeRunner
 ) -> None:
     sink, hangs, go_on = MemorySink(), threading.Event(), threading.Event()
@@ -120,7 +120,7 @@ def test_a_sink_that_hangs_for_one_partition_holds_up_its_lane_alone_and_all_lea
         eventually(lambda: holds(writing) == PARTITIONS)
         says(broadcaster, 0)
         assert hangs.wait(60)
-        others = [n for n in range(1, OBJECTS) if partition_of(web(n), PARTITIONS) % LANES != stuck % LANES]
+        others = [n for n in range(1, OBJECTS) if partition_of(web(n), PARTITIONS) % POLLERS != stuck % POLLERS]
         says(broadcaster, *others)
         eventually(lambda: set(sink.counts()) >= {f"m {number}" for number in others})
         for _ in range(3):
@@ -137,7 +137,7 @@ def test_a_sink_that_hangs_for_one_partition_holds_up_its_lane_alone_and_all_lea
     "error",
     one([pytest.param(SinkUnreachable("away"), id="away"), pytest.param(UnexpectedReply("odd"), id="tried again")]),
 )
-def test_a_partition_that_waits_for_its_event_to_be_taken_holds_up_no_other_of_its_lane(
+def test_a_partition_that_waits_for_its_event_to_be_taken_holds_up_no_other_of_its_poller(
     broadcaster: EventBroadcaster, runner: MakeRunner, error: Exception
 ) -> None:
     sink, refused, mended = MemorySink(), threading.Event(), threading.Event()
@@ -153,7 +153,7 @@ def test_a_partition_that_waits_for_its_event_to_be_taken_holds_up_no_other_of_i
     eventually(lambda: holds(writing) == PARTITIONS)
     says(broadcaster, 0)
     assert refused.wait(60)
-    neighbours = [n for n in range(1, OBJECTS) if in_lane_of(stuck, web(n))]
+    neighbours = [n for n in range(1, OBJECTS) if shares_a_poller(stuck, web(n))]
     says(broadcaster, *neighbours)
     eventually(lambda: set(sink.counts()) >= {f"m {number}" for number in neighbours})
     assert "m 0" not in sink.counts()
@@ -161,10 +161,10 @@ def test_a_partition_that_waits_for_its_event_to_be_taken_holds_up_no_other_of_i
     eventually(lambda: "m 0" in sink.counts())
 
 
-def in_lane_of(partition: int, about: ObjectReference) -> bool:
-    """Return True for another partition of the same lane."""
+def shares_a_poller(partition: int, about: ObjectReference) -> bool:
+    """Return True for another partition of the same poller."""
     own = partition_of(about, PARTITIONS)
-    return own != partition and own % LANES == partition % LANES
+    return own != partition and own % POLLERS == partition % POLLERS
 
 
 def test_all_partitions_together_keep_to_the_rate(broadcaster: EventBroadcaster, runner: MakeRunner) -> None:
@@ -180,10 +180,10 @@ def test_all_partitions_together_keep_to_the_rate(broadcaster: EventBroadcaster,
         assert number <= rate * (when - begun + 1) + 1, "never more than a second ahead"
 
 
-def test_control_without_signs_of_life_from_beside_the_leases_of_the_lane_are_taken_over(
+def test_control_without_signs_of_life_from_beside_the_leases_of_the_poller_are_taken_over(
     broadcaster: EventBroadcaster, runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane.ExportLane, "_sign", lambda _self: None)
+    monkeypatch.setattr(poller.ExportPoller, "_sign", lambda _self: None)
     sink, hangs, go_on = MemorySink(), threading.Event(), threading.Event()
 
     def hang(_event: Event) -> None:
@@ -197,6 +197,6 @@ def test_control_without_signs_of_life_from_beside_the_leases_of_the_lane_are_ta
         says(broadcaster, 0)
         assert hangs.wait(60)
         standing_by = runner(MemorySink(), take_over_s=2.0)
-        eventually(lambda: holds(standing_by) >= PARTITIONS // LANES)
+        eventually(lambda: holds(standing_by) >= PARTITIONS // POLLERS)
     finally:
         go_on.set()
