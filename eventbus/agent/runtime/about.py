@@ -19,7 +19,7 @@ def about_container(pod: Pod, name: str) -> ObjectReference:
 
 
 def about(namespace: str, name: str, uid: str, field_path: str = "") -> ObjectReference:
-    """The reference of a pod, or of what *field_path* names of it."""
+    """Return the reference of a pod, or of the part of it that *field_path* names."""
     return ObjectReference(
         kind=Pod.kind, namespace=namespace, name=name, uid=uid, api_version=Pod.api_version, field_path=field_path
     )

@@ -1,7 +1,7 @@
-"""Makes present what a container runs: a command of this machine, or an archive that is unpacked into a cache.
+"""Provides a container's programs: those of this machine, or an archive that is unpacked into a cache.
 
 An image is "" or `local` (the machine's own programs), or `file:/path/app.tar.gz@sha256:…`, which is unpacked once into
-`<state_dir>/artifacts/<sha256>` and shared by all that name it. What no pod has used for ten minutes is removed.
+`<state_dir>/artifacts/<sha256>` and shared by all that name it. Archives unused for ten minutes are removed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ArtifactProblem(RuntimeProblem):
 
 
 class Archive(NamedTuple):
-    """A file and what its bytes must hash to."""
+    """A file and the expected hash of its bytes."""
 
     path: Path
     digest: str
@@ -83,7 +83,7 @@ class Artifacts:
         return self._root / archive.digest
 
     def ensure(self, container: Container, pulling: Callable[[], object]) -> bool:
-        """Make present what *container* names. Returns: whether it had to be unpacked; *pulling* was called then.
+        """Provide the image of *container*. Returns: whether it had to be unpacked; *pulling* was called then.
 
         Blocks while it is unpacked. Raises: ArtifactProblem.
         """
@@ -108,7 +108,7 @@ class Artifacts:
             return True
 
     def collect(self, images: Collection[str]) -> None:
-        """Remove what no container of *images* has used for UNUSED_S, and what an agent that died left half unpacked.
+        """Remove archives that no container of *images* has used for UNUSED_S, and half unpacked ones of a dead agent.
 
         *images* are those of all runs that there are. When an archive was used last is its folder's own time.
         """
@@ -123,7 +123,7 @@ class Artifacts:
                 else:
                     self._remove_unused(path)
             except OSError as error:
-                log.info("what is left of %s stays for now: %s", path, error)
+                log.info("the leftovers of %s stay for now: %s", path, error)
 
     def _remove_unused(self, path: Path) -> None:
         with self._lock:
@@ -140,7 +140,7 @@ class Artifacts:
     def _unpack(self, archive: Archive, *, present: bool) -> None:
         try:
             make_folder(self._root)
-            # A copy without a name is unpacked: nobody can replace or change it once its digest is known.
+            # A copy without a name is unpacked: it cannot be replaced or changed after its digest is checked.
             with tempfile.TemporaryFile(dir=self._root) as copy:
                 if (found := _copy(archive.path, copy)) != archive.digest:
                     raise ArtifactProblem(
@@ -171,8 +171,8 @@ def _copy(path: Path, to: IO[bytes]) -> str:
 
 
 def _extract(file: IO[bytes], folder: Path) -> None:
-    """Unpack a tar or zip archive. What would lead out of *folder* is refused."""
-    folder.mkdir(mode=0o755)  # who may go to it, the folder above decides
+    """Unpack a tar or zip archive. Entries that lead out of *folder* are refused."""
+    folder.mkdir(mode=0o755)  # the folder above decides about access
     is_zip = zipfile.is_zipfile(file)
     file.seek(0)
     if is_zip:

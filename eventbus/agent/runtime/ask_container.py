@@ -1,4 +1,4 @@
-"""Asks a container one question, or tells it one thing: a command in it, a GET, a connection. For hooks and probes."""
+"""Sends one request to a container, for hooks and probes: a command in it, a GET, a connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbus.agent.runtime.contract import CommandNotFound, PodRuntime, PodUid,
 from eventbus.objects.container import Container, HTTPGetAction, LifecycleHandler, Port, Probe, TCPSocketAction
 from eventbus.text import printable
 
-#: What is kept of an answer, characters, as the kubelet has it.
+#: The most characters of an answer, as in the kubelet.
 MOST_SAID: Final = 1024
 _HERE: Final = "127.0.0.1"
 
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 def ask(
     runtime: PodRuntime, uid: PodUid, container: Container, handler: Probe | LifecycleHandler, timeout_s: float
 ) -> Answer:
-    """Do what *handler* says; blocks for *timeout_s* at the most, and while a host's name is resolved.
+    """Do the action of *handler*; blocks for at most *timeout_s*, and while a host's name is resolved.
 
     Raises nothing of the runtime.
     """
@@ -70,7 +70,7 @@ def _exec(runtime: PodRuntime, uid: PodUid, container: Container, command: Seque
 def _http_get(container: Container, action: HTTPGetAction, timeout_s: float) -> Answer:
     deadline = _Deadline(timeout_s)
     host, port = action.host or _HERE, _port_of(container, action.port)
-    # As the kubelet does: it asks whether somebody answers, not who.
+    # As in the kubelet, the answer counts and not the certificate.
     context = ssl._create_unverified_context() if action.scheme.upper() == "HTTPS" else None
     connection: http.client.HTTPConnection
     if context is not None:

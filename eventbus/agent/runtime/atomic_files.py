@@ -1,4 +1,4 @@
-"""Writes a folder of files that are all replaced at once: who reads sees all old ones, or all new ones.
+"""Writes a folder of files that are all replaced at once: a reader sees all old ones, or all new ones.
 
 Source: kubelet `volume/util/atomic_writer.go`: each name is a link into `..data`, the one link that moves.
 """

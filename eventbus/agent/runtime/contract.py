@@ -1,7 +1,7 @@
-"""Contract between the agent's loop and a runtime: the values it sees, the calls it makes, the errors it is told.
+"""Contract between the agent's loop and a runtime: the values it reads, the calls it makes, the errors it gets.
 
-The loop decides what should run, where and when; a runtime sees to it that it does, remembers what ran, and knows
-nothing of the store. Nothing here is of processes alone: another runtime could run containers behind the same calls.
+The loop decides which pods run, where and when; a runtime runs them, remembers their runs, and knows nothing of the
+store. The contract is not about processes alone: another runtime could run containers with the same calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ContainerPhase(StrEnum):
 COMPLETED, ERROR, OOM_KILLED = "Completed", "Error", "OOMKilled"
 #: It could not be started; the message says why. Exit code 128.
 START_ERROR = "StartError"
-#: It has ended, and nobody saw how: its shim was gone, or the machine was started anew. Exit code 137.
+#: It has ended, and its exit code is unknown: its shim was gone, or the machine was restarted. Exit code 137.
 CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
 
 #: Reasons of a container that waits, and of `StartFailure`.
@@ -57,7 +57,7 @@ class ContainerRuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int  #: 0 for the first run: the number of restarts before it
     init: bool = False
     phase: ContainerPhase
-    hash: str  #: of what was asked for when it was started; see `container_hash`
+    hash: str  #: of its definition when it was started; see `container_hash`
     image: str = ""
     pid: int = 0
     start_ticks: int = 0  #: of the process, since boot: with the pid it means one process and no other
@@ -78,7 +78,7 @@ class ContainerRuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
 class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The sandbox that holds a pod's processes together: its shim, session and, where there are any, cgroup.
 
-    *ready* is False when the shim is gone: what still runs is found by pid and start time, but ends without a word.
+    *ready* is False when the shim is gone: its processes are found by pid and start time, but not their exit codes.
     """
 
     attempt: int
@@ -91,7 +91,7 @@ class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
 class PodRuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A pod as it runs. *containers*: of each the newest run and, if there is one, the run before it.
 
-    It may be of a pod that nobody knows any more: uid, name and namespace are those it was started with.
+    Its pod may be unknown by now: uid, name and namespace are those it was started with.
     """
 
     uid: PodUid
@@ -139,7 +139,7 @@ class SyncResult(FrozenStruct, frozen=True, kw_only=True):
 
     @property
     def retry_s(self) -> float | None:
-        """Return the shortest `retry_s` of what waits; None: nothing waits for a time."""
+        """Return the shortest `retry_s` of the waiting containers; None: none waits for a time."""
         return min((one.retry_s for one in self.waiting.values() if one.retry_s is not None), default=None)
 
 
@@ -166,9 +166,9 @@ class PodRuntime(Protocol):
         ...
 
     def sync_pod(self, pod: Pod, *, wanted: Callable[[], bool] = lambda: True) -> SyncResult:
-        """Bring the pod's processes to what *pod* asks for: SyncPod of the runtime, in its order, with its events.
+        """Bring the pod's processes to the state of *pod*: SyncPod of the runtime, in its order, with its events.
 
-        Kills what changed, makes the sandbox (`SandboxChanged`), then starts init containers one by one and the
+        Kills changed containers, makes the sandbox (`SandboxChanged`), then starts init containers one by one and the
         containers, each after its artifact (`Pulling` …), with back-off (`BackOff`) and hooks. Whether a container
         that ended is started again follows its restart policy. Its volumes must be there (`PodVolumes.mount`).
         Blocks for post-start hooks, artifacts and pre-stop hooks; never for an init container: call again when
@@ -183,12 +183,13 @@ class PodRuntime(Protocol):
 
         Blocks until nothing of it runs: at most the grace time and a few seconds.
 
-        Args: pod: for hooks and grace; None: of a pod nobody knows, as it was started.  grace_s: instead of the pod's.
+        Args: pod: for hooks and grace; None: the pod is unknown, and its grace is that of its start.
+              grace_s: instead of the pod's.
         """
         ...
 
     def hurry(self, uid: PodUid, grace_s: float) -> None:
-        """Give what runs of a pod no longer than *grace_s*, also what is just being ended. Returns at once."""
+        """Limit the grace of a pod's processes to *grace_s*, also if they are being ended. Returns at once."""
         ...
 
     def kill_container(self, pod: Pod, container: str, reason: str) -> None:
@@ -200,7 +201,7 @@ class PodRuntime(Protocol):
         ...
 
     def collect(self) -> None:
-        """Remove what pods shared and none has used for long. Call it again and again; it is quick most times."""
+        """Remove shared files that no pod has used for long. Call it regularly; most calls are quick."""
         ...
 
     def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
@@ -237,4 +238,4 @@ class CommandNotFound(RuntimeProblem):
 
 
 class ShimGone(RuntimeProblem):
-    """The pod's shim does not answer: sync the pod, which makes its sandbox anew."""
+    """The pod's shim does not answer: sync the pod, which makes its sandbox again."""

@@ -19,7 +19,7 @@ _SELF: Final = Path("/proc/self")
 
 
 class Cgroup(NamedTuple):
-    """Our own cgroup. *inside*: its path as the kernel names it, `/` is the top of what we see."""
+    """Our own cgroup. *inside*: its path in the kernel's words; `/` is the top of the visible tree."""
 
     folder: Path
     inside: str
@@ -96,7 +96,7 @@ def _has_moved(folder: Path) -> bool:
 
 
 def _is_ours(own: Cgroup) -> bool:
-    """Return True if *own* may be divided by us: it has what limits need, and was given to us.
+    """Return True if we may divide *own*: it has the controllers for limits, and was delegated to us.
 
     Root may write everywhere, so that says nothing: the cgroup of a session or service is systemd's unless marked.
     The top of a container's own view is the container's.

@@ -17,7 +17,7 @@ from eventbus.objects.pod import Pod
 from eventbus.objects.secret import Secret
 from eventbus.quantity import parse_quantity
 
-#: What a process gets of the agent's own environment. The rest, credentials of the bus among it, is not its business.
+#: The variables of the agent that a process inherits; others may hold credentials of the bus.
 INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "HOME", "USER", "LOGNAME", "TMPDIR")
 _DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
@@ -38,7 +38,7 @@ class EnvironmentMaker:
     def make(self, pod: Pod, container: Container, own: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of a container. Raises: ConfigMissing.
 
-        Later goes before earlier: what is inherited, *own* (what the runtime adds), `envFrom`, `env`.
+        Later ones replace earlier ones: inherited variables, *own* (of the runtime), `envFrom`, `env`.
         """
         made = {"PATH": _DEFAULT_PATH} | {name: os.environ[name] for name in INHERITED if name in os.environ}
         made |= own
@@ -101,7 +101,7 @@ class EnvironmentMaker:
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` by its value; what has none stays as it is, and `$$` is a dollar sign."""
+    """Replace `$(NAME)` by its value; a name without a value stays as it is, and `$$` is a dollar sign."""
 
     def put(found: re.Match[str]) -> str:
         return "$" if found[1] is None else values.get(found[1], found[0])

@@ -34,7 +34,7 @@ class PodFolder(NamedTuple):
         return self.root / "containers" / checked(name)
 
     def log(self, name: str, attempt: int) -> Path:
-        """The file of what one run of a container prints; *attempt* counts its restarts."""
+        """Return the log file of one run of a container; *attempt* counts its restarts."""
         return self.root / "logs" / checked(name) / f"{attempt}.log"
 
     def remove_old_logs(self, name: str, attempt: int) -> None:
@@ -50,7 +50,7 @@ class PodFolder(NamedTuple):
             make_folder(folder)
 
     def let_in(self, gids: Collection[int]) -> None:
-        """Let users of *gids* pass to what is theirs below it; with several groups everybody may. Raises: OSError."""
+        """Let users of *gids* pass to their files below it; with several groups all users may. Raises: OSError."""
         for folder in (self.root.parent.parent, self.root.parent, self.root / "containers", self.volumes):
             let_pass(folder)
         if len(gids) == 1:
@@ -89,13 +89,13 @@ def make_folder(folder: Path) -> None:
 
 
 def let_pass(folder: Path) -> None:
-    """Let others go through a folder, who may not list it. Raises: OSError."""
+    """Let other users pass through a folder, but not list it. Raises: OSError."""
     folder.chmod(folder.stat().st_mode & 0o7777 | 0o011)
 
 
 def remove_tree(folder: Path) -> None:
-    """Take away a folder, also what programs have made read-only in it. Raises: OSError."""
-    if os.geteuid():  # root asks nobody
+    """Remove a folder, also if programs have made parts of it read-only. Raises: OSError."""
+    if os.geteuid():  # root needs no permission
         for place, folders, _ in os.walk(folder):
             for path in (Path(place, name) for name in folders):
                 if not path.is_symlink():

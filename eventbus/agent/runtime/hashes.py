@@ -1,4 +1,4 @@
-"""Hashes that tell a changed container or sandbox from the one that runs."""
+"""Hashes that show whether a container or sandbox has changed since it was started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def container_hash(container: Container) -> str:
 
 
 def sandbox_hash(pod: Pod) -> str:
-    """The hash of what all containers of a pod share. Hex, 16 digits."""
+    """Return the hash of the fields that all containers of a pod share. Hex, 16 digits."""
     spec = pod.spec
     shared = (spec.security_context, spec.volumes, spec.host_network, spec.hostname)
     return _hash(msgspec.json.encode(shared, order="deterministic"))

@@ -15,7 +15,7 @@ from eventbus.objects.pod import Pod
 from eventbus.quantity import parse_quantity
 
 CGROUP, RLIMITS = "cgroup-v2", "rlimits"
-#: The label of a Node that says which; what is limited there differs.
+#: The label of a Node that names its isolation, because each has other limits.
 ISOLATION_LABEL: Final = "eventbus.dev/isolation"
 #: Period of cpu.max, µs, as the kubelet has it.
 _PERIOD_US: Final = 100_000
@@ -40,7 +40,7 @@ class Isolation(Protocol):
 
 
 class RlimitIsolation:
-    """For a system that delegates no cgroup. A memory limit bounds what each process has for itself (RLIMIT_DATA)."""
+    """For a system that delegates no cgroup. A memory limit bounds the data of each process (RLIMIT_DATA)."""
 
     name = RLIMITS
 
@@ -56,7 +56,7 @@ class RlimitIsolation:
 
 
 class NoIsolation:
-    """Holds nothing apart: processes live as whoever started us."""
+    """No isolation: processes live as the process that started us."""
 
     name = "none"
 
@@ -102,7 +102,7 @@ class CgroupIsolation:
 
 
 def isolation_name() -> str:
-    """Return the name of what `find_isolation` would find. Changes nothing."""
+    """Return the name of the isolation that `find_isolation` would return. Changes nothing."""
     return RLIMITS if delegated_cgroup() is None else CGROUP
 
 
@@ -134,7 +134,7 @@ def _sums(pod: Pod) -> dict[str, float]:
 
 
 def _limits_of(limits: Mapping[str, object], requests: Mapping[str, object] | None = None) -> dict[str, str]:
-    """Files of a cgroup and what is to stand in them."""
+    """Files of a cgroup and their content."""
     files = {}
     if memory := parse_quantity(limits.get("memory", 0)):
         files["memory.max"] = str(int(memory))

@@ -1,4 +1,4 @@
-"""Ends containers: the pre-stop hook, SIGTERM, the grace time, SIGKILL, with the events that tell of it.
+"""Ends containers: the pre-stop hook, SIGTERM, the grace time, SIGKILL, with their events.
 
 Source: kubelet `kuberuntime_container.go` killContainer.
 """
@@ -31,7 +31,7 @@ from eventbus.objects.container import Container
 from eventbus.objects.pod import Pod
 from eventbus.text import printable
 
-#: What SIGTERM has left at least after a slow pre-stop hook: the kubelet's minimumGracePeriodInSeconds.
+#: The least grace of SIGTERM after a slow pre-stop hook: the kubelet's minimumGracePeriodInSeconds.
 LEAST_GRACE_S: Final = 2.0
 #: The shim's own clock decides; its word is waited for so much longer.
 _WORD_S: Final = 10.0
@@ -61,7 +61,7 @@ class ContainerKiller:
     ) -> None:
         """End the running containers that *messages* names, each with that message ("": the usual).
 
-        Raises: ShimGone: who is left has to be ended by pid.  RuntimeProblem: one does not end.
+        Raises: ShimGone: the remaining processes have to be ended by pid.  RuntimeProblem: one does not end.
         """
         runs = [run for name in messages if (run := status.container(name)) is not None and run.running]
         if not runs:
@@ -80,7 +80,7 @@ class ContainerKiller:
         message: str,
         grace_s: float | None,
     ) -> float:
-        """Tell it to end. Returns: the seconds it has for that."""
+        """Ask it to end. Returns: the seconds it has for that."""
         said = message or f"Stopping container {run.name}"
         self._events.event(_about(pod, status, run.name), NORMAL, "Killing", printable(said))
         if grace_s is None:

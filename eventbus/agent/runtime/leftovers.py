@@ -1,4 +1,4 @@
-"""Ends processes of a pod whose shim is gone, by pid and start time: nothing else tells them from others'."""
+"""Ends processes of a pod without a shim, by pid and start time, which alone identify them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def end_leftovers(state: State, folder: str, grace_s: float, clock: Clock) -> bo
 def _look(
     state: State, folder: str, seconds: float, clock: Clock, number: signal.Signals | None = None
 ) -> list[Process]:
-    """Look so long whether something is left, and have it the signal *number* each time. Returns: what is left."""
+    """Wait for the remaining processes to end, and send them *number* each time. Returns: those that did not."""
     deadline, pause_s = clock.monotonic() + seconds, _FIRST_LOOK_S
     while (found := leftovers(state, folder)) and (left_s := deadline - clock.monotonic()) > 0:
         if number is not None:

@@ -1,4 +1,4 @@
-"""Sees what runs: the state files of all pods, held against the processes that there are."""
+"""Reads the state of all pods: their state files, compared with the processes that exist."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from eventbus.agent.shim.procfs import is_alive
 from eventbus.agent.shim.state import CREATED, EXITED, RUNNING, STATE, Run, State, is_this_boot, read_state
 from eventbus.clock import Clock
 
-_LOST = "the exit code is not known: nobody was there when it ended"
+_LOST = "the exit code is not known: no shim watched it when it ended"
 _NEVER_RAN = "it was made and not started: its shim died in between"
-#: The exit code of a run whose own nobody knows, as the kubelet has it.
+#: The exit code of a run without a known one, as in the kubelet.
 UNKNOWN_EXIT_CODE = 137
 
 
 class _Read(NamedTuple):
-    """A state file as it was read. *status*: what was made of it while its shim lived; the shim alone changes it.
+    """A state file as it was read. *status*: its pod's status while the shim lived; the shim alone changes it.
 
     *stamp*: None: the file was taken away beneath its shim, which lives.
     """
@@ -47,7 +47,7 @@ class Observer:
         self._lock = threading.Lock()
         self._known: dict[PodUid, _Read] = {}
         self._paths: dict[PodUid, str] = {}
-        self._lost_at: dict[str, datetime] = {}  # runs nobody saw end → when that was found
+        self._lost_at: dict[str, datetime] = {}  # runs that ended without a shim → when that was found
         self._learned: dict[PodUid, dict[str, Run]] = {}  # ends that shims have said and could not write down
 
     def pods(self) -> list[PodRuntimeStatus]:
@@ -55,7 +55,7 @@ class Observer:
         uids = list(self._folders.uids())
         for gone in self._paths.keys() - set(uids):
             if self._read(gone) is not None:
-                uids.append(gone)  # its shim lives: who ends it has to know of it
+                uids.append(gone)  # its shim lives, and must be known to be ended
             else:
                 self.forget(gone)
         return [found for uid in uids if (found := self.status(uid)) is not None]
@@ -65,7 +65,7 @@ class Observer:
         read = self._read(uid)
         if read is None:
             return None
-        # A shim whose files are gone is of no use: nobody reaches it, and it can write down no end.
+        # A shim without its files is of no use: it cannot be reached, and it cannot write down an end.
         ready = read.stamp is not None and _has_shim(read.state)
         if ready and read.status is not None:
             return read.status
@@ -88,7 +88,7 @@ class Observer:
                 self._known.pop(uid, None)
 
     def forget(self, uid: PodUid) -> None:
-        """Forget a pod whose folder is taken away: one of that uid that comes later has runs of the same ids."""
+        """Forget a pod with a removed folder: a later one of that uid has runs of the same ids."""
         with self._lock:
             self._forget(uid)
 

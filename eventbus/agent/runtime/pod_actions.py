@@ -1,4 +1,4 @@
-"""Decides what is to be done for a pod: pure, from what is asked for and what runs.
+"""Decides the actions for a pod: pure, from its spec and its runs.
 
 Source: kubelet `kuberuntime_manager.go` computePodActions. Departure: no sidecars, ephemeral containers, resizing.
 """
@@ -34,7 +34,7 @@ class PodActions(FrozenStruct, frozen=True, kw_only=True):
 def pod_actions(pod: Pod, status: PodRuntimeStatus | None, restart: Collection[ContainerId]) -> PodActions:
     """Return the steps that bring *status* to *pod*.
 
-    Args: restart: runs that were killed to be run again, whatever they exited with: their probe failed.
+    Args: restart: runs that were killed to be restarted, with any exit code: their probe failed.
     """
     changed, attempt = _sandbox_changed(pod, status)
     if changed:
@@ -58,7 +58,7 @@ def _for_containers(pod: Pod, status: PodRuntimeStatus, restart: Collection[Cont
             if _should_start(pod, run, restart):
                 start.append(container.name)
         elif run.running and run.hash != container_hash(container):
-            # Restarted whatever the policy is: what runs is not what was asked for.
+            # Restarted under any policy: the running container is not the wanted one.
             kill[container.name] = f"Container {container.name} definition changed, will be restarted"
             start.append(container.name)
         else:
@@ -71,7 +71,7 @@ def _for_containers(pod: Pod, status: PodRuntimeStatus, restart: Collection[Cont
 
 
 def _should_start(pod: Pod, run: ContainerRuntimeStatus | None, restart: Collection[ContainerId] = ()) -> bool:
-    """Return whether a container whose last run was *run* is to be started. Source: ShouldContainerBeRestarted."""
+    """Return whether a container with the last run *run* is to be started. Source: ShouldContainerBeRestarted."""
     if pod.metadata.deletion_timestamp is not None:
         return False
     if run is None:
@@ -90,7 +90,7 @@ def _sandbox_changed(pod: Pod, status: PodRuntimeStatus | None) -> tuple[bool, i
 
 
 def _afresh(pod: Pod, status: PodRuntimeStatus | None, attempt: int) -> PodActions:
-    """Everything anew: what still runs outside its sandbox is killed first."""
+    """Start everything again; processes outside the sandbox are killed first."""
     ran = status is not None and bool(status.containers)
     if pod.metadata.deletion_timestamp is not None or (ran and pod.spec.restart_policy == NEVER):
         return PodActions(kill_pod=True)

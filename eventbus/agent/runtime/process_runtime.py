@@ -46,10 +46,10 @@ COLLECT_EVERY_S: Final = 60.0
 
 
 class ProcessRuntime:
-    """Implements `PodRuntime`. Whatever dies, the next agent finds what runs by the files in *state_dir*.
+    """Implements `PodRuntime`. After any crash, the next agent finds the running pods by the files in *state_dir*.
 
     Args: state_dir: ours alone, made when it is missing.  facts: values for `fieldRef` that no Pod holds.
-          isolation: None: what this system has.
+          isolation: None: the best one of this system.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ProcessRuntime:
         self._sandboxes.kill_without_shim(uid, self._shimless_grace_s(pod, grace_s))
 
     def kill_container(self, pod: Pod, container: str, reason: str) -> None:
-        """See `PodRuntime.kill_container`. A policy that restarts what failed restarts it, whatever it exits with."""
+        """See `PodRuntime.kill_container`. A policy that restarts failures restarts it, with any exit code."""
         status = self.status(PodUid(pod.metadata.uid))
         run = status.container(container) if status else None
         if status is not None and run is not None and run.running:
@@ -146,7 +146,7 @@ class ProcessRuntime:
             self._kill(pod, status, {container: reason})
 
     def kill_at_once(self) -> None:
-        """Kill all processes, also of what is just being ended in its grace time, and have the shims end.
+        """Kill all processes, also those in their grace time, and have the shims end.
 
         No sandbox is made any more. It takes no lock, so that a signal's handler may call it.
         """
@@ -158,7 +158,7 @@ class ProcessRuntime:
         status = self.status(uid)
         for run in status.containers if status is not None else ():
             if run.running:
-                with suppress(RuntimeProblem):  # a shim that is gone: whoever ends the pod sees to what it left
+                with suppress(RuntimeProblem):  # a shim that is gone: the end of the pod ends its leftovers
                     call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": grace_s}, HURRY_S)
 
     def remove(self, uid: PodUid) -> None:

@@ -1,4 +1,4 @@
-"""Makes of a container what is started: the program, its words, environment, folder, user and limits."""
+"""Makes the process of a container: the program, its arguments, environment, folder, user and limits."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ProcessMaker:
         return made
 
     def _give(self, pod: Pod, container: Container, folder: Path, home: Path, uid: int, gid: int) -> None:
-        """Let another user than ours in, whose *folder* becomes, and emptyDirs that nobody had before."""
+        """Give another user access: *folder* becomes the user's, as do emptyDirs without an owner."""
         self._folders.of(PodUid(pod.metadata.uid)).let_in(
             {_user(pod, one)[1] for one in pod.spec.every_container} - {-1}
         )
@@ -102,7 +102,7 @@ class ProcessMaker:
                 os.chown(volume, uid, gid)
 
     def _link(self, pod: Pod, mount: VolumeMount, folder: Path) -> None:
-        """Lay a link to a volume, below *folder* and nowhere else: what runs there may have laid links of its own."""
+        """Make a link to a volume, below *folder* only: the container's programs may have made links of their own."""
         if ".." in Path(mount.sub_path).parts or ".." in Path(mount.mount_path).parts:
             raise MountFailed(f"volumeMounts of {mount.name}: a path may not lead upwards")
         target = str(self._volumes.path(pod, mount.name) / mount.sub_path)

@@ -1,4 +1,4 @@
-"""The QoS class of a pod: how firmly it holds what it uses. Source: `pkg/apis/core/v1/helper/qos/qos.go`."""
+"""The QoS class of a pod, by its requests and limits. Source: `pkg/apis/core/v1/helper/qos/qos.go`."""
 
 from __future__ import annotations
 

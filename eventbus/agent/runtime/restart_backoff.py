@@ -16,7 +16,7 @@ from eventbus.clock import Clock
 BASE_S: Final = 10.0
 #: The kubelet's MaxContainerBackOff.
 MAX_S: Final = 300.0
-#: A run of twice the longest pause (10 min) counts as healthy: what it ends with is a first crash again.
+#: A run of twice the longest pause (10 min) counts as healthy: its end counts as a first crash again.
 HEALTHY_PAUSES: Final = 2
 
 
@@ -28,7 +28,7 @@ class _Entry(NamedTuple):
 class RestartBackoff:
     """The pauses of many containers, each under a key. Any thread.
 
-    Args: base_s, max_s: seconds, above 0; a container that ran for twice *max_s* begins anew.
+    Args: base_s, max_s: seconds, above 0; a container that ran for twice *max_s* starts again with *base_s*.
     """
 
     def __init__(self, clock: Clock, base_s: float = BASE_S, max_s: float = MAX_S) -> None:
@@ -40,7 +40,7 @@ class RestartBackoff:
         self._entries: dict[str, _Entry] = {}
 
     def left_s(self, key: str, ended_s: float) -> float:
-        """Seconds until what ended at *ended_s* (since 1970) may run again; 0.0: now."""
+        """Return the seconds until a container that ended at *ended_s* (since 1970) may run again; 0.0: now."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -49,7 +49,7 @@ class RestartBackoff:
             return 0.0 if self._expired(entry, age_s) else max(0.0, entry.pause_s - age_s)
 
     def now_s(self) -> float:
-        """Return when it is now, as `left_s` and `next` are to be told: seconds since 1970."""
+        """Return the current time for `left_s` and `next`: seconds since 1970."""
         return self._clock.time_ns() / 1e9
 
     def pause_s(self, key: str) -> float:

@@ -1,4 +1,4 @@
-"""The sandboxes of pods: their folders and shims made, and ended; what a dead shim left is put right."""
+"""Makes and ends the sandboxes of pods, their folders and shims; cleans up after dead shims."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from eventbus.objects.pod import Pod
 
 _LOOK_EVERY_S: Final = 0.01
 _SHIM_ENDS_S: Final = 5.0
-#: A shim that stands still does not hold up who asks for haste, seconds.
+#: The longest wait for a shim that stands still when haste is needed, seconds.
 HURRY_S: Final = 1.0
 
 
@@ -81,7 +81,7 @@ class Sandboxes:
         kill_shim(state, self._clock)
 
     def kill_at_once(self) -> None:
-        """Kill what runs in all pods, and have their shims end behind it; waits for neither. Takes no lock."""
+        """Kill the processes of all pods, and have their shims end after that; waits for neither. Takes no lock."""
         for uid in self._folders.uids():
             folder = self._folders.of(uid).root
             state = read_state(str(folder))
@@ -90,7 +90,7 @@ class Sandboxes:
             has_shim = is_alive(state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"])
             for run in state["runs"]:
                 if run["phase"] == RUNNING and has_shim:
-                    with contextlib.suppress(RuntimeProblem):  # it stands still: it is told below
+                    with contextlib.suppress(RuntimeProblem):  # it stands still: it is killed below
                         call(folder, {"op": "stop", "id": run["id"], "grace_s": 0.0}, HURRY_S)
                 elif run["phase"] == RUNNING and is_alive(run["pid"], run["start_ticks"]):
                     with contextlib.suppress(ProcessLookupError):
@@ -99,7 +99,7 @@ class Sandboxes:
                 send_signal(state["sandbox"]["shim_pid"], state["sandbox"]["shim_ticks"], signal.SIGTERM)
 
     def kill_without_shim(self, uid: PodUid, grace_s: float) -> None:
-        """End all that a pod runs without its shim's help, and write down that nobody knows how it ended.
+        """End all processes of a pod without its shim's help, and write down that their exit codes are unknown.
 
         Raises: RuntimeProblem: something does not end.
         """
@@ -127,7 +127,7 @@ class Sandboxes:
             runs.append(kept)
         changed = state.copy()
         changed["runs"] = runs
-        with contextlib.suppress(OSError):  # the disk is full; a later agent finds out anew
+        with contextlib.suppress(OSError):  # the disk is full; a later agent finds it again
             write_state(str(self._folders.of(uid).root), changed)
 
 

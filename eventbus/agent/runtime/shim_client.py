@@ -1,4 +1,4 @@
-"""The agent's end of what it says to shims, and to the zygote that they are forked from."""
+"""The agent's side of the protocol with shims, and with the zygote that they are forked from."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from eventbus.agent.shim.state import State
 
 #: A shim answers within milliseconds; a machine that swaps takes longer.
 ANSWER_S: Final = 30.0
-#: What an agent lacks says nothing about a shim: descriptors, memory, room for descriptors that nobody has taken.
+#: Shortages of the agent, not of a shim: descriptors, memory, room for descriptors that are not taken yet.
 _OURS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS}
-#: A zygote whose agent hangs up ends at once; one that does not is killed after this, seconds.
+#: A zygote ends at once when its agent hangs up; after this it is killed, seconds.
 _ENDS_S: Final = 2.0
-# A hack: the library's own __init__ imports what a shim never needs, so empty packages stand in for it. It goes when
-# `import eventbus` costs nothing.
+# A hack: the library's own __init__ imports modules that a shim never needs, so empty packages replace them. It goes
+# when `import eventbus` costs nothing.
 _BOOTSTRAP: Final = """
 import sys, types
 for name, path in (("eventbus", sys.argv[1]), ("eventbus.agent", sys.argv[1] + "/agent")):
@@ -99,13 +99,13 @@ class Zygote:
         return self._process.pid if self._process else 0
 
     def close(self) -> None:
-        """Let it end; its shims live on. Who waits for one is refused: a zygote that stands still holds up nobody."""
+        """Let it end; its shims live on. Pending requests are refused, because a zygote may stand still."""
         self.hang_up()
         with self._lock:
             self._close()
 
     def hang_up(self) -> None:
-        """Refuse who waits for a shim; one that is not told of ends. Takes no lock."""
+        """Refuse pending requests for a shim; a shim without a pod ends. Takes no lock."""
         self._closes += 1
         if connection := self._connection:
             with suppress(OSError):
@@ -134,7 +134,7 @@ class Zygote:
         if self._process:
             try:
                 self._process.wait(_ENDS_S)
-            except subprocess.TimeoutExpired:  # it stands still; woken one day, it would fork what it was asked for
+            except subprocess.TimeoutExpired:  # it stands still; later it could fork a shim that is not wanted any more
                 self._process.kill()
                 self._process.wait()
             self._process = None

@@ -1,6 +1,6 @@
 """Signals of the runtime's side to the agent's loop: processes that began and ended, results of probes.
 
-Both are given to a `Tell` from threads of their own; the loop's channels stand behind it.
+Both are passed to a callback from threads of their own, which fills a channel of the loop.
 """
 
 from __future__ import annotations
@@ -51,6 +51,6 @@ class ProbeResult(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-#: Takes what there is to tell; never blocks. False: there is no room; it is told again.
+#: Takes a report; never blocks. False: there is no room; the report is repeated.
 Tell: TypeAlias = Callable[[PodLifecycleEvent], bool]
 TellProbe: TypeAlias = Callable[[ProbeResult], bool]

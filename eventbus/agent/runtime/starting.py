@@ -54,7 +54,7 @@ _LOOK_EVERY_S: Final = 0.1
 class ContainerStarter:
     """Starts containers. Calls about one pod come from one thread.
 
-    Args: kill: ends a container whose post-start hook failed.
+    Args: kill: ends a container after its post-start hook failed.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from eventbus.objects.pod import Pod
 from eventbus.objects.secret import Secret
 from eventbus.objects.volume import FILE_MODE_RULE, HostPathVolumeSource, KeyToPath, Volume
 
-#: Permissions of files, unless the volume says others. Of a secret nobody but its owner may read.
+#: Permissions of files, unless the volume has others. Only its owner may read a secret.
 CONFIG_MODE, SECRET_MODE = 0o644, 0o400
 _CHECKS: Final = {
     "Directory": stat.S_ISDIR,
@@ -41,7 +41,7 @@ class PodVolumes:
     def mount(self, pod: Pod) -> None:
         """Make all of them, or bring files of ConfigMaps and Secrets up to date, atomically. Idempotent, quick.
 
-        Raises: MountFailed: names every one that is not there, as `FailedMount` tells it; call again later.
+        Raises: MountFailed: names every missing one, as `FailedMount` shows it; call again later.
         """
         problems = []
         for volume in pod.spec.volumes:
@@ -71,7 +71,7 @@ class PodVolumes:
         namespace = pod.metadata.namespace
         if volume.foreign:
             raise MountFailed(f"volumes of the sort {volume.foreign} do not exist here")
-        for field, mode in volume.bad_modes():  # nobody has checked a pod that was written to the bus without the API
+        for field, mode in volume.bad_modes():  # a pod that was written to the bus without the API is not checked
             raise MountFailed(f"{field}: {mode} {FILE_MODE_RULE}")
         if volume.host_path is not None:
             _check_host_path(volume.host_path)
@@ -83,7 +83,7 @@ class PodVolumes:
             secret = self._configs.secret(namespace, held.secret_name)
             files = _files("secret", held.secret_name, secret, held.items, held.optional, held.default_mode)
             write_files(folder.volume(volume.name), files)
-        else:  # emptyDir, which is what a volume is that says nothing
+        else:  # emptyDir, the default of a volume
             folder.volume(volume.name).mkdir(mode=0o770, parents=True, exist_ok=True)
 
 
