@@ -31,7 +31,7 @@ from eventbus.workers.options import metrics_option, worker_help
     show_default=True,
     help="How long the node may be silent before it counts as lost, seconds; it gives a sign four times as often.",
 )
-@click.option("--keep-node", is_flag=True, help="Leave the node behind at a clean end: it will be found silent.")
+@click.option("--keep-node", is_flag=True, help="Keep the node at a clean exit; it then becomes lost.")
 @click.option(
     "--manifests",
     type=click.Path(path_type=Path),
@@ -91,16 +91,16 @@ from eventbus.workers.options import metrics_option, worker_help
 def agent(labels: tuple[str, ...], metrics: str, **given: Any) -> None:
     """Make this machine a node: register it, report its status, and send heartbeats.
 
-    `eventbus get nodes` shows it and `eventbus describe node` all that it tells: addresses, capacity, versions, and the
-    conditions Ready, MemoryPressure, DiskPressure, PIDPressure and NetworkUnavailable. What an installed package has
-    registered under eventbus.node_status is told as well. When the machine falls silent a lifecycle worker says so. A
-    clean end takes the node away. Needs pip install 'eventbus[agent]'.
+    `eventbus get nodes` shows the node, and `eventbus describe node` its addresses, capacity, versions, and the
+    conditions Ready, MemoryPressure, DiskPressure, PIDPressure and NetworkUnavailable. Installed packages can add
+    status functions (eventbus.node_status). If the heartbeats stop, a lifecycle worker records it. A clean exit
+    deletes the node. Needs pip install 'eventbus[agent]'.
 
-    With --manifests or --procfile it runs pods: groups of processes that are started and ended together, watched by
-    probes, and started again with back-off. They run whether or not there is a bus, and go on when the agent is
-    killed: the next one finds them. Files must be root's or our own, and writable by nobody else. At a clean end pods
-    get their grace time, but no longer than EVENTBUS_DRAIN_S; a second signal kills them. Their logs: `eventbus logs
-    POD`.
+    With --manifests or --procfile it runs pods: groups of processes that start and end together, are checked by
+    probes, and are restarted with back-off. They run also without a bus, and continue if the agent is killed; the next
+    agent takes over. The files must belong to root or the agent's user, and other users must not be able to write
+    them. At a clean exit, pods get their grace period, but at most EVENTBUS_DRAIN_S; a second signal kills them.
+    `eventbus logs POD` shows their logs.
 
     \b
     Examples:

@@ -82,9 +82,9 @@ def api(metrics: str, **given: Any) -> None:
     """Serve the bus over HTTP, as the Kubernetes API does: to kubectl, informers, recorders, curl.
 
     Without users (--token-file, --authentication-config, --client-ca) it serves only processes of your own user on
-    this machine, as admins. With users, every client must sign in, except over the unix socket. --grant says who may
-    do what; the group system:masters is admin. An address that others reach needs TLS and users.
-    Needs pip install 'eventbus[api]'.
+    this machine, as admins. With users, all clients must authenticate, except over the unix socket. --grant assigns
+    roles; the group system:masters is admin. An address that other machines can reach needs TLS and users. Needs pip
+    install 'eventbus[api]'.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def api(metrics: str, **given: Any) -> None:
     \b
     Exit codes:
       0      asked to end; watches are ended so that their clients go on elsewhere
-      2      this bus, or these settings, will not do
+      2      this bus, or these settings, cannot be used
       128+n  ended at once by a second signal n: 130 Ctrl-C, 143 SIGTERM
     """
     with extra_needed("api"):

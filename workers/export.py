@@ -67,14 +67,14 @@ def export(metrics: str, **given: Any) -> None:
 
     The first three need an extra: pip install 'eventbus[postgres]', 'eventbus[kubernetes]', 'eventbus[webhook]'.
 
-    counts=shown in the URL's query writes the counts that `eventbus get events` shows, with repeats that were held
-    back; otherwise a sink gets the counts that client-go would have written.
+    With counts=shown in the query of the URL, a sink gets the counts of `eventbus get events`, with held-back repeats.
+    Otherwise it gets the counts that client-go would have written.
 
-    Secrets are taken from the environment or from files, never from the command line; docs/sinks.md says which. A URL
-    that is a secret itself may stand in EVENTBUS_EXPORT_TO, or in the file that EVENTBUS_EXPORT_TO_FILE names. One
-    worker a sink and partition writes, the others stand by. A host that nobody knows, or a database that its server
-    refuses, ends the worker at its start with exit code 2; a sink that does not answer is waited for; an event that it
-    refuses goes into the dead letter. `eventbus status` shows each sink.
+    Secrets are read from the environment or from files, not from the command line; see docs/sinks.md. Put a secret URL
+    into EVENTBUS_EXPORT_TO, or into the file of EVENTBUS_EXPORT_TO_FILE. For each sink and partition, one worker
+    writes and the others stand by. An unknown host or database ends the worker at start with exit code 2. If the sink
+    is unavailable, the worker waits. An event that the sink rejects goes to the dead letter. `eventbus status` shows
+    each sink.
 
     \b
     Examples:

@@ -48,13 +48,12 @@ if TYPE_CHECKING:
 def lifecycle(
     on_lost: str, forget_after_s: float, period_s: float, startup_grace_s: float, metrics: str, leader_lease_s: int
 ) -> None:
-    """Watch the leases of all nodes, and say which has fallen silent and which is back.
+    """Watch the leases of all nodes, and record which nodes are lost and which are back.
 
-    A node is lost when its lease has not moved for as long as the lease itself says, 40 s for an agent's. Then its
-    conditions become Unknown, and one Warning NodeNotReady is recorded about it. Any number of these workers may run:
-    all of them watch, one acts, and another takes over within 15 s. Each goes by what it has seen itself; after an
-    outage of its own every grace begins anew. If most nodes fall silent within a minute, it goes on slowly and says
-    PartialDisruption.
+    A node is lost if its lease was not renewed for its duration, 40 s for an agent. Then its conditions become
+    Unknown, and one Warning NodeNotReady is recorded about it. Any number of these workers may run: all watch, one is
+    active, and another takes over within 15 s. After an outage of the worker itself, every grace period starts again.
+    If most nodes are lost within a minute, it marks them slowly and records PartialDisruption.
 
     \b
     Examples:

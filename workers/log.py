@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 @metrics_option
 @take_over_option
 def log(form: str, output: str | None, metrics: str, take_over_s: float) -> None:
-    """Write every event of the bus as a line that carries its uid.
+    """Write every event of the bus as a line with its uid.
 
-    A FILE gets each event exactly once, though workers may die and Redis may lose its last writes at any time (repeats
-    are found in its last 256 MiB); standard output gets it at least once. Entries that cannot be read go into the dead
-    letter. The worker waits for a full disk.
+    A FILE gets each event exactly once, even if workers die or Redis loses its last writes (repeats are detected in
+    the last 256 MiB). Standard output gets each event at least once. Unreadable entries go to the dead letter. If the
+    disk is full, the worker waits.
 
     \b
     Examples:

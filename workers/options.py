@@ -28,16 +28,16 @@ _REST = """ SIGTERM and Ctrl-C finish what is begun, a second one ends at once. 
 
     \b
     Settings:
-      EVENTBUS_OPTIONS   JSON, like {"burst": 50}: insist on these options; a bus
-                         that has others is refused (see `eventbus options`)
+      EVENTBUS_OPTIONS   JSON, like {"burst": 50}: required options; a bus
+                         with other options is rejected (see `eventbus options`)
       EVENTBUS_DRAIN_S   longest drain, seconds  [default: 10]
 
     \b
     Exit codes:
-      0      asked to end, and what was begun is finished
-      1      it was not within EVENTBUS_DRAIN_S, and is another worker's now; or
-             whoever read standard output has gone
-      2      this bus, or these settings, will not do
+      0      stopped, and all started work is finished
+      1      the drain timed out (EVENTBUS_DRAIN_S), and another worker takes over; or
+             the reader of standard output has exited
+      2      this bus, or these settings, cannot be used
       128+n  ended at once by a second signal n: 130 Ctrl-C, 143 SIGTERM
     """
 

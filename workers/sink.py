@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @metrics_option
 @take_over_option
 def sink(metrics: str, take_over_s: float) -> None:
-    """Correlate events into the store: fold repeats, hold back spam, write, acknowledge, in one step each.
+    """Correlate events and store them: count repeats, aggregate, filter spam, write and acknowledge in one step.
 
     \b
     Examples:

@@ -54,7 +54,7 @@ def up(
     """Run everything in the foreground: the embedded server, its workers, the lines of a Procfile.
 
     The workers are log, sink, lifecycle, agent (this machine is a node) and api (the page, and the API). The last two
-    need an extra each: pip install 'eventbus[agent,api]'. Without it, a line says what is left out.
+    need an extra each: pip install 'eventbus[agent,api]'. Without it, a line lists the missing parts.
 
     A file .env beside the Procfile is read first, and each of the Procfile's lines has a PORT: 5000 (or PORT), 5100, …
 

@@ -58,9 +58,9 @@ def acl(
       reader     lists and watches; writes nothing
       worker     runs the workers; also records and reads
       agent      keeps nodes and leases; also records
-      operator   owns pods, config maps and secrets: what agents run; also what agent and reader may
+      operator   writes pods, config maps and secrets for agents; all rights of agent and reader
       metrics    reads the numbers of status and doctor; writes nothing
-      deploy     makes the bus: sets options, deletes groups, replays the dead letter
+      deploy     creates the bus, sets options, deletes groups, replays the dead letter
       admin      administers the whole server: loads functions, backs up, reloads users
 
     A role is bound to one prefix, except admin. All prefixes on a server share its functions, and functions run with

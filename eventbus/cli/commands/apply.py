@@ -32,7 +32,7 @@ _NOT_APPLIED: Final = ("uid", "resourceVersion", "creationTimestamp", "generatio
               help="A file, a folder of them, or - for standard input; may be repeated.",
               shell_complete=complete_files)  # fmt: skip
 @namespace_option("Of objects that name none.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the changes without making them.")
 @click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Names only, or the objects as JSON.")
 def apply(files: tuple[str, ...], namespace: str, dry_run: bool, output: str | None) -> None:
     """Create or change the objects of the files.

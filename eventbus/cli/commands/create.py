@@ -23,12 +23,11 @@ from eventbus.text import printable
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE",
               help="A file, or - for standard input.", shell_complete=complete_files)  # fmt: skip
 @namespace_option("Of objects that name none.")
-@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Names only, or what was stored as JSON.")
+@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Only names, or the stored objects as JSON.")
 def create(files: tuple[str, ...], namespace: str, output: str | None) -> None:
     """Store the objects of a file: YAML with any number of documents, or JSON.
 
-    An event that is created so is kept as it is, and folded with no other. To say that something happened, use
-    `eventbus record`.
+    A created event is stored unchanged and not correlated. To record an event, use `eventbus record`.
 
     \b
     Examples:

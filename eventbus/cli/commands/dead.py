@@ -26,16 +26,14 @@ HEADERS = ("ID", "Age", "Group", "Cause", "Deaths", "Bytes", "Object", "Message"
 #: bytes of an unreadable entry that `show` prints
 SHOWN_BYTES = 256
 
-_group = click.option(
-    "--group", metavar="NAME", help="Only what this group has buried.", shell_complete=complete_groups
-)
-_cause = click.option("--cause", metavar="WORD", help="Only what was buried for this cause, like unreadable.")
+_group = click.option("--group", metavar="NAME", help="Only entries of this group.", shell_complete=complete_groups)
+_cause = click.option("--cause", metavar="WORD", help="Only entries with this cause, like unreadable.")
 
 
 def _choice(command: Callable[..., None]) -> Callable[..., None]:
     """The arguments of a command that settles entries."""
     for option in (
-        click.option("-o", "--output", type=click.Choice(["json"]), help="What was done, as JSON."),
+        click.option("-o", "--output", type=click.Choice(["json"]), help="Print the result as JSON."),
         click.option("-y", "--yes", is_flag=True, help="Do not ask."),
         _cause,
         _group,
@@ -51,17 +49,17 @@ def _choice(command: Callable[..., None]) -> Callable[..., None]:
 @_cause
 @click.option("-o", "--output", type=click.Choice(["json", "name"]), help="Another form than the table.")
 def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
-    """List buried entries, oldest first, with their group, the cause, and how many workers died over them.
+    """List dead letters, oldest first, with their group, cause, and number of dead workers.
 
-    A poison event is buried alone; its neighbours in the batch are not. `eventbus dead show` says more.
+    Only the poison event of a batch becomes a dead letter. `eventbus dead show` shows details.
 
     \b
     Causes:
-      unreadable, unknown-version, unknown-codec, too-long   bytes that are no event
-      killed-worker    three workers died over its batch, a fourth over it
+      unreadable, unknown-version, unknown-codec, too-long   bytes that are not a valid event
+      killed-worker    three workers died with its batch, a fourth with this event
       handler-failed   a watcher's handler raised three times
-      no-line          no line of a log can be made of it
-      rejected, unbuildable, retries   a sink refused it, cannot send it, or failed too often
+      no-line          it cannot be formatted as a log line
+      rejected, unbuildable, retries   a sink rejected it, cannot send it, or failed too often
 
     \b
     Examples:
@@ -85,7 +83,7 @@ def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
 @click.argument("id")
 @click.option("-o", "--output", type=click.Choice(["json", "raw"]), help="JSON; or the bytes as they are.")
 def show_dead(id: str, output: str | None) -> None:
-    """Show one buried entry: its events as far as they can be read, else its first bytes.
+    """Show one dead letter: its readable events, or its first bytes.
 
     \b
     Examples:
@@ -106,10 +104,10 @@ def show_dead(id: str, output: str | None) -> None:
 @click.command()
 @_choice
 def replay_dead(output: str | None, **choice: Any) -> None:
-    """Give buried entries back to the group that buried them; no other group sees them again.
+    """Send dead letters to their group again; other groups do not receive them again.
 
-    For after the cure: a handler mended, a worker upgraded. An entry moves once, however often this is called; what
-    is still poison is buried again.
+    Use it when the cause is fixed, for example by an upgrade. The command is idempotent. An entry that fails again
+    becomes a dead letter again.
 
     \b
     Examples:
@@ -123,7 +121,7 @@ def replay_dead(output: str | None, **choice: Any) -> None:
 @click.command()
 @_choice
 def discard_dead(output: str | None, **choice: Any) -> None:
-    """Let buried entries go for good; they are counted as discarded.
+    """Delete dead letters permanently; they are counted as discarded.
 
     \b
     Examples:

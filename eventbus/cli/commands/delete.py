@@ -31,7 +31,7 @@ _NOT_WAITED_FOR = (
 @click.command()
 @click.argument("objects", nargs=-1, required=True, metavar="[NAMESPACE/]KIND/NAME...", shell_complete=complete_objects)
 @namespace_option("Where the objects are.")
-@click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
+@click.option("--ignore-not-found", is_flag=True, help="A missing object is no error.")
 @click.option(
     "--grace-period",
     "grace_s",
@@ -41,17 +41,17 @@ _NOT_WAITED_FOR = (
     help="How long a pod has to end; 0 only with --force.  [default: as long as it says]",
 )
 @click.option("--force", is_flag=True, help="Take pods out of the store at once, without waiting for their agent.")
-@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Names only, or what was taken out as JSON.")
+@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Only names, or the deleted objects as JSON.")
 def delete(
     objects: tuple[str, ...], namespace: str, ignore_not_found: bool, grace_s: int, force: bool, output: str | None
 ) -> None:
-    """Take objects out of the store: pods, nodes with their leases, leases, events.
+    """Delete objects from the store: pods, nodes with their leases, leases, events.
 
-    A pod of the bus is Terminating until its agent has ended it, in the grace time that it names or --grace-period
-    does. With --force it is gone at once, as when its machine is lost for good; an agent that is there ends it soon.
+    A pod of the bus is Terminating until its agent has ended it, within its grace period or --grace-period. With
+    --force it is deleted immediately, for example if its machine is lost; a running agent then ends it.
 
-    A node leaves without noise: nobody is told that it fell silent. One whose agent still runs comes back. KIND NAME
-    works as well, and kubectl's plurals and short names.
+    Deleting a node records no NodeNotReady. If its agent still runs, the node is registered again. KIND NAME works as
+    well, and kubectl's plurals and short names.
 
     \b
     Examples:
@@ -64,8 +64,8 @@ def delete(
 
     \b
     Exit codes:
-      0  all of them are gone
-      1  one of them was not there, or Redis does not answer
+      0  all objects are deleted
+      1  an object does not exist, or Redis is unavailable
       2  wrong usage, or no such kind
     """
     from eventbus.printers.object_columns import object_name

@@ -17,7 +17,7 @@ from eventbus.settings import Settings
 
 
 @click.command()
-@click.option("--role", type=click.Choice(ROLES), help="What this user is meant for; default: any role will do.")
+@click.option("--role", type=click.Choice(ROLES), help="Required role of this user; default: any role.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The findings as JSON.")
 @click.pass_context
 def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:

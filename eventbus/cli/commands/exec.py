@@ -48,7 +48,7 @@ class Restart(StrEnum):
     "--object",
     "about",
     metavar="[NAMESPACE/]KIND/NAME",
-    help="What the events are about.  [default: Command/<its name>]",
+    help="Object of the events.  [default: Command/<its name>]",
 )
 @namespace_option("Of the object; '' is cluster-scoped.", may_be_empty=True)
 @click.option("--restart", type=click.Choice([str(way) for way in Restart]), default="never", show_default=True)
@@ -76,17 +76,17 @@ def exec_(
     backoff_max: float | None,
     words: Sequence[str],
 ) -> None:
-    """Run COMMAND and record its life: Started, then Completed or Failed.
+    """Run COMMAND and record Started, then Completed or Failed.
 
-    COMMAND has the terminal, streams, signals and exit code that it would have without exec, and it runs whether or not
-    there is a bus. Events that cannot be sent within EVENTBUS_FLUSH_S (5 s) after its end, or 2 s if the bus is away,
-    are lost, and one line on standard error says so. Events hold its name but not its arguments, its exit code or
-    signal, its duration, and the last line of its standard error.
+    COMMAND has the same terminal, streams, signals and exit code as without exec, and it runs also without a bus.
+    Events that cannot be sent within EVENTBUS_FLUSH_S (5 s) after its exit, or 2 s if the bus is unavailable, are
+    lost, with a line on standard error. Events contain its name, exit code or signal, duration, and the last line of
+    its standard error, but not its arguments.
 
-    A signal sent to exec is passed on, and recorded as Killing if it asks programs to end. Signals that nobody can
-    catch, KILL and STOP, and those of exec's own faults, like SEGV, are not passed on: COMMAND goes on without exec.
-    --restart runs it again after it failed (or always), unless it was asked to end; the pauses are the kubelet's, none,
-    then 10 s doubling to 300 s, anew after 10 min up, and recorded as BackOff.
+    A signal to exec is forwarded, and recorded as Killing if it ends programs. KILL, STOP, and signals of faults of
+    exec itself, like SEGV, are not forwarded: COMMAND continues without exec. --restart runs it again after a failure
+    (or always), unless a signal ended it. The delays are those of the kubelet: none, then 10 s doubling to 300 s,
+    reset after 10 min of running. They are recorded as BackOff.
 
     To know the last line, exec stands between COMMAND and its standard error (and its standard output, if both are one
     pipe or file; then it is the last line of both). Processes that COMMAND leaves in the background lose these streams

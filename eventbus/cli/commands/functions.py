@@ -24,13 +24,13 @@ HEADERS = ("Build", "Library", "Functions", "Servers", "Last used")
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["json"]), help="The build and what was done, as JSON.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the build and the result as JSON.")
 def load_functions(output: str | None) -> None:
     """Load the functions of this build into Redis, on every server of the bus that lacks them.
 
-    They lie beside those of other builds, whose processes go on with their own. Nothing is replaced, and no bus is
-    made. All prefixes on a server share its functions, so this administers the whole server: the user needs the role
-    admin. Workers and recorders load them by themselves where their user may.
+    The functions of other builds stay, and their processes continue to use them. No bus is created. All prefixes on a
+    server share its functions, so this administers the whole server: the user needs the role admin. Workers and
+    recorders load the functions themselves if their user has the right.
 
     \b
     Examples:
@@ -74,10 +74,10 @@ def list_functions(output: str | None) -> None:
 
 @click.command("prune")
 @click.option("--force", is_flag=True, help="Also functions that are in use, and those of which nobody can tell.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="What was deleted and what was kept, as JSON.")
+@click.option("--dry-run", is_flag=True, help="Only print the functions that would be deleted.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the result as JSON.")
 def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:
-    """Delete the functions of all builds but this program's, where no process has used them in the last ten minutes.
+    """Delete the functions of other builds that no process has used in the last ten minutes.
 
     The last step of an upgrade. A program that records rarely may still need its own; it keeps its events in memory or
     in its spool, and says so, until they are loaded again. Versions from before functions had their build in their
@@ -87,7 +87,7 @@ def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:
     \b
     Exit codes:
       0  only functions of this build are left
-      1  some were kept: the message says who uses them
+      1  some were kept: the message names their processes
 
     \b
     Examples:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @about_option
 @types_option
 @since_events_option
-@click.option("--until", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen until then.")
+@click.option("--until", callback=since_option, metavar="10m|RFC3339", help="Only events last seen until then.")
 @click.option("--group", is_flag=True, help="One line a reason and kind of object, with counts.")
 @common_options
 def get_events(

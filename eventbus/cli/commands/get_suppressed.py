@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of the table.")
 @click.option("--no-headers", is_flag=True, help="A table without its first line.")
 def get_suppressed(output: str | None, no_headers: bool) -> None:
-    """Show how many events were held back as spam, folded into aggregates, not created for want of memory, evicted.
+    """Show how many events were held back as spam, aggregated, not created because memory was full, or evicted.
 
     By component, kind of object, type and reason, the most first. Of each, 500 sources a partition have a name, the
     most always among them; the rest is counted as <other>.

@@ -26,7 +26,7 @@ NAME = "eventbus"
 )
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="The worker's; needs --user.")
 @click.option("--user", default="", help="Whose token to take out of --token-file.")
-@click.option("--name", default=NAME, show_default=True, help="What cluster, user and context are called.")
+@click.option("--name", default=NAME, show_default=True, help="Name of cluster, user and context.")
 @click.option("-n", "--namespace", default="", help="The context's namespace.")
 @click.option("--merge", is_flag=True, help="Put it into $KUBECONFIG, or ~/.kube/config, beside what is there.")
 @click.option("--use", is_flag=True, help="With --merge: make it the current context.")

@@ -25,7 +25,7 @@ _BLOCK: Final = 256 * 1024
 @click.command()
 @click.argument("pod", metavar="POD")
 @click.option("-c", "--container", default="", metavar="NAME", help="Of a pod of several containers.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is printed, until the process ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the process ends.")
 @click.option("-p", "--previous", is_flag=True, help="Of the run before: why did it crash?")
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only so many lines at the end.")
 @namespace_option("Of the pod.")

@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 )
 @click.option("--reason", required=True, help="CamelCase, for machines; at most 128 bytes.")
 @click.option("--message", required=True, help="For people; an event has 16 KiB at most.")
-@click.option("--component", default="eventbus-cli", show_default=True, help="Who says so.")
+@click.option("--component", default="eventbus-cli", show_default=True, help="Source of the event.")
 @click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="At most 16, 4 KiB together.")
 @click.option(
     "--at", callback=instant_option, metavar="RFC3339", help="When it happened, if not now; at most ten years off."

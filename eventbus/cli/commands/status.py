@@ -48,12 +48,12 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     for work for 15 s and its heartbeat counter stands still, which is looked at
     twice, 1.5 s apart.
 
-    With -w it waits for a bus that is away, and says so on standard error.
+    With -w it waits for an unavailable bus, with a message on standard error.
 
     The page is that of an `eventbus up` on this machine, or of the API worker that EVENTBUS_URL names.
 
-    A sink is what `eventbus worker export` writes to: LAG and BEHIND as above,
-    in changes of the store; paused: it does not answer, and nothing is lost.
+    A sink is the target of `eventbus worker export`. LAG and BEHIND are as above, in changes of the store. A paused
+    sink is unavailable; no event is lost.
 
     \b
     Examples:

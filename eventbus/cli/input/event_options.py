@@ -45,7 +45,7 @@ types_option = click.option(
 
 
 since_events_option = click.option(
-    "--since", callback=since_option, metavar="10m|RFC3339", help="Only what was last seen since then."
+    "--since", callback=since_option, metavar="10m|RFC3339", help="Only events last seen since then."
 )
 
 

@@ -98,7 +98,7 @@ _OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("-l", "--selector", default="", metavar="LABELS", help="Labels: a=b,a!=b,a in (x,y),!a."),
     click.option("--field-selector", default="", metavar="FIELDS", help="Fields: type=Warning,reason!=Pulled."),
     click.option("--sort-by", metavar="JSONPATH|none", help="Order of the list; none: the store's, as kubectl's."),
-    click.option("-w", "--watch", is_flag=True, help="After the list, show what is written, until Ctrl-C."),
+    click.option("-w", "--watch", is_flag=True, help="After the list, watch for changes until Ctrl-C."),
     click.option("--watch-only", is_flag=True, help="As -w, without the list."),
     click.option("--output-watch-events", is_flag=True, help="With -w: say ADDED, MODIFIED, DELETED."),
     click.option("-o", "--output", default="", metavar="FORM", help=f"Another form than the table: {FORMS}.",
@@ -109,5 +109,5 @@ _OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("-L", "--label-columns", multiple=True, metavar="LABEL,…", callback=lambda _ctx, _param, given: tuple(
         label for one in given for label in one.split(",") if label), help="A column for each of these labels."),
     click.option("--show-labels", is_flag=True, help="All labels in the last column."),
-    click.option("--ignore-not-found", is_flag=True, help="Nothing is said of what is not there: exit code 0."),
+    click.option("--ignore-not-found", is_flag=True, help="A missing object is no error: exit code 0."),
 )  # fmt: skip
