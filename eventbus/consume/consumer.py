@@ -89,12 +89,12 @@ class Consumer:
         handle: Handle,
         handle_alone: HandleAlone,
         clock: Clock,
-        trial: Callable[[GroupReader], object] = lambda _reader: None,
+        trial: Callable[[GroupReader], object] | None = None,
         policy: GroupPolicy = GroupPolicy.WAIT,
         start: str = "0",
         block_ms: int = 1000,
         take_over_s: float = TAKE_OVER_S,
-        on_change: Callable[[str, str], None] = lambda _reason, _message: None,
+        on_change: Callable[[str, str], None] | None = None,
     ) -> None:
         self._clock = clock
         self._handle = handle
@@ -241,7 +241,8 @@ class Consumer:
         if self._fresh:
             self._reader.open()
             self.ready.set()
-            self._trial(self._reader)
+            if self._trial is not None:
+                self._trial(self._reader)
             if self.withdrawn:
                 self._reader.beat()  # a consumer with entries but without a counter counts as one that has left
                 self.withdrawn = False
@@ -392,7 +393,7 @@ class RedisAbsence:
     Args: on_change: called with LostRedis and Reconnected.
     """
 
-    def __init__(self, what: str, on_change: Callable[[str, str], None]) -> None:
+    def __init__(self, what: str, on_change: Callable[[str, str], None] | None) -> None:
         self._what = what
         self._on_change = on_change
         self._first: EventBusError | None = None
@@ -412,7 +413,7 @@ class RedisAbsence:
         if self.failures == 1:
             log.warning("%s waits: %s", self._what, error)
             self._first = error
-            if isinstance(error, BusUnavailable | BusRefused):
+            if self._on_change is not None and isinstance(error, BusUnavailable | BusRefused):
                 self._on_change("LostRedis", str(error))
 
     def answered(self) -> None:
@@ -426,6 +427,6 @@ class RedisAbsence:
         if self.failures:
             self.failures = 0
             log.warning("%s goes on", self._what)
-            if isinstance(self._first, BusUnavailable | BusRefused):
+            if self._on_change is not None and isinstance(self._first, BusUnavailable | BusRefused):
                 self._on_change("Reconnected", "Redis is back")
             self._first = None

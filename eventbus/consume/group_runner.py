@@ -117,11 +117,11 @@ class GroupLoops:
         clock: Clock,
         block_ms: int,
         handlers: Callable[[int], tuple[Handle, HandleAlone]],
-        trial: Callable[[GroupReader], object] = lambda _reader: None,
+        trial: Callable[[GroupReader], object] | None = None,
         take_over_s: float = TAKE_OVER_S,
         policy: GroupPolicy = GroupPolicy.WAIT,
         start: str = "0",
-        on_change: Callable[[str, str], None] = lambda _reason, _message: None,
+        on_change: Callable[[str, str], None] | None = None,
     ) -> None:
         def make(partition: int, start: str) -> Consumer:
             handle, handle_alone = handlers(partition)

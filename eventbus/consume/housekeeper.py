@@ -50,7 +50,7 @@ class Housekeeper:
         *,
         bus: Bus,
         clock: Clock,
-        on_loss: Callable[[str, str], None] = lambda _reason, _message: None,
+        on_loss: Callable[[str, str], None] | None = None,
         partitions: Callable[[], Collection[int]] | None = None,
     ) -> None:
         self._bus = bus
@@ -118,7 +118,8 @@ class Housekeeper:
             cause = "was destroyed, or its stream," if trimmed.destroyed else "held the stream too long"
             told = f"group {trimmed.released_group} {cause} on partition {partition}: {trimmed.lost} events lost to it"
             log.error("%s", told)
-            self._on_loss("GroupReleased", told)
+            if self._on_loss is not None:
+                self._on_loss("GroupReleased", told)
         return trimmed.lost
 
     def sweep(self, client: Client, partition: int, now_ms: int | None = None) -> int:

@@ -24,7 +24,7 @@ class SinkRunner(GroupRunner):
         block_ms: int,
         name: str = "",
         take_over_s: float = TAKE_OVER_S,
-        on_change: Callable[[str, str], None] = lambda _reason, _message: None,
+        on_change: Callable[[str, str], None] | None = None,
     ) -> None:
         def handlers(partition: int) -> tuple[Handle, HandleAlone]:
             sink = StoreSink(bus, partition, lambda reader: housekeeper.enforce_bounds(reader.client, partition))
