@@ -1,4 +1,4 @@
-"""Commands that the agent runs inside a pod, for probes and hooks: each with a bound of time and of what it may say."""
+"""Commands that the agent runs inside a pod, for probes and hooks, with a limit of time and of output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbus.agent.shim.state import Run
 
 
 def answer_when_done(reply_to: int, run: Run, process: Process, timeout_s: float) -> None:
-    """Have a process of its own run a command in the place of *run*, and tell at *reply_to* how it ended.
+    """Have a process of its own run a command in the place of *run*, and report its end at *reply_to*.
 
     Raises: OSError: there can be none.
 
@@ -28,9 +28,9 @@ def answer_when_done(reply_to: int, run: Run, process: Process, timeout_s: float
     if os.fork():
         return
     try:
-        with contextlib.suppress(OSError):  # whoever asked does not wait any more
+        with contextlib.suppress(OSError):  # the caller does not wait any more
             os.closerange(3, reply_to)  # to look for the others takes one
-            close_all_but(reply_to)  # nobody shall reach the pod's shim, or what it listens to, by way of us
+            close_all_but(reply_to)  # the command must not reach the pod's shim, or its listening socket
             reply = encode(_run(run, process, timeout_s))
             with socket.socket(fileno=reply_to) as replying:
                 replying.settimeout(1.0)
@@ -48,7 +48,7 @@ def _run(run: Run, process: Process, timeout_s: float) -> dict[str, Any]:
         return _reply(NOT_STARTED, f"cannot make a process: {error.strerror}".encode())
     if problem := pipes.release():
         return _reply(NOT_STARTED, problem.encode())
-    # Whoever ends with the run is swept by the mark in its environment, which it has from now on.
+    # A command is swept with the run by the mark in its environment, which it has from now on.
     if not is_alive(run["pid"], run["start_ticks"]):
         _kill(pid)
     os.set_blocking(pipes.reading, False)

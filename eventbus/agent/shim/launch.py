@@ -13,7 +13,7 @@ from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.protocol import MOST_PROBLEM_CHARS, Process
 from eventbus.agent.shim.signals import begin_with_defaults
 
-#: What a process exits with that never became the program: nobody gave the word, or it could not.
+#: The exit code of a process that never became the program: it was not released, or the program could not be run.
 NEVER_RELEASED, NOT_STARTED = 127, 128
 
 
@@ -34,8 +34,8 @@ def find_program(word: str, path: str, cwd: str) -> str:
 
 
 class Pipes:
-    """What a process is started with: a pipe for what it prints, one for the word that it waits for, one on which it
-    says why it could not become its program. Raises: OSError."""
+    """The pipes of a new process: for its output, for the word that releases it, and for the error that keeps it from
+    becoming its program. Raises: OSError."""
 
     __slots__ = ("_error", "_say", "_wait", "_word", "reading", "writing")
 
@@ -72,12 +72,12 @@ class Pipes:
             os.close(descriptor)
 
     def keep_its(self) -> None:
-        """In the process: close all but what it waits and says with. Its maker's own word ends with it only then."""
+        """In the process: close all pipes but those for its release and its error, so that its maker's end is seen."""
         os.close(self._word)  # to look for the others takes one
         close_all_but(self._wait, self._say)
 
     def wait(self) -> bool:
-        """In the process: wait for the word. Returns: False if whoever was to give it is dead."""
+        """In the process: wait for the word. Returns: False if the process that was to give it is dead."""
         return bool(os.read(self._wait, 1))
 
     def say(self, problem: str) -> None:
@@ -87,7 +87,7 @@ class Pipes:
 
 def launch(process: Process, output: int, pipes: Pipes, *, maker: int = 0) -> tuple[int, int]:
     """Make a process with a session of its own, both streams of which go to *output*. It waits for its release, and
-    ends without having done anything if all die who could release it. It dies with *maker*, us, unless that is 0.
+    ends without having done anything if all that could release it die. It dies with *maker*, us, unless that is 0.
 
     Returns: its pid and its start time, in ticks. Raises: OSError: no process.
     """

@@ -11,10 +11,10 @@ MOST_FILES = 5
 
 
 class LogFile:
-    """Appends to *path*; when that is full it becomes `path.1`, what was `path.1` becomes `path.2`, and so on.
+    """Appends to *path*; when that is full it becomes `path.1`, the former `path.1` becomes `path.2`, and so on.
 
-    A line that begins in one file may end in the next. What cannot be written (the disk is full) is dropped, and the
-    next bytes that can be are led in by a line that says how much is missing.
+    A line that begins in one file may end in the next. Output that cannot be written (the disk is full) is dropped, and
+    the next bytes that can be are led in by a line with the number of missing bytes.
     """
 
     def __init__(self, path: str, *, most_bytes: int = MOST_BYTES, most_files: int = MOST_FILES) -> None:

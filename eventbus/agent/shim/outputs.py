@@ -1,4 +1,4 @@
-"""Reads what processes print, as it comes, into a log or into memory."""
+"""Reads the output of processes, as it comes, into a log or into memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from eventbus.agent.shim.log_file import LogFile
 CHUNK = 64 * 1024
 #: Read of one process before the next has its turn, bytes.
 _AT_ONCE = 16 * CHUNK
-#: More than any pipe holds; who prints for ever does not hold up the end.
+#: More than any pipe holds; a process that prints for ever does not delay the end.
 _WHOLE = 16 * _AT_ONCE
 
 
 class Output:
-    """The reading end of what a process prints: into *log*, or, without one, the first *most* bytes into `said`."""
+    """The reading end of a process's output: into *log*, or, without one, the first *most* bytes into `said`."""
 
     __slots__ = ("_most", "descriptor", "log", "said")
 
@@ -25,7 +25,7 @@ class Output:
         self._most = most
 
     def read(self, *, whole: bool = False) -> bool:
-        """Take what is there, *whole* all of it. Returns: False if there will be no more."""
+        """Read the available output, *whole* all of it. Returns: False if there will be no more."""
         left = _WHOLE if whole else _AT_ONCE
         while left > 0:
             try:

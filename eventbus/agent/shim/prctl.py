@@ -1,4 +1,4 @@
-"""What a process asks the kernel about those above and below it."""
+"""Settings of the kernel about the parent and the children of a process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def outlive_parent() -> None:
     _ask("outlive the parent", _SET_DEATH_SIGNAL, 0)
 
 
-def _ask(what: str, option: int, value: int) -> None:
+def _ask(action: str, option: int, value: int) -> None:
     if _prctl(option, value, 0, 0, 0):
         number = ctypes.get_errno()
-        raise OSError(number, f"cannot {what}, prctl refuses: {os.strerror(number)}")
+        raise OSError(number, f"cannot {action}, prctl refuses: {os.strerror(number)}")

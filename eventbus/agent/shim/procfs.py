@@ -1,4 +1,4 @@
-"""Reads /proc: which process a pid means now, and whose children they are. Linux only."""
+"""Reads /proc: the process that a pid means now, and its children. Linux only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from functools import cache
 from typing import NamedTuple
 
-#: In the environment of every process of a pod: whose it is, see `mark`. Children inherit it.
+#: In the environment of every process of a pod: the run it belongs to, see `mark`. Children inherit it.
 MARK = "EVENTBUS_CONTAINER_ID"
 _ZOMBIE, _DEAD = "Z", "X"
 #: A process that becomes another program is waited for so long, seconds: as it gives its memory back, milliseconds;
@@ -42,7 +42,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Return what /proc/PID/stat says behind the name; None: there is no such process."""
+    """Return the fields of /proc/PID/stat after the name; None: there is no such process."""
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
@@ -75,7 +75,7 @@ def mark(run_id: str, folder: str) -> str:
 
 
 def mark_of(pid: int) -> str:
-    """Return the mark of the run that a process belongs to; "": to none, or nobody may know.
+    """Return the mark of the run that a process belongs to; "": to none, or it cannot be read.
 
     Blocks while it becomes another program, a second at the most: until it is that, its environment reads as empty.
     """
@@ -97,7 +97,7 @@ def _environ(pid: int) -> bytes:
 
 
 def _has_environ(pid: int) -> bool:
-    """True if a process whose environment reads as empty has one all the same, or will have it in a moment."""
+    """True if a process with an environment that reads as empty has one all the same, or will have it in a moment."""
     if (fields := _stat(pid)) is None or not int(fields[20]):  # a thread of the kernel, or it has ended: no memory
         return False
     code, begin, end = int(fields[23]), int(fields[47]), int(fields[48])
@@ -119,7 +119,7 @@ def descendants(pid: int, processes: list[Process]) -> list[Process]:
 
 @cache
 def boot_id() -> str:
-    """Return what the kernel calls this run of the machine. It is read once: no process outlives a boot."""
+    """Return the kernel's id of this boot. It is read once: no process outlives a boot."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()

@@ -1,10 +1,10 @@
 """Protocol of agent and shim: a request and its reply, JSON each, by way of a unix socket in the pod's folder.
 
 A datagram brings two descriptors: a file in memory that holds the request, and a socket for the reply, one line, which
-is hung up after it. So a shim accepts nobody, and waits for nobody to finish: what has come is whole.
+is closed after it. So a shim accepts no connections and waits for no client: each request is whole.
 
 The version goes with every request. A shim outlives the agents it was started by, so a newer agent goes on speaking
-VERSION 1 to those it finds; what is added is optional, what changes meaning is a new version.
+VERSION 1 to those it finds; additions are optional, a change of meaning is a new version.
 
     start  run, process → run               an id that was started before is not started again
     stop   id, grace_s → ok, run            SIGTERM now, SIGKILL after the grace time, by the shim's own clock
@@ -26,9 +26,9 @@ from eventbus.agent.shim.state import SOCKET
 VERSION = 1
 #: A request with a large environment; the kernel takes 2 MiB of arguments and environment.
 MOST_REQUEST_BYTES = 8 * 1024 * 1024
-#: The kubelet's limit for what a probe says.
+#: The kubelet's limit for the output of a probe.
 MOST_OUTPUT_BYTES = 10 * 1024
-#: Of a problem; it may name what was asked for. A reply that is larger than a socket's buffer is cut.
+#: Of a problem, which may quote the request. A reply that is larger than a socket's buffer is cut.
 MOST_PROBLEM_CHARS = 4096
 
 #: Kinds of refusals.
@@ -39,7 +39,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Process(TypedDict):
-    """A process to be started. *path* is what is executed, *argv* what it is told; *uid* -1: as the shim itself."""
+    """A process to be started. *path* is executed with the arguments *argv*; *uid* -1: as the shim itself."""
 
     path: str
     argv: list[str]
@@ -55,7 +55,7 @@ class Process(TypedDict):
 
 
 def ask(folder: str, request: dict[str, Any], timeout_s: float) -> socket.socket:
-    """Send a request to the shim of *folder*. Returns: where its reply comes. Raises: OSError: nobody listens there."""
+    """Send a request to the shim of *folder*. Returns: the socket of its reply. Raises: OSError: no shim listens."""
     with _near(folder) as place, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
         connection.settimeout(timeout_s)
         connection.connect(place.name)
@@ -65,7 +65,7 @@ def ask(folder: str, request: dict[str, Any], timeout_s: float) -> socket.socket
 
 
 def ask_by(connection: socket.socket, request: dict[str, Any]) -> socket.socket:
-    """Send a request to whom *connection* leads to. Returns: where its reply comes. Raises: OSError."""
+    """Send a request over *connection*. Returns: the socket of its reply. Raises: OSError."""
     reply, its = socket.socketpair()
     try:
         with its, open(os.memfd_create("request"), "wb") as file:
@@ -84,7 +84,7 @@ def make_listener() -> socket.socket:
 
 
 def listen(listener: socket.socket, folder: str) -> None:
-    """Have it listen in *folder*, in the place of whoever did so before. Raises: OSError."""
+    """Have it listen in *folder*, and replace any earlier listener. Raises: OSError."""
     with _near(folder) as place:
         if os.path.lexists(place.name):
             os.unlink(place.name)
@@ -95,7 +95,7 @@ def listen(listener: socket.socket, folder: str) -> None:
 def hear(listener: socket.socket) -> tuple[int, int] | None:
     """Return the descriptors of a request and of the socket for its reply; None: there is none.
 
-    Two must be free: what finds no place is lost. Who sends fewer is not answered.
+    Two must be free: a descriptor without a place is lost. A request with fewer is not answered.
     """
     try:
         ancillary = listener.recvmsg(1, _TWO_DESCRIPTORS)[1]  # `recv_fds` would add to each shim's memory

@@ -18,7 +18,7 @@ from eventbus.failpoints import failpoint
 
 #: The disk is full: it is tried again so often, seconds.
 _SAVE_AGAIN_S = 1.0
-#: Waited for what was killed at the end, seconds: less than the agent waits for the shim.
+#: The longest wait for processes killed at the end, seconds: less than the agent waits for the shim.
 _GONE_WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.01
 
@@ -30,10 +30,10 @@ class Runs:
         self._shim = shim
         self._folder = folder
         self._state = state
-        self._processes: dict[str, Wanted] = {}  #: of runs that run: what they were started from
+        self._processes: dict[str, Wanted] = {}  #: of runs that run: their definitions
         self._asked: dict[str, bool] = {}  #: runs that were asked to end → whether they were killed
         self._oom_kills: dict[str, int] = {}  #: run → those of its cgroup before it; a restarted container keeps that
-        self._save_at = 0.0  #: when to save again what could not be, on the monotonic clock; 0.0: all is on disk
+        self._save_at = 0.0  #: when to save again after an error, on the monotonic clock; 0.0: all is on disk
         self.leftovers = False  #: whether a run has ended of which there may be processes still
 
     def pack(self) -> bytes:
@@ -69,7 +69,7 @@ class Runs:
 
     def start(self, run: Run, process: Wanted, pipes: Pipes | None) -> Run:
         """Make the process of *run*, which waits to be released; one of that id that was started before is returned as
-        it is. It is for its parent to release it, and to tell of it if it could not become its program: see `failed`.
+        it is. Its parent releases it, and reports if it could not become its program: see `failed`.
 
         Raises: OSError: it cannot be remembered, or made. Nothing is left of it, and it may be tried again.
         """
@@ -139,7 +139,7 @@ class Runs:
                 self.stop(run, run["grace_s"])
 
     def do_due(self) -> None:
-        """Kill what did not end in its grace time; save what could not be saved before."""
+        """Kill runs that did not end in their grace time; save a state that could not be saved before."""
         self._kill_due()
         if self._save_at and self._save_at <= time.monotonic():
             self._save_or_later()
@@ -154,7 +154,7 @@ class Runs:
         for run in self.running:
             if run["kill_at"] and run["kill_at"] <= now and not self._asked.get(run["id"]):
                 self._asked[run["id"]] = run["grace_exceeded"] = True
-                with contextlib.suppress(OSError):  # out of descriptors: what is left behind is swept
+                with contextlib.suppress(OSError):  # out of descriptors: the rest is swept
                     for process in descendants(run["pid"], all_processes()):
                         _kill(process.pid, signal.SIGKILL)
                 self._signal(run, signal.SIGKILL)
@@ -169,7 +169,7 @@ class Runs:
         failpoint("shim:kept")
 
     def sweep(self) -> None:
-        """Kill what ended runs have left behind. To be called after an end, if there are `leftovers`."""
+        """Kill the leftovers of ended runs. To be called after an end, if there are `leftovers`."""
         left = False
         running = {run["id"] for run in self.running}
         mine = {run["pid"] for run in self.running}
@@ -187,7 +187,7 @@ class Runs:
         self._save_at = 0.0
 
     def save_the_rest(self) -> None:
-        """Save what could not be saved before, if there is such a thing: the shim ends. Raises: OSError."""
+        """Save a state that could not be saved before: the shim ends. Raises: OSError."""
         if self._save_at:
             self.save()
 
@@ -219,7 +219,7 @@ class Runs:
 
 
 def kill_all() -> None:
-    """Kill every process below this one, and reap it: who waits for our end finds none. No run may run any more."""
+    """Kill every process below this one, and reap it, before our end is seen. No run may run any more."""
     deadline = time.monotonic() + _GONE_WITHIN_S
     with contextlib.suppress(ChildProcessError):  # none is left: those below us became ours when they lost theirs
         while time.monotonic() < deadline:

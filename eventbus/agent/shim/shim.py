@@ -1,6 +1,6 @@
-"""The loop of a shim: requests of the agent, ends of processes, what they print, and times that are due.
+"""The loop of a shim: requests of the agent, ends of processes, their output, and deadlines.
 
-What is more than copying bytes, a worker does (`workers.py`): what the loop itself uses of memory is kept for ever.
+Copying bytes is done here, all other work by workers (`workers.py`): memory that the loop uses once is kept for ever.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from eventbus.failpoints import failpoint
 
 #: A shim of which nothing runs looks so often whether its folder is still there, milliseconds.
 _ALONE_MS = 30_000
-#: The longest wait for what is due: `poll` takes no number above 2^31 ms, 24 days.
+#: The longest wait for a deadline: `poll` takes no number above 2^31 ms, 24 days.
 _MOST_WAIT_S = 3600.0
 #: How often the end of a process is tried to be kept, and seconds between: memory may be short for a moment.
 _TRIES, _TRY_AGAIN_S = 3, 0.5
-#: So long it hears nobody who calls, once it had no descriptor for one, seconds.
+#: So long it accepts no requests, after it had no descriptor for one, seconds.
 _DEAF_S = 1.0
 
 
@@ -44,11 +44,11 @@ class Shim:
 
     def __init__(self) -> None:
         self._folder = ""
-        self._packed = b""  #: what is known of the pod
+        self._packed = b""  #: the state of the pod
         self._running: dict[int, str] = {}  #: pid of a process that runs → its log
         self._due_at = 0.0  #: when something is due, on the monotonic clock; 0.0: nothing
         self._leftovers = False  #: whether there is something to sweep
-        self._outputs: dict[int, Output] = {}  #: pid → what it prints
+        self._outputs: dict[int, Output] = {}  #: pid → its output
         self._poll = select.poll()
         self._stopped = False  #: whether all that runs was asked to end
         self._left = False
@@ -61,7 +61,7 @@ class Shim:
         reply, self._folder, learned = work(begin, os.getpid(), agent, self._listener)
         if learned:
             self._learn(learned)
-        outlive_parent()  # before the word: who has it must not lose us with the zygote
+        outlive_parent()  # before the word: an agent that has it must not lose us with the zygote
         agent.sendall(reply)
         return self._folder
 
@@ -72,14 +72,14 @@ class Shim:
         while not self._left and not (asked_to_end and not self._running):
             self._turn()
             if not self._running and not os.access(self._folder, os.F_OK):
-                break  # nobody will ever ask any more
+                break  # no request can come any more
         kill_all()
         take(self._packed, Runs.save_the_rest)
 
     def rehearse(self) -> None:
-        """Do what all shims do, in their zygote: the caches of Python's own code are filled then, and shared.
+        """Do the work of all shims once in their zygote: the caches of Python's own code are filled then, and shared.
 
-        Nobody can reach it. It listens nowhere, not even for a moment.
+        It cannot be reached. It listens nowhere, not even for a moment.
         """
         die_with(os.getppid())
         outlive_parent()
@@ -107,7 +107,7 @@ class Shim:
                 with contextlib.suppress(OSError):  # the log of it is on the same full disk
                     traceback.print_exc()
             if self._left:
-                return  # nothing is begun behind that word
+                return  # nothing is begun after that word
         if asked_to_end and not self._stopped:
             self._stopped = True
             self._do(Runs.stop_all)
@@ -142,7 +142,7 @@ class Shim:
         try:
             for spare in os.pipe():
                 os.close(spare)
-        except OSError:  # no descriptors are left for what it brings
+        except OSError:  # no descriptors are left for its message
             self._poll.unregister(self._listener.fileno())
             self._deaf_until = time.monotonic() + _DEAF_S
             return
@@ -155,7 +155,7 @@ class Shim:
                     os.close(descriptor)
 
     def _hear_due(self) -> float:
-        """Hear again who calls, if it is time. Returns: when that will be; 0.0: it hears."""
+        """Accept requests again, if it is time. Returns: when that will be; 0.0: it accepts them."""
         if self._deaf_until and self._deaf_until <= time.monotonic():
             self._deaf_until = 0.0
             self._poll.register(self._listener.fileno(), select.POLLIN)
@@ -218,7 +218,7 @@ class Shim:
 
     def _let_begin(self, pid: int, pipes: Pipes) -> str:
         """Have a process become its program, now that it is written down and our child: its worker, which has made it,
-        is gone, and one that asks to die with its parent, or looks at who that is, has to find us.
+        is gone, and a program that asks to die with its parent, or looks at its parent, has to find us.
 
         Returns: "", or why it could not.
         """

@@ -20,14 +20,14 @@ def begin_with_defaults() -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore what means nothing to a zygote and to its shims, and no more, whatever the agent ignored or blocked."""
+    """Ignore signals that mean nothing to a zygote and its shims; reset those that the agent ignored or blocked."""
     begin_with_defaults()
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
 
 
 def handle_signals() -> None:
-    """Be the zygote: end at SIGTERM, and wait for no shim. Its shims only remember what they were asked."""
+    """Be the zygote: end at SIGTERM, and wait for no shim. Its shims only remember the signals they got."""
     global _zygote
     _zygote = os.getpid()
     signal.signal(signal.SIGCHLD, _child_ended)

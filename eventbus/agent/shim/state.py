@@ -1,7 +1,7 @@
 """State of a pod on disk: its sandbox, and of each container the newest run and the one before.
 
-One file, `state.json` in the pod's folder. Its shim alone writes it while the shim lives; everybody may read it at any
-time, since it is replaced whole. It holds no environment: no secret gets to disk.
+One file, `state.json` in the pod's folder. Its shim alone writes it while the shim lives. Any process may read it at
+any time, since it is replaced whole. It holds no environment: no secret gets to disk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Run(TypedDict):
     reason: str
     message: str
     grace_exceeded: bool
-    kill_at: float  #: when SIGKILL is due, on the monotonic clock; 0.0: nobody has asked it to end
+    kill_at: float  #: when SIGKILL is due, on the monotonic clock; 0.0: it was not asked to end
     log: str
     cgroup: str
 
@@ -69,7 +69,7 @@ class State(TypedDict):
 
 
 def new_run(wanted: dict[str, Any]) -> Run:
-    """A run that is about to start, of what the agent says of it: id, name, attempt, hash, …"""
+    """A run that is about to start, with the agent's fields: id, name, attempt, hash, …"""
     blank = Run(
         id="",
         name="",
@@ -99,7 +99,7 @@ def new_run(wanted: dict[str, Any]) -> Run:
 
 
 def read_state(folder: str) -> State | None:
-    """Return what is remembered in *folder*; None: nothing, or nothing that can be read."""
+    """Return the state in *folder*; None: there is none, or it cannot be read."""
     try:
         with open(os.path.join(folder, STATE), "rb") as file:
             state: State = json.load(file)
@@ -109,7 +109,7 @@ def read_state(folder: str) -> State | None:
 
 
 def write_state(folder: str, state: State) -> None:
-    """Replace what is remembered, at once or not at all. Raises: OSError."""
+    """Replace the state, at once or not at all. Raises: OSError."""
     path = f"{folder}/{STATE}"
     made = f"{path}.{os.getpid()}"
     # Plain descriptors: a text file's buffers and codec would be 0.3 MB of each shim's own.
@@ -119,7 +119,7 @@ def write_state(folder: str, state: State) -> None:
         while left:
             left = left[os.write(file, left) :]
         os.replace(made, path)
-    except OSError:  # who writes next has another pid
+    except OSError:  # the next writer has another pid
         os.unlink(made)
         raise
     finally:
@@ -127,12 +127,12 @@ def write_state(folder: str, state: State) -> None:
 
 
 def is_this_boot(state: State) -> bool:
-    """False: the machine was started anew since, and no pid in it means anything."""
+    """False: the machine was restarted since, and its pids mean nothing."""
     return state["boot_id"] == boot_id()
 
 
 def forget_old_runs(runs: list[Run]) -> list[Run]:
-    """Return *runs*, newest first, without those that nobody asks for any more."""
+    """Return *runs*, newest first, without those that are not needed any more."""
     kept: list[Run] = []
     for run in sorted(runs, key=lambda one: (one["name"], -one["attempt"])):
         former = [one for one in kept if one["name"] == run["name"]]

@@ -1,4 +1,4 @@
-"""The pieces of a shim's work, each done from what is known of the pod, by a worker (`workers.py`)."""
+"""The pieces of a shim's work, each done from the state of the pod, by a worker (`workers.py`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbus.agent.shim.runs import Runs
 from eventbus.agent.shim.state import new_run
 from eventbus.failpoints import failpoint
 
-#: What is known after a piece of work: all of it, for the next; the processes that run, each with its log; when
+#: The state after a piece of work: all of it, for the next; the processes that run, each with its log; when
 #: something is due, on the monotonic clock, 0.0: nothing; whether there is something to sweep.
 Known = tuple[bytes, dict[int, str], float, bool]
 #: The reply after which the shim ends.
@@ -24,7 +24,7 @@ _LEAVES = {"ok": True}
 
 
 def begin(shim: int, agent: socket.socket, listener: socket.socket) -> tuple[bytes, str, Known | None]:
-    """Take over the pod that *agent* names. Returns: the reply, the folder, what is known; "", None: it cannot be."""
+    """Take over the pod that *agent* names. Returns: the reply, the folder, the state; "", None: it cannot be."""
     try:
         request = protocol.decode(_read_line(agent))
         folder, state, found = request["folder"], request["state"], read_process(shim)
@@ -39,9 +39,9 @@ def begin(shim: int, agent: socket.socket, listener: socket.socket) -> tuple[byt
 
 
 def answer(packed: bytes, request: int, reply_to: int, pipes: Pipes | None) -> tuple[bytes, bool, Known]:
-    """Do what *request* asks; a process that is made is started with *pipes*, and waits to be released.
+    """Answer *request*; a process that is made is started with *pipes*, and waits to be released.
 
-    Returns: the reply, empty if somebody else gives it; whether the shim shall end; what is known.
+    Returns: the reply, empty if another process gives it; whether the shim shall end; the state.
     """
     runs = Runs.unpack(packed)
     reply = _reply(runs, request, reply_to, pipes)
@@ -49,13 +49,13 @@ def answer(packed: bytes, request: int, reply_to: int, pipes: Pipes | None) -> t
 
 
 def tell_of_failure(packed: bytes, pid: int, problem: str) -> tuple[bytes, Known]:
-    """Write down that a process could not become its program. Returns: the reply to who started it; what is known."""
+    """Write down that a process could not become its program. Returns: the reply to its starter; the state."""
     runs = Runs.unpack(packed)
     return protocol.encode({"ok": True, "run": runs.failed(pid, problem)}), known(runs)
 
 
 def take(packed: bytes, step: Callable[..., object], *given: object) -> Known:
-    """Take a step, a method of `Runs`. What goes wrong is told in the log. Returns: what is known."""
+    """Take a step, a method of `Runs`. Errors are written to the log. Returns: the state."""
     runs = Runs.unpack(packed)
     try:
         step(runs, *given)
@@ -66,7 +66,7 @@ def take(packed: bytes, step: Callable[..., object], *given: object) -> Known:
 
 
 def known(runs: Runs) -> Known:
-    """Return what the shim keeps."""
+    """Return the state that the shim keeps."""
     return runs.pack(), {run["pid"]: run["log"] for run in runs.running}, runs.due_at(), runs.leftovers
 
 
@@ -88,7 +88,7 @@ def _reply(runs: Runs, request: int, reply_to: int, pipes: Pipes | None) -> dict
         return _do(runs, asked, reply_to, pipes)
     except OSError as error:
         return _refusal("Failed", str(error))
-    except Exception as error:  # whoever asked must not wait in vain
+    except Exception as error:  # the caller must get an answer
         return _refusal(protocol.BAD_REQUEST, f"bad request: {error!r}")
 
 

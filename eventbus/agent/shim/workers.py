@@ -1,4 +1,4 @@
-"""Workers of a shim: each does one piece of work, and what it used of memory ends with it.
+"""Workers of a shim: each does one piece of work, and the memory that it used is freed with it.
 
 A page that a process writes to is its own from then on, be it a count of references; so a shim that did its work itself
 would hold almost another megabyte for as long as its pod runs.
@@ -17,15 +17,15 @@ from eventbus.agent.shim.signals import be_no_zygote
 
 
 class WorkerLost(Exception):
-    """A worker died before its word. Nobody knows what it has done, so the shim has to die as well."""
+    """A worker died before its word. Its progress is unknown, so the shim has to die as well."""
 
 
 def work(piece: Callable[..., tuple[Any, ...]], *given: Any) -> tuple[Any, ...]:
     """Have a worker do *piece*, and wait for it; do it here if there can be none.
 
-    A shim and its worker die together: nobody works on a pod whose shim is gone.
+    A shim and its worker die together, so that no worker changes a pod after its shim is gone.
 
-    Returns: what *piece* returns, of what `marshal` knows. Raises: WorkerLost.
+    Returns: the result of *piece*, of types that `marshal` knows. Raises: WorkerLost.
     """
     shim = os.getpid()
     try:
@@ -48,7 +48,7 @@ def work(piece: Callable[..., tuple[Any, ...]], *given: Any) -> tuple[Any, ...]:
         os.close(hear)
         if os.waitpid(worker, 0)[1] == 0:
             return cast(tuple[Any, ...], marshal.loads(said))
-    except Exception as error:  # what was done is as unknown then
+    except Exception as error:  # its progress is unknown then
         raise WorkerLost from error
     raise WorkerLost
 
