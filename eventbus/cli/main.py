@@ -108,7 +108,7 @@ GROUPS: dict[str, str] = {
     """,
 }
 
-#: Words a person types → where the command is, and its line in --help. Import redis inside the command, not above it.
+#: The words of a command → its module, and its line in --help. Import redis inside the command, not above it.
 COMMANDS: dict[str, Lazy] = {
     "acl": Lazy("eventbus.cli.commands.acl:acl", "Print the ACL line for a user of one role."),
     "api-resources": Lazy("eventbus.cli.commands.api_resources:api_resources", "List the kinds of the store."),
@@ -166,7 +166,7 @@ COMMANDS: dict[str, Lazy] = {
     "why": Lazy("eventbus.cli.commands.why:why", "Show why an object fails, with related events."),
 }
 
-#: What people who know kubectl type as well.
+#: kubectl's other words for commands.
 ALIASES: dict[str, str] = {
     "get event": "get events",
     "get ev": "get events",
@@ -180,10 +180,10 @@ ALIASES: dict[str, str] = {
     "get secret": "get secrets",
 }
 
-#: Groups that have more to say of a word that is none of their commands.
+#: Group → the function that suggests a replacement for an unknown command.
 UNKNOWN: dict[str, Callable[[str, Sequence[str]], str]] = {"": no_such_command, "get": no_such_kind}
 
-#: Groups that are typed in other ways as well.
+#: Group → the function that rewrites its words.
 REWORDED: dict[str, Callable[[list[str]], list[str]]] = {"get": get_words}
 
 cli = command_tree("eventbus", GROUPS, COMMANDS, help=HELP, aliases=ALIASES, unknown=UNKNOWN, reworded=REWORDED)

@@ -328,7 +328,7 @@ def test_what_a_killed_one_has_left_is_named_by_doctor_and_ended_by_down(
     assert re.search(rf"has left running: .*{web}\n", run("doctor", env=env).stdout)
     shims = shims_in(state)
     ended = run("down", env=env).stdout
-    assert re.search(rf"ended what an `eventbus up` that was killed had left: .*{web}\n", ended)
+    assert re.search(rf"ended processes of a killed `eventbus up`: .*{web}\n", ended)
     assert shims
     assert all((found := read_process(pid)) is None or found.gone for pid in (left, *shims))
     assert "has left running" not in run("doctor", env=env).stdout

@@ -23,7 +23,7 @@ ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy
     type=click.Choice(ROLES),
     required=True,
     multiple=True,
-    help="What the user is for; several times for a user of several roles.",
+    help="The role of the user; give it several times for several roles.",
 )
 @click.option("--user", metavar="NAME", help="Name of the user; PREFIX-ROLE if not given.")
 @click.option(
@@ -75,8 +75,8 @@ def acl(
       eventbus options get       once for each bus, as a user of role deploy
 
     Rules name the functions of this build one by one, since no pattern of an ACL matches them. For an upgrade the users
-    need those of the new version, too, before its workers start: `eventbus acl --add` of the new version prints what to
-    add; in a file of users, --with-build names the other build beside this one.
+    need those of the new version, too, before its workers start: `eventbus acl --add` of the new version prints the
+    rules to add; in a file of users, --with-build names the second build.
 
     \b
     Examples:

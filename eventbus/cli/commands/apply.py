@@ -20,10 +20,10 @@ from eventbus.printers.object_columns import object_name
 from eventbus.printers.output import dump_json, write
 from eventbus.text import printable
 
-#: What was applied last, as kubectl keeps it: what it had and the file has not any more is taken away.
+#: The last applied manifest, as kubectl keeps it. Its fields that the new manifest lacks are removed.
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-#: What a store decides, and no file.
+#: Fields that the store sets and a file does not.
 _NOT_APPLIED: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 
 
@@ -50,8 +50,8 @@ def apply(files: tuple[str, ...], namespace: str, dry_run: bool, output: str | N
 
     \b
     Exit codes:
-      0  all of them are as the files say
-      1  Redis does not answer, or somebody else writes the same object all the time
+      0  all of them match the files
+      1  Redis does not answer, or another client keeps writing the same object
       2  wrong usage, an object that cannot be read, or no right to write it
     """
     wanted = [_wanted(plain, namespace) for file in files for plain in _documents(file)]
@@ -87,7 +87,7 @@ def _documents(file: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _wanted(plain: Mapping[str, Any], namespace: str) -> tuple[Kind[Any], dict[str, Any]]:
-    """Return the kind of an object, and what is asked for of it. Raises: InvalidObject."""
+    """Return the kind of an object and its desired JSON. Raises: InvalidObject."""
     said = plain.get("apiVersion"), plain.get("kind")
     kind = next((one for one in KINDS if one is not EVENT and said == (one.api_version, one.name)), None)
     if kind is None:
@@ -113,7 +113,7 @@ def _wanted(plain: Mapping[str, Any], namespace: str) -> tuple[Kind[Any], dict[s
 
 
 def _apply(session: Session, kind: Kind[Any], wanted: dict[str, Any], *, dry_run: bool) -> tuple[Any, str]:
-    """Apply one object. Returns: it, and what was done."""
+    """Apply one object. Returns the object and the word for the change."""
     objects: Any = session.store.objects(kind)
     metadata = wanted["metadata"]
     name, place = metadata["name"], metadata.get("namespace", "")
@@ -121,7 +121,7 @@ def _apply(session: Session, kind: Kind[Any], wanted: dict[str, Any], *, dry_run
     try:
         held = objects.get(name, place)
     except NotFound:
-        # As the API server begins it; the agent tells the rest.
+        # The API server sets the first phase; the agent reports the later ones.
         made = kind.decode(noted | ({"status": {"phase": "Pending"}} if kind is POD else {}))
         return (made if dry_run else objects.create(made)), "created"
     plain = kind.encode(held)
@@ -133,7 +133,7 @@ def _apply(session: Session, kind: Kind[Any], wanted: dict[str, Any], *, dry_run
 
 
 def three_way(last: Mapping[str, Any], wanted: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that makes *held* what is *wanted*, and takes away what only *last* had.
+    """Return the merge patch that makes *held* match *wanted* and removes fields that only *last* had.
 
     Lists are replaced whole.
     """
@@ -153,7 +153,7 @@ def three_way(last: Mapping[str, Any], wanted: Mapping[str, Any], held: Mapping[
 
 
 def _same_but_defaults(last: Any, wanted: Any, held: Any) -> bool:
-    """True of lists whose items have got defaults since: compared by what the file says, and said before, of them."""
+    """Return True if two lists differ only by defaults, which the store has added to items since."""
     if not isinstance(wanted, list) or not isinstance(held, list | tuple) or len(wanted) != len(held):
         return False
     before = last if isinstance(last, list) else []

@@ -26,7 +26,7 @@ from eventbus.printers.table import Table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What `set-context --current` makes where there is no context yet.
+#: The context that `set-context --current` creates if there is none.
 FIRST = "default"
 _HELP = {
     "redis_url": "As EVENTBUS_REDIS_URL; the file is this user's alone.",

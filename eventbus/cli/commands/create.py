@@ -78,7 +78,7 @@ def _kind(plain: Mapping[str, Any]) -> Kind[Any]:
 
 
 def _placed(kind: Kind[Any], found: Any, namespace: str) -> Any:
-    """Return the object in its namespace, without what only its former store knew."""
+    """Return the object in its namespace, without fields that its former store set."""
     metadata = found.metadata
     place = (metadata.namespace or namespace) if kind.namespaced else ""
     fresh = msgspec.structs.replace(metadata, namespace=place, resource_version="", uid="")

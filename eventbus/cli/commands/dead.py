@@ -164,7 +164,7 @@ def _chosen(
 
 
 def _each(ids: list[str], act: Callable[[str], None], word: str, output: str | None) -> None:
-    """Do it for every one of *ids*; those for which it cannot be done are told at the end, with exit code 1."""
+    """Apply the change to each of *ids*, then report the ones that failed and exit with code 1."""
     done: list[str] = []
     gone: list[str] = []
     orphans: list[str] = []

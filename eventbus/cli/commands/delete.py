@@ -112,7 +112,7 @@ def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_
 
     place = namespace if kind.namespaced else ""
     if kind is NODE:
-        # First, or a lifecycle worker would make the node anew for a lease that has none.
+        # First, or a lifecycle worker would recreate the node for a lease without one.
         session.store.objects(NODE).get(name)
         with suppress(NotFound):
             session.store.objects(LEASE).delete(name, NODE_LEASES)
@@ -120,7 +120,7 @@ def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_
 
 
 def _tell_line(kind: Kind[Any], name: str, namespace: str) -> None:
-    """Tell whoever would end a line of an `up` how that is done: what the store has is its mirror."""
+    """Refuse to delete the mirror of a line of `eventbus up`, and print how to end the line."""
     from eventbus.kinds import POD
 
     for line in up_lines(namespace) if kind is POD else ():

@@ -1,4 +1,4 @@
-"""`eventbus describe`: one object as it is stored, and all that events tell of it, with kubectl's Events section."""
+"""`eventbus describe`: one stored object and its events, with kubectl's Events section."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ def describe(
     """Show an object, if it is stored, and its events: since when, how often, and from which source.
 
     KIND NAME works as well, KIND alone for all of them, and kubectl's plurals and short names. If no object has that
-    name, all whose names begin with it are shown. Nodes and leases may be stored themselves (`eventbus get nodes`);
-    everything else is known only from stored events, which expire, by default, an hour after they were last seen.
+    name, all objects with names that begin so are shown. Nodes and leases may be stored themselves (`eventbus get
+    nodes`); everything else is known only from stored events, which expire, by default, an hour after they were last
+    seen.
 
     \b
     Examples:
@@ -83,7 +84,7 @@ def _write(found: Sequence[Description], *, show_events: bool, output: str | Non
 
 
 def _untaken(session: Session, found: Sequence[Description]) -> str:
-    """Say why a pod waits that no agent has taken: nobody else does. "": there is none, or several are shown."""
+    """Return why a pod waits if no agent has taken it; "" if one has, or if several objects are shown."""
     from eventbus.kinds import NODE
     from eventbus.objects.pod import Pod
 
@@ -123,7 +124,7 @@ def _find_kind(session: Session, typed: str, namespace: str | None) -> list[Desc
 
 
 def _find(session: Session, reference: ObjectReference, namespace: str | None) -> list[Description]:
-    """Find the object, else all whose names begin so. Raises: NotFound: none; says where else to look."""
+    """Find the object, else all with names that begin so. Raises: NotFound: none; the message has suggestions."""
     from eventbus.printers.description import describe_objects
 
     store, kind = session.store, readable_kind(session.store, reference.kind, namespace)

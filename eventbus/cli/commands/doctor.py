@@ -1,4 +1,4 @@
-"""`eventbus doctor`: looks for what is wrong, and says the cure."""
+"""`eventbus doctor`: finds problems and prints their cures."""
 
 from __future__ import annotations
 

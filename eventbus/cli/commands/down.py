@@ -55,7 +55,7 @@ def down(state_dir: str | None) -> None:
 
 
 def _remove_mirrors(server: EmbeddedServer) -> None:
-    """Take what was ended out of the pods that the store shows; where that fails, the next `up` does it."""
+    """Delete the mirrors of the ended lines from the store. If that fails, the next `up` does it."""
     from eventbus.agent.pods.left_lines import line_folders, remove_mirrors
     from eventbus.errors import EventBusError
     from eventbus.settings import Settings
@@ -73,5 +73,5 @@ def _end_left_lines(directory: Path) -> list[str]:
     from eventbus.agent.pods.left_lines import end_left_lines
 
     if ended := end_left_lines(directory):
-        click.echo(f"ended what an `eventbus up` that was killed had left: {', '.join(ended)}")
+        click.echo(f"ended processes of a killed `eventbus up`: {', '.join(ended)}")
     return ended

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eventbus.process.signal_queue import SignalQueue
 
 Pause = Callable[[float], int]
-#: The least pause, seconds: Ctrl-C ends the command before the thread that takes our signals has told of it.
+#: The least pause, seconds: Ctrl-C can end the command before our thread for signals has reported it.
 _SETTLE_S = 0.1
 #: There is one command only.
 _KEY = "command"
@@ -109,7 +109,7 @@ def exec_(
       128+n  signal n ended it; we end by the same signal
       2      wrong usage of `eventbus exec` itself
     """
-    object_of(about, namespace, "command")  # what is wrong with it is said before anything runs
+    object_of(about, namespace, "command")  # a bad object is refused before anything runs
     if read_stderr is None:
         read_stderr = not os.isatty(2)  # pagers and passwords read the keyboard from there
     name = printable(PurePath(words[0]).name or words[0])
@@ -127,7 +127,7 @@ def exec_(
 
 
 def _backoff(base_s: float | None, max_s: float | None) -> RestartBackoff:
-    """The agent's pauses; imported only by who wants another run."""
+    """Return the agent's pauses. Imported only with --restart."""
     from eventbus.agent.runtime.restart_backoff import BASE_S, MAX_S, RestartBackoff
     from eventbus.clock import SystemClock
 
@@ -144,7 +144,7 @@ def _run(
     restart: Restart,
     backoff: RestartBackoff | None,
 ) -> Outcome:
-    """Run the command, say what went wrong with it and with its events, and return its last outcome."""
+    """Run the command, print problems with it and its events, and return its last outcome."""
     from eventbus.cli.commands.exec_events import CommandEvents
     from eventbus.clock import SystemClock
     from eventbus.process.command import CannotStart, Command

@@ -54,7 +54,7 @@ class CommandEvents:
         )
 
     def close(self) -> str:
-        """Send what is left; return one line that says what could not be sent, empty: all was."""
+        """Send the remaining events; return one line about events that could not be sent, or ""."""
         unsent, why = self._helper.close()
         if not unsent:
             return why

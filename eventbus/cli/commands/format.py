@@ -1,4 +1,4 @@
-"""`eventbus format get | upgrade`: what all processes of a bus must be able to read."""
+"""`eventbus format get | upgrade`: the format that all processes of a bus must be able to read."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ def get_all(kinds: str, **common: Any) -> None:
     wanted = [_kind(word) for word in kinds.split(",") if word] or list(KINDS)
     asked_for = _named(asked, wanted) if asked.names else [(kind, ()) for kind in wanted]
     with open_session() as session:
-        if not kinds and not any("/" in name for name in asked.names):  # what is named is asked for, and refused
+        # Kinds that the user named are requested in any case: the store refuses them with its reason.
+        if not kinds and not any("/" in name for name in asked.names):
             asked_for = _permitted(session, asked, asked_for)
         found, missing = _find(session, asked, asked_for)
         hint = waiting(session)
@@ -83,7 +84,7 @@ def _named(asked: GetOptions, kinds: Sequence[Kind[Any]]) -> list[tuple[Kind[Any
 def _permitted(
     session: Session, asked: GetOptions, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
 ) -> list[tuple[Kind[Any], tuple[str, ...]]]:
-    """Leave out, with a line on stderr, what this user may not read: "all" is all that can be seen."""
+    """Leave out kinds that this user may not read, with a line on stderr."""
     from eventbus.store.permitted import may_read
 
     place = "" if asked.all_namespaces else asked.namespace
@@ -131,7 +132,7 @@ def _print(found: Sequence[tuple[Kind[Any], list[Any]]], asked: GetOptions) -> N
 
 
 class _AsItIs:
-    """A kind whose objects are JSON already."""
+    """A kind of objects that are JSON already."""
 
     namespaced = True
 

@@ -1,4 +1,4 @@
-"""`eventbus get events`: kubectl's columns, cells, ages and flags, and what its users have asked it for.
+"""`eventbus get events`: kubectl's columns, cells, ages and flags, and options that its users have asked for.
 
 `cli/getting.py` lists and follows, `printers/object_printer.py` makes the table.
 """
@@ -53,7 +53,7 @@ def get_events(
 ) -> None:
     """Show events, sorted by when they were last seen, the latest last.
 
-    -w waits through a bus that goes away; one that is away at the start ends it with exit code 1, as kubectl.
+    -w waits if the bus goes away. If the bus is away at the start, it ends with exit code 1, as kubectl.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def get_events(
     if about is not None and asked.names:
         raise click.UsageError("--for goes with no name")
     if until is not None and asked.watches:
-        raise click.UsageError("--until is about what has been: it does not go with -w")
+        raise click.UsageError("--until does not go with -w, which shows future events")
     if since is not None and until is not None and since > until:
         raise click.UsageError("nothing was last seen both since then and until then: --since is later than --until")
     reference = None if about is None else object_from_words((about,))
@@ -126,7 +126,7 @@ def _filter(
 
 
 def _hints(session: Session) -> list[str]:
-    """List what an empty list may mean."""
+    """List possible reasons for an empty list."""
     from eventbus.printers.human_duration import human_duration
 
     kept = human_duration(session.event_ttl_s())

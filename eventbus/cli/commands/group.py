@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: The store's own group: without it nothing is correlated. As `broker.bus.SINK_GROUP`, which would import redis.
 STORE_GROUP = "sink"
-#: What stands before the name of an external sink; as `broker.export.export_group`.
+#: The prefix of external sinks' names, as in `broker.export.export_group`.
 EXPORT = "export:"
 
 
@@ -59,9 +59,9 @@ def list_groups(output: str | None) -> None:
 def delete_group(name: str, yes: bool, force: bool, output: str | None) -> None:
     """Delete a consumer group; its unread entries are no longer kept for it.
 
-    For a group whose workers are gone for good and that holds up the stream. A worker that is still alive would make
-    its group anew, so stop the workers first. `sink` is the store's own group. `export:NAME` stands for an external
-    sink: it is forgotten, and a worker that comes later begins anew.
+    Use it for a group without workers that holds up the stream. A live worker would recreate its group, so stop the
+    workers first. `sink` is the store's own group. `export:NAME` means an external sink: its position is deleted, and
+    a worker that starts later begins as a new export.
 
     \b
     Examples:
@@ -112,6 +112,6 @@ def _refuse(group: Group) -> None:
         raise click.UsageError("sink is the store's own group: without it nothing is recorded. --force deletes it")
     if group.alive:
         raise click.UsageError(
-            f"{group.alive} worker{'s' * (group.alive != 1)} of {group.name} still alive, and would make it anew: "
+            f"{group.alive} worker{'s' * (group.alive != 1)} of {group.name} still alive, and would recreate it: "
             "stop them first, or --force"
         )

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     shell_complete=complete_files,
 )
 def heartbeat(name: str, every_s: float | None, for_s: float | None, words: Sequence[str]) -> None:
-    """Make NAME a node, and give signs that it is alive: while COMMAND runs, until Ctrl-C, or once with --for.
+    """Make NAME a node and send its heartbeats: while COMMAND runs, until Ctrl-C, or once with --for.
 
-    A lifecycle worker (`eventbus worker lifecycle`) makes the node, and records one Warning NodeNotReady when no sign
-    has come for as long as --for says. A normal end (COMMAND's exit code 0, Ctrl-C, SIGTERM) takes the node away; a
-    COMMAND that fails leaves it, so that it is found silent. With --for and no COMMAND one sign is given, and nothing
-    waits: a dead man's switch for a cron job, which runs this at its end.
+    A lifecycle worker (`eventbus worker lifecycle`) creates the node, and records one Warning NodeNotReady if no
+    heartbeat comes for the time of --for. A normal end (COMMAND's exit code 0, Ctrl-C, SIGTERM) deletes the node; a
+    COMMAND that fails leaves it, so that it becomes NotReady. With --for and no COMMAND one heartbeat is sent and the
+    command ends: a dead man's switch for a cron job, which runs this at its end.
 
     \b
     Examples:
@@ -83,7 +83,7 @@ def _until_ended(beats: Heartbeat) -> None:
 
     signals = SignalQueue(passed_on())
     _log_to_stderr()
-    beats.renew()  # the first sign is asked for: who cannot give it is told so
+    beats.renew()  # the first heartbeat is explicit, so its failure is reported
     with beats:
         while True:
             caught = signals.wait()

@@ -1,4 +1,4 @@
-"""`eventbus help COMMAND…`: what `eventbus COMMAND… --help` says."""
+"""`eventbus help COMMAND…`: the text of `eventbus COMMAND… --help`."""
 
 from __future__ import annotations
 

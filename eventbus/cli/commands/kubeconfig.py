@@ -28,7 +28,7 @@ NAME = "eventbus"
 @click.option("--user", default="", help="Whose token to take out of --token-file.")
 @click.option("--name", default=NAME, show_default=True, help="Name of cluster, user and context.")
 @click.option("-n", "--namespace", default="", help="The context's namespace.")
-@click.option("--merge", is_flag=True, help="Put it into $KUBECONFIG, or ~/.kube/config, beside what is there.")
+@click.option("--merge", is_flag=True, help="Merge it into $KUBECONFIG, or ~/.kube/config.")
 @click.option("--use", is_flag=True, help="With --merge: make it the current context.")
 def kubeconfig(
     server: str,
@@ -144,7 +144,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, and for nobody else to read: it holds tokens."""
+    """Write the file atomically, readable by this user only, because it has tokens."""
     path = path.resolve()  # through a link, not in its place
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`eventbus logs`: what the processes of a pod have printed, on the machine where it runs."""
+"""`eventbus logs`: the output of a pod's processes, on the machine where it runs."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _print(
 
 
 def _whole(files: Sequence[BinaryIO], sizes: Sequence[int]) -> Iterator[bytes]:
-    """Yield what *files* have, each as far as its size was: what is printed meanwhile has no end."""
+    """Yield the bytes of *files*, each up to its size at the start: processes may go on printing."""
     for file, size in zip(files, sizes, strict=True):
         for at in range(0, size, _BLOCK):
             yield os.pread(file.fileno(), min(_BLOCK, size - at), at)

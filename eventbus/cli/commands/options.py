@@ -54,8 +54,8 @@ def get_options(output: str | None) -> None:
 def set_options(pairs: Sequence[str], output: str | None) -> None:
     """Change options for all: every worker restarts its consumers with them within about a second.
 
-    Lists are written with commas, and an empty value empties them. A rate may be a fraction, like 1/300. Counts and
-    events that are there stay.
+    Lists are written with commas, and an empty value empties them. A rate may be a fraction, like 1/300. Stored
+    counts and events stay.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def set_options(pairs: Sequence[str], output: str | None) -> None:
     from eventbus.broker.options import change_options
 
     changes = parse_pairs(pairs)
-    with_changes({}, changes)  # what can never be right is said without asking Redis
+    with_changes({}, changes)  # invalid values are refused without asking Redis
     with _open_bus_key() as (client, prefix):
         options, version, changed = change_options(client, prefix, lambda current: with_changes(current, changes))
     values = shown(options)

@@ -81,7 +81,7 @@ def record(
         0 if at is None else _past_ns(at),
         _pairs(annotations) or None,
     )
-    pending, cut = prepare(pending)  # what is wrong with it is said before Redis is asked for
+    pending, cut = prepare(pending)  # an invalid event is refused before a connection to Redis
     if cut:
         click.echo("warning: the message has more bytes than an event can hold (16 KiB) and is cut", err=True)
     if not _CAMEL.fullmatch(reason):

@@ -1,4 +1,4 @@
-"""`eventbus spool list | send`: what processes that are gone have left on disk, and sending it."""
+"""`eventbus spool list | send`: lists and sends events that ended processes have left on disk."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def list_spooled(folder: Path | None, output: str | None) -> None:
 @click.option(
     "--any-bus",
     is_flag=True,
-    help="Also what was recorded for another bus, or for this one before it was made anew.",
+    help="Also events recorded for another bus, or for this bus before it was recreated.",
 )
 @_output
 @click.pass_context
@@ -98,7 +98,7 @@ def send_spooled(ctx: click.Context, folder: Path | None, any_bus: bool, output:
 
 
 def _send(root: Path, any_bus: bool) -> tuple[int, list[SpoolFolder]]:
-    """Send what is not held; returns how many events, and what waits still."""
+    """Send the folders that no process holds; return the number of events sent, and the folders that remain."""
     from eventbus.broker.redis_transport import RedisTransport
     from eventbus.cli.session import open_session
     from eventbus.clock import SystemClock

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eventbus.broker.health.bus_status import BusStatus
     from eventbus.broker.health.export_status import SinkStatus
 
-#: Puts the cursor into the first corner and forgets what was on the screen.
+#: Clears the terminal and moves the cursor to its first corner.
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -38,15 +38,15 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     BEHIND   age of the oldest of them, by the server's clock
     PENDING  batches that workers have taken and not acknowledged
     LOST     events lost to the group: it held the stream too long, or was destroyed
-    HOLDS    partitions, like p0, whose streams keep events for this group alone:
-             when they are full, it is the one to look after; -: none
+    HOLDS    partitions, like p0, with streams that keep events for this group
+             alone: if they are full, fix this group first; -: none
     On a bus with several partitions each worker of a group has a share of them,
     shown as PARTITIONS: all, 0-3,7 or how many (-o wide and json name them).
 
     \b
-    A worker is dead when it has left what it was given, or when it has not asked
-    for work for 15 s and its heartbeat counter stands still, which is looked at
-    twice, 1.5 s apart.
+    A worker is dead when it has left its entries, or when it has not asked for
+    work for 15 s and its heartbeat counter does not change between two reads,
+    1.5 s apart.
 
     With -w it waits for an unavailable bus, with a message on standard error.
 

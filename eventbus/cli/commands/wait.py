@@ -37,7 +37,7 @@ Condition = Callable[[dict[str, Any] | None], bool]
 @click.command()
 @click.argument("objects", nargs=-1, required=True, metavar="[NAMESPACE/]KIND/NAME...", shell_complete=complete_objects)
 @namespace_option("Where the objects are.")
-@click.option("--for", "wanted", required=True, metavar="WHAT", help=f"{FORMS}.")
+@click.option("--for", "wanted", required=True, metavar="CONDITION", help=f"{FORMS}.")
 @click.option("--timeout", default="30s", show_default=True, metavar="30s", help="0s: look once; -1s: a week.")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="All of a kind with these labels.")
 @click.option("--all", "everything", is_flag=True, help="All of a kind.")
@@ -51,9 +51,9 @@ def wait(
     everything: bool,
     output: str | None,
 ) -> None:
-    """Wait until stored objects, like pods, nodes or leases, are as asked.
+    """Wait until stored objects, like pods, nodes or leases, meet a condition.
 
-    What has happened to anything else is an event: `eventbus events --for KIND/NAME -w` shows it as it comes.
+    Other objects have events only: `eventbus events --for KIND/NAME -w` shows them as they come.
 
     \b
     Examples:
@@ -63,8 +63,8 @@ def wait(
 
     \b
     Exit codes:
-      0  all of them are as asked
-      1  one was not in time, or is not there
+      0  all of them meet the condition
+      1  one did not in time, or does not exist
       2  wrong usage, or no such kind
     """
     from eventbus.printers.object_columns import object_name
@@ -83,7 +83,7 @@ def wait(
 
 
 def _parse_condition(text: str) -> Condition:
-    """Read what --for says. Raises: BadParameter."""
+    """Parse the value of --for. Raises: BadParameter."""
     sort, _, rest = text.partition("=")
     if text == "delete":
         return lambda found: found is None
@@ -134,7 +134,7 @@ def _chosen(
 
 
 def _kind(word: str) -> Kind[Any]:
-    others = f". What happened to others: eventbus events --for {printable(word)}/NAME -w"
+    others = f". Events of others: eventbus events --for {printable(word)}/NAME -w"
     kind = demanded_kind(word, else_do=others)
     return kind
 
@@ -175,7 +175,7 @@ def _wait(
 
 
 class _Changes:
-    """The states of an object, None: it was deleted, as a watch tells them."""
+    """The states of an object in a watch. None: it was deleted."""
 
     def __init__(self, watch: Watch[Any]) -> None:
         self._watch = watch

@@ -1,4 +1,4 @@
-"""`eventbus why`: one object's story, and what happened around it before it went wrong."""
+"""`eventbus why`: the story of one object, and the events around its first Warning."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_BEFORE_S: Final = 14 * 86_400
     show_default=True,
     help="How long before its first Warning is looked at.",
 )
-@click.option("--system", is_flag=True, help="Also what eventbus's own workers, and what `up` starts, did around it.")
+@click.option("--system", is_flag=True, help="Also events of eventbus's own workers and of processes that `up` starts.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
 def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, output: str | None) -> None:
     """Show why an object fails, since when, how often, if it still fails, and related events.
@@ -85,7 +85,7 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, 
         return
     write(format_story(story, now=datetime.now(UTC), colour=wants_colour(sys.stdout)))
     if not any(event.type == EventType.WARNING for event in (*story.events, *story.of_owned)):
-        click.echo("It has no Warning; what is around its first event is shown.", err=True)
+        click.echo("It has no Warning; the events around its first event are shown.", err=True)
     if hint:
         click.echo(hint, err=True)
 
