@@ -85,8 +85,8 @@ def exec_(
 
     A signal to exec is forwarded, and recorded as Killing if it ends programs. KILL, STOP, and signals of faults of
     exec itself, like SEGV, are not forwarded: COMMAND continues without exec. --restart runs it again after a failure
-    (or always), unless a signal ended it. The delays are those of the kubelet: none, then 10 s doubling to 300 s,
-    reset after 10 min of running. They are recorded as BackOff.
+    (or always), unless a signal asked exec to end. The delays are those of the kubelet: none, then 10 s doubling to
+    300 s, reset after 10 min of running. They are recorded as BackOff.
 
     To know the last line, exec stands between COMMAND and its standard error (and its standard output, if both are one
     pipe or file; then it is the last line of both). Processes that COMMAND leaves in the background lose these streams
