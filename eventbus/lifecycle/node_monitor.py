@@ -15,9 +15,9 @@ from eventbus.event import ObjectReference
 from eventbus.lifecycle.disruption import ONE_EVERY_S, Disruption
 from eventbus.lifecycle.heard_at import read_heard_at, write_heard_at
 from eventbus.lifecycle.lost_pods import LostPods
+from eventbus.lifecycle.node_changes import FROM_LEASE, HEARTBEAT, lost, made_for, recovered
 from eventbus.lifecycle.polled_cache import PolledCache
 from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
-from eventbus.lifecycle.verdicts import FROM_LEASE, HEARTBEAT, lost, made_for, recovered
 from eventbus.log import log
 from eventbus.objects.conditions import (
     DEFAULT_LEASE_S,
