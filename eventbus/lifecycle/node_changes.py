@@ -1,8 +1,8 @@
-"""Writes the verdicts of a lifecycle worker: a node is lost, is back, was made by a lease alone."""
+"""The changes of a Node by a lifecycle worker: it is lost, is back, was made for a lease, was heard at a time."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -16,10 +16,12 @@ from eventbus.objects.node import Node, NodeStatus
 FROM_LEASE: Final = "lifecycle.eventbus.dev/from-lease"
 #: Why a node without an agent is ready.
 HEARTBEAT: Final = "NodeHeartbeat"
+#: When a long lease was renewed, for later workers: `<version of the lease> <RFC 3339, by the server's clock>`.
+HEARD_AT: Final = "lifecycle.eventbus.dev/heard-at"
 
 
 def lost(node: Node, lease: Lease | None, now: datetime) -> NodeStatus:
-    """The status of a node that fell silent. lastHeartbeatTime stays the node's own: it says which sign was the last.
+    """Return the status of a node that fell silent. lastHeartbeatTime keeps the time of the node's last sign.
 
     Source: node controller `node_lifecycle_controller.go` tryUpdateNodeHealth. Departure: all conditions, not three.
     """
@@ -43,6 +45,27 @@ def recovered(node: Node, lease: Lease | None, now: datetime) -> NodeStatus:
 
 
 def made_for(name: str, lease: Lease, now: datetime) -> Node:
-    """The node of a lease that was put without one."""
+    """Return the node of a lease that was written without one."""
     node = Node(metadata=ObjectMeta(name=name, annotations={FROM_LEASE: "true"}))
     return msgspec.structs.replace(node, status=recovered(node, lease, now))
+
+
+def read_heard_at(node: Node, lease: Lease, now: datetime) -> float:
+    """Return for how many seconds *lease* has not changed; 0: no worker has noted it."""
+    version, _, text = node.metadata.annotations.get(HEARD_AT, "").partition(" ")
+    if version != lease.metadata.resource_version:
+        return 0.0
+    try:
+        return max(0.0, (now - datetime.fromisoformat(text)).total_seconds())
+    except (ValueError, TypeError):  # written by another program
+        return 0.0
+
+
+def write_heard_at(node: Node, lease: Lease, at: datetime) -> Node | None:
+    """Return *node* with the time of the renewal; None: it has it already."""
+    metadata, version = node.metadata, lease.metadata.resource_version
+    if metadata.annotations.get(HEARD_AT, "").partition(" ")[0] == version:
+        return None
+    note = f"{version} {at.astimezone(UTC).isoformat(timespec='seconds')}"
+    made = msgspec.structs.replace(metadata, annotations=dict(metadata.annotations) | {HEARD_AT: note})
+    return msgspec.structs.replace(node, metadata=made)

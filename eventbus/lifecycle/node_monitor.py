@@ -13,9 +13,16 @@ from eventbus.clock import Clock
 from eventbus.errors import AlreadyExists, Conflict, NotFound
 from eventbus.event import ObjectReference
 from eventbus.lifecycle.disruption import ONE_EVERY_S, Disruption
-from eventbus.lifecycle.heard_at import read_heard_at, write_heard_at
 from eventbus.lifecycle.lost_pods import LostPods
-from eventbus.lifecycle.node_changes import FROM_LEASE, HEARTBEAT, lost, made_for, recovered
+from eventbus.lifecycle.node_changes import (
+    FROM_LEASE,
+    HEARTBEAT,
+    lost,
+    made_for,
+    read_heard_at,
+    recovered,
+    write_heard_at,
+)
 from eventbus.lifecycle.polled_cache import PolledCache
 from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
 from eventbus.log import log
