@@ -45,7 +45,7 @@ from eventbus.workers.options import metrics_option, worker_help
     "from_bus",
     multiple=True,
     metavar="NAMESPACE",
-    help="Run Pods of the store whose spec.nodeName is this node; may be repeated.",
+    help="Run Pods of the store with this node as spec.nodeName; may be repeated.",
 )
 @click.option(
     "--allow-command",

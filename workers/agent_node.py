@@ -44,7 +44,7 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
     settings = Settings.from_environ(os.environ)
     options.check(settings, standalone=flags.standalone)
     if flags.standalone and not options.any:
-        raise click.UsageError("--standalone needs --manifests, --procfile or --manifest-url: what is it to run?")
+        raise click.UsageError("--standalone has no pods to run: add --manifests, --procfile or --manifest-url")
     with extra_needed("agent"):
         import psutil  # noqa: F401
 
@@ -57,7 +57,7 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
         from eventbus.workers.pods import run_alone
 
         return run_alone(pods, settings, metrics=metrics)
-    signals = _installed(Signals(pods.kill))  # from the first process on: what ends us ends it
+    signals = _installed(Signals(pods.kill))  # from the first process on: our end ends it
     try:
         pods.agent.start()  # before there is a bus
         return _run_node(flags, options, pods, signals, metrics=metrics)
@@ -110,7 +110,7 @@ def _node(
         lease_s=flags.lease_s,
         thresholds=parse_thresholds(options.pressure_thresholds),
         max_pods=options.max_pods,
-        # Begun anew after other options, it is the same node as before.
+        # Opened again after a change of options, it is the same node.
         keep_node=lambda: flags.keep_node or not ending(),
         started=started,
         on_change=on_change,

@@ -1,4 +1,4 @@
-"""Runs a part that reaches its bus through an API worker, by EVENTBUS_URL: until a signal, whatever the API does."""
+"""Runs a part that reaches its bus through an API worker, by EVENTBUS_URL, until a signal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Reached(NamedTuple):
 
 
 def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, metrics: str, signals: Signals) -> int:
-    """Run what *build* makes until a signal. While nobody answers it waits, and asks again.
+    """Run the part of *build* until a signal. While the API does not answer it waits, and tries again.
 
     Args:    signals: installed already.
 
@@ -50,7 +50,7 @@ def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, met
         while not signals.wait(LOOK_AGAIN_S):
             continue
         running.stopping = True
-        log.info("eventbus-agent stops: finishing what is begun")
+        log.info("eventbus-agent stops: finishing its work")
         drained = drain(part, time.monotonic() + settings.drain_s)
         return (signals.exit_code or 0) if drained else 1
     finally:

@@ -1,4 +1,4 @@
-"""The pods of `eventbus worker agent`, beside its node or, with --standalone, without any bus."""
+"""The pods of `eventbus worker agent`, with its node or, with --standalone, without a bus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbus.workers.plain_log import log_plainly
 from eventbus.workers.signals import Signals
 from eventbus.workers.worker import Part, open_metrics
 
-#: Of the drain: what is left for the node, after its pods.
+#: The part of the drain that is left for the node, after its pods.
 FOR_NODE_S = 1.0
 #: A signal that arrives in the instant before a wait does not end it: its handler runs when the wait is over.
 LOOK_AGAIN_S = 1.0
@@ -25,8 +25,8 @@ LOOK_AGAIN_S = 1.0
 class NodeWithPods:
     """An agent's node and its pods, as one part: the pods have *store* for as long as the part runs.
 
-    At the end of the worker the pods end first, so that people are told; begun anew after a change of options, they
-    are not touched.
+    At the end of the worker the pods end first, so that their ends are reported; a change of options does not touch
+    them.
     """
 
     def __init__(

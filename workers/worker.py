@@ -242,7 +242,7 @@ class Worker:
 
     def _say_stopping(self) -> None:
         self._running.stopping = True
-        log.info("%s stops: finishing what is begun", self._component)
+        log.info("%s stops: finishing its work", self._component)
         self._events.write("Stopping", f"Stopping {self._component}.")
 
 
