@@ -56,22 +56,23 @@ def up(
     The workers are log, sink, lifecycle, agent (this machine is a node) and api (the page, and the API). The last two
     need an extra each: pip install 'eventbus[agent,api]'. Without it, a line lists the missing parts.
 
-    A file .env beside the Procfile is read first, and each of the Procfile's lines has a PORT: 5000 (or PORT), 5100, …
+    The file .env in the folder of the Procfile is read first. Each line of the Procfile gets a PORT: 5000 (or PORT),
+    5100, …
 
-    With EVENTBUS_REDIS_URL set there is no embedded server. A server that is already running in its directory is used,
-    and left running. Every process finds the bus in EVENTBUS_REDIS_URL. A line of the Procfile is run by /bin/sh; one
-    named as a worker takes its place.
+    With EVENTBUS_REDIS_URL, no embedded server is started. A server that already runs in the state directory is used
+    and keeps running. All processes get the URL of the bus in EVENTBUS_REDIS_URL. /bin/sh runs the lines of the
+    Procfile; a line with the name of a worker replaces it.
 
-    Each runs as a pod, as `eventbus worker agent` runs it: what fails is started again by the kubelet's table (at
-    once, then after 10 s doubling to 300 s, anew after 10 min up); what ends with exit code 0 is done. Ctrl-C and
-    SIGTERM end the lines of the Procfile first, then the workers, then the server; what is not done after
-    EVENTBUS_DRAIN_S (10 s) and 2 s more is killed. A second Ctrl-C kills everything at once. Starts, failures,
-    back-offs and ends are recorded about Pod/<name>-<host>: `eventbus get pods`, `eventbus describe pod/NAME` and
-    `eventbus logs NAME` show them. `up` itself speaks as Worker/<name>, as every worker does. If `up` itself is
-    killed, its workers end by themselves; the server and the lines of the Procfile go on, and the next `up` ends
-    those lines first.
+    Each process runs as a pod, as in `eventbus worker agent`. A failed process is restarted with the delays of the
+    kubelet (immediately, then after 10 s doubling to 300 s, reset after 10 min of running); a process with exit code 0
+    is complete. Ctrl-C and SIGTERM end the lines of the Procfile first, then the workers, then the server. Processes
+    that still run after EVENTBUS_DRAIN_S (10 s) and 2 s more are killed. A second Ctrl-C kills all processes
+    immediately. Starts, failures, back-offs and exits are recorded about Pod/<name>-<host>: `eventbus get pods`,
+    `eventbus describe pod/NAME` and `eventbus logs NAME` show them. `up` records its own events about Worker/<name>,
+    like every worker. If `up` is killed, its workers end; the server and the lines of the Procfile continue, and the
+    next `up` ends these lines first.
 
-    The page's address is the last line at the start. SIGUSR1 prints it again, and `eventbus status` shows it.
+    The last line at start is the address of the page. SIGUSR1 prints it again, and `eventbus status` shows it.
 
     Needs Linux.
 
@@ -84,10 +85,10 @@ def up(
 
     \b
     Exit codes:
-      0    Ctrl-C or SIGTERM (or nobody reads the output), and every process ended by itself
+      0    Ctrl-C or SIGTERM (or the output was closed), and all processes ended in time
       1    a process had to be killed
-      2    it cannot be started: the Procfile, a setting or the server will not do
-      130  ended at once by a second Ctrl-C
+      2    it cannot be started: invalid Procfile, setting or server
+      130  ended immediately by a second Ctrl-C
     """
     from eventbus.process.procfile import read_env_file, read_procfile
     from eventbus.settings import Settings

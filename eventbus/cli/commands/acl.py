@@ -50,7 +50,7 @@ def acl(
     form: str,
     output: str | None,
 ) -> None:
-    """Print the ACL line for a user of one role, or of several. Nothing is sent anywhere.
+    """Print the ACL line for a user with one or more roles. Redis is not contacted.
 
     \b
     Roles:
@@ -64,19 +64,19 @@ def acl(
       admin      administers the whole server: loads functions, backs up, reloads users
 
     A role is bound to one prefix, except admin. All prefixes on a server share its functions, and functions run with
-    the rights of their caller. A user who can load functions can therefore read everything on that server, Secrets
-    included. Buses that do not trust each other need servers of their own.
+    the rights of their caller. A user who can load functions can therefore read all data of that server, including
+    Secrets. Buses that do not trust each other need separate servers.
 
-    A role is no sandbox: a producer may still fill the stream, or empty it with an XADD of its own.
+    A role is not a sandbox: a producer can still fill the stream, or empty it with its own XADD.
 
     \b
-    Before the other users come:
+    Before you add other users:
       eventbus functions load    once for each server, as a user of role admin
       eventbus options get       once for each bus, as a user of role deploy
 
-    Rules name the functions of this build one by one, since no pattern of an ACL matches them. For an upgrade the users
-    need those of the new version, too, before its workers start: `eventbus acl --add` of the new version prints the
-    rules to add; in a file of users, --with-build names the second build.
+    The rules list each function of this build, because ACL patterns cannot match functions. Before the workers of a new
+    version start, the users also need its functions: `eventbus acl --add` of the new version prints the additional
+    rights; in a file of users, --with-build adds the functions of another build.
 
     \b
     Examples:

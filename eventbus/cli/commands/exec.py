@@ -88,11 +88,10 @@ def exec_(
     (or always), unless a signal asked exec to end. The delays are those of the kubelet: none, then 10 s doubling to
     300 s, reset after 10 min of running. They are recorded as BackOff.
 
-    To know the last line, exec stands between COMMAND and its standard error (and its standard output, if both are one
-    pipe or file; then it is the last line of both). Processes that COMMAND leaves in the background lose these streams
-    at its end. A terminal is left alone, since pagers read the keyboard from it, and the events then have no last line;
-    --read-stderr reads along there too, and such pagers have no keyboard. --keep-stderr leaves pipes and files alone as
-    well.
+    To get the last line, exec reads the standard error of COMMAND and forwards it (and its standard output, if both
+    are the same pipe or file). Background processes of COMMAND lose these streams when it exits. A terminal is not
+    read, because pagers read the keyboard from it, and the events then have no last line. --read-stderr also reads a
+    terminal; such pagers then have no keyboard. --keep-stderr does not read pipes and files either.
 
     \b
     Examples:
@@ -106,7 +105,7 @@ def exec_(
     Exit codes: those of COMMAND, and
       126    it cannot be run
       127    it was not found
-      128+n  signal n ended it; we end by the same signal
+      128+n  signal n ended it; exec ends by the same signal
       2      wrong usage of `eventbus exec` itself
     """
     object_of(about, namespace, "command")  # a bad object is refused before anything runs

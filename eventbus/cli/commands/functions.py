@@ -73,16 +73,16 @@ def list_functions(output: str | None) -> None:
 
 
 @click.command("prune")
-@click.option("--force", is_flag=True, help="Also functions that are in use, and those of which nobody can tell.")
+@click.option("--force", is_flag=True, help="Also functions that are, or may be, in use.")
 @click.option("--dry-run", is_flag=True, help="Only print the functions that would be deleted.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the result as JSON.")
 def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:
     """Delete the functions of other builds that no process has used in the last ten minutes.
 
-    The last step of an upgrade. A program that records rarely may still need its own; it keeps its events in memory or
-    in its spool, and says so, until they are loaded again. Versions from before functions had their build in their
-    names (library eventbus2) do not announce themselves, so theirs are deleted with --force alone. The user needs the
-    role admin.
+    This is the last step of an upgrade. A program that records rarely may still need its functions. It then keeps its
+    events in memory or in its spool, and logs this, until the functions are loaded again. Old versions without a build
+    in the names of functions (library eventbus2) do not announce themselves, so only --force deletes their functions.
+    The user needs the role admin.
 
     \b
     Exit codes:

@@ -33,11 +33,11 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     """Show groups, workers, partitions and counters of the bus.
 
     \b
-    LAG      events the group has not acknowledged; <= where too many batches
+    LAG      events that the group has not acknowledged; <= if too many batches
              are pending to count them exactly
     BEHIND   age of the oldest of them, by the server's clock
-    PENDING  batches that workers have taken and not acknowledged
-    LOST     events lost to the group: it held the stream too long, or was destroyed
+    PENDING  batches that workers have read but not acknowledged
+    LOST     events that the group has lost: it blocked the stream for too long, or was deleted
     HOLDS    partitions, like p0, with streams that keep events for this group
              alone: if they are full, fix this group first; -: none
     On a bus with several partitions each worker of a group has a share of them,
@@ -50,7 +50,7 @@ def status(watch: bool, interval: float, output: str | None) -> None:
 
     With -w it waits for an unavailable bus, with a message on standard error.
 
-    The page is that of an `eventbus up` on this machine, or of the API worker that EVENTBUS_URL names.
+    The address of the page is that of `eventbus up` on this machine, or of the API worker in EVENTBUS_URL.
 
     A sink is the target of `eventbus worker export`. LAG and BEHIND are as above, in changes of the store. A paused
     sink is unavailable; no event is lost.
