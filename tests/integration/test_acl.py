@@ -373,9 +373,9 @@ def test_no_role_but_deploy_makes_a_bus(as_role: As, settings: Settings, role: R
 
 
 def test_a_bus_without_functions_is_refused_with_the_admins_command(
-    server_url: str, as_role: As, settings: Settings
+    any_server_url: str, as_role: As, settings: Settings
 ) -> None:
-    with make_client(server_url) as admin:
+    with make_client(any_server_url) as admin:
         admin.function_flush()
     with pytest.raises(FunctionsMissing, match="run `eventbus functions load` of this version as a user of role admin"):
         open_bus(as_role(Role.DEPLOY), settings)
