@@ -20,7 +20,7 @@ from examples.demo.screen import Screen
 
 FOLDER = Path(__file__).parent / "pictures"
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
-#: Name → what is asked of the page, how wide it is, in which scheme.
+#: Name → query of the page, width in pixels, color scheme.
 PICTURES = {
     "overview": ("", 1280, "light"),
     "overview-dark": ("", 1280, "dark"),
@@ -28,9 +28,9 @@ PICTURES = {
     "health": ("?view=health", 1280, "dark"),
     "phone": ("", 320, "light"),
 }
-#: Seconds that the demo, or the worker, is waited for.
+#: Longest wait for the demo or the worker, in seconds.
 PATIENCE_S = 240.0
-#: For what comes in by and by: the chart, the counts.
+#: Time for parts that load later: the chart, the counts.
 SETTLE_MS = 3000
 
 
@@ -71,7 +71,7 @@ def take(address: str) -> None:
             page = context.new_page()
             page.goto(address + asked)
             page.locator("main table tbody tr").first.wait_for(timeout=60_000)
-            if name == "story":  # of what fails most visibly: how long the demo's loop fails, the machine decides
+            if name == "story":  # of the first failing object, which depends on the speed of the machine
                 page.locator(".failing tbody a").first.click()
             page.wait_for_timeout(SETTLE_MS)
             page.screenshot(path=FOLDER / f"{name}.png")
@@ -81,7 +81,7 @@ def take(address: str) -> None:
 
 
 def address_of(api: Process) -> str:
-    """Return the address of the page, as the worker tells it."""
+    """Return the address of the page that the worker prints."""
 
     def told() -> re.Match[str] | None:
         return re.search(r"a page to look at: (\S+)", "\n".join(api.output))

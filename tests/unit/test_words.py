@@ -11,39 +11,16 @@ FINISHED = (
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
-    "docs/agent.md",
-    "docs/api-departures.md",
-    "docs/api.md",
-    "docs/architecture.md",
-    "docs/cli.md",
-    "docs/connect.md",
-    "docs/correlation.md",
-    "docs/glossary.md",
-    "docs/http.md",
-    "docs/keep.md",
-    "docs/kinds.md",
-    "docs/nodes.md",
-    "docs/page.md",
-    "docs/performance.md",
-    "docs/production.md",
-    "docs/readers.md",
-    "docs/redis.md",
-    "docs/reference.md",
-    "docs/reliability.md",
-    "docs/settings.md",
-    "docs/sinks.md",
-    "docs/spool.md",
-    "docs/testing.md",
-    "docs/troubleshooting.md",
-    "docs/walkthrough.md",
-    "docs/warnings.md",
-    "docs/wire.md",
+    "docs",
     "eventbus/agent",
     "eventbus/lifecycle",
 )
+#: Folders below them that are not finished.
+UNFINISHED = ("docs/decisions",)
 
 
-@pytest.mark.parametrize("page", FINISHED)
-def test_a_finished_page_has_no_banned_word(page: str) -> None:
-    assert (ROOT / page).exists()
-    assert [f"{page}:{number}: {word}: {line}" for _, number, word, line in places((page,))] == []
+@pytest.mark.parametrize("path", FINISHED)
+def test_a_finished_page_has_no_banned_word(path: str) -> None:
+    assert (ROOT / path).exists()
+    found = [(str(file.relative_to(ROOT)), number, word, line) for file, number, word, line in places((path,))]
+    assert [place for place in found if not place[0].startswith(UNFINISHED)] == []
