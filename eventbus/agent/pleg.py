@@ -49,7 +49,7 @@ class Pleg:
         self._thread = threading.Thread(target=self._run, name="eventbus-pleg", daemon=True)
         self._stopping = threading.Event()
         self._last_relist = clock.monotonic()
-        self.relists = self.untold = self.failures = 0
+        self.unreported = self.failures = 0
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -89,7 +89,6 @@ class Pleg:
             self._compare(uid, None)
         if changed or gone:
             self._watched.watch(pods)
-        self.relists += 1
         self._last_relist = self._clock.monotonic()
 
     def _compare(self, uid: PodUid, now: _Record | None) -> bool:
@@ -99,7 +98,7 @@ class Pleg:
             return True
         told = [self._tell(event) for event in _differences(uid, before, now)]
         if not all(told):
-            self.untold += told.count(False)
+            self.unreported += told.count(False)
             return False
         if now is None:
             del self._records[uid]

@@ -81,7 +81,7 @@ def test_what_there_is_no_room_for_is_told_by_the_next_relist(generating: Genera
     generating.room = True
 
     assert (Change.CONTAINER_STARTED, "main") in generating.take()
-    assert generating.pleg.untold > 0
+    assert generating.pleg.unreported > 0
 
 
 def test_the_end_of_a_process_wakes_it(generating: Generating) -> None:

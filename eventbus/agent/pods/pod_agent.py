@@ -54,7 +54,7 @@ class Machinery(NamedTuple):
     volumes: PodVolumes
     generator: Callable[[Tell], Pleg]
     probes: Callable[[TellProbe], ProbeManager]
-    close: Callable[[], object] = lambda: None
+    close: Callable[[], object]
 
 
 class PodAgent:

@@ -41,7 +41,7 @@ class SyncLoop:
         room: int = ROOM,
     ) -> None:
         self.failures: Counter[str] = Counter()
-        self.turns = self.skipped = 0
+        self.turns = 0
         self._handlers = handlers
         self._clock = clock
         self._runtime_errors = runtime_errors
@@ -85,7 +85,6 @@ class SyncLoop:
     def turn(self) -> bool:
         """Handle one message, or none. Returns: False: there was none, or the runtime cannot be trusted."""
         if errors := self._runtime_errors():
-            self.skipped += 1
             log.error("skipping pod synchronization: %s", "; ".join(errors))
             self._pause()
             return False

@@ -25,9 +25,8 @@ class Source(StrEnum):
 
 
 class Op(StrEnum):
-    """The kind of an update. SET is all of a source; the others are differences to the last SET."""
+    """The kind of an update: a difference to the last list of a source."""
 
-    SET = "SET"
     ADD = "ADD"
     UPDATE = "UPDATE"
     DELETE = "DELETE"

@@ -26,7 +26,7 @@ from eventbus.text import printable
 MOST_AT_ONCE: Final = 32
 #: How often at least is looked, seconds: a run that began meets its probes so soon.
 LOOK_EVERY_S: Final = 1.0
-_UNTOLD_AGAIN_S: Final = 0.1
+_REPORT_AGAIN_S: Final = 0.1
 
 _Key = tuple[PodUid, str, ProbeType]
 
@@ -45,7 +45,7 @@ class ProbeManager:
         self._ages = Ages(clock)
         self._changed = threading.Condition()
         self._workers: dict[_Key, ProbeState] = {}
-        self._untold: list[ProbeResult] = []
+        self._unreported: list[ProbeResult] = []
         self._pool: ThreadPoolExecutor | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -132,12 +132,12 @@ class ProbeManager:
             assert self._pool is not None
             for worker in due:
                 self._pool.submit(self._work, worker)
-            self._tell_untold()
+            self._report_again()
 
     def _pause_s(self) -> float:
         now = self._clock.monotonic()
         waits = [worker.due - now for worker in self._workers.values() if not worker.busy]
-        most_s = _UNTOLD_AGAIN_S if self._untold else LOOK_EVERY_S
+        most_s = _REPORT_AGAIN_S if self._unreported else LOOK_EVERY_S
         return max(0.0, min(waits, default=most_s) if min(waits, default=most_s) < most_s else most_s)
 
     def _take_due(self) -> list[ProbeState]:
@@ -188,16 +188,16 @@ class ProbeManager:
             self._events.event(about_container(worker.pod, worker.container.name), WARNING, "Unhealthy", message)
         if changed and not self._tell(result):
             with self._changed:
-                self._untold.append(result)
+                self._unreported.append(result)
 
     def _still_runs(self, uid: PodUid, run: ContainerRuntimeStatus) -> bool:
         status = self._runtime.status(uid)
         found = status.container(run.name) if status is not None else None
         return found is not None and found.id == run.id and found.running
 
-    def _tell_untold(self) -> None:
+    def _report_again(self) -> None:
         with self._changed:
-            waiting, self._untold = self._untold, []
+            waiting, self._unreported = self._unreported, []
         left = [result for result in waiting if not self._tell(result)]
         with self._changed:
-            self._untold = left + self._untold
+            self._unreported = left + self._unreported
