@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eventbus.broker.connection.connect import Client
     from eventbus.broker.keys import Keys
 
-#: Seconds; a person waits with a finger on the key. It also ends what no timeout of a socket does, like a name server.
+#: Timeout of a completion, seconds. It also bounds waits without a socket timeout, like those for a name server.
 TIMEOUT_S = 1.0
 #: Names another such time, for machines so busy that nothing can be offered in a second.
 TIMEOUT_VARIABLE = "EVENTBUS_COMPLETION_TIMEOUT_S"
@@ -23,7 +23,7 @@ MOST = 100
 
 
 class BusNames:
-    """The names on one bus, read from its indexes. Raises whatever Redis and its client do."""
+    """The names on one bus, read from its indexes. Raises the errors of Redis and its client."""
 
     def __init__(self, client: Client, partitions: Sequence[Keys]) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class BusNames:
                 return
             namespace = found[0].partition(b"/")[0]
             yield _text(namespace)
-            start = namespace + b"0"  # the character behind the slash: what follows is of another namespace
+            start = namespace + b"0"  # the character after the slash: later members are of another namespace
 
     def objects(self, namespace: str, begin: str) -> list[tuple[str, str]]:
         """Return kind, in lower case, and name of the objects of events, where `kind/name` begins with *begin*.
@@ -115,9 +115,9 @@ def _open_names() -> Iterator[BusNames | None]:
 
 
 def _url(settings: Settings) -> str | None:
-    """As `session.find_url`, but nobody starts a server by pressing Tab."""
+    """As `session.find_url`, but without starting a server."""
     if settings.url:
-        return None  # an API worker's: what lies in some Redis is not what the command will see
+        return None  # the command will ask an API worker, so names in Redis would be wrong
     if settings.redis_url:
         from eventbus.broker.connection.connect import resolve_url
 

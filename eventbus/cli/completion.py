@@ -9,8 +9,8 @@ from click.shell_completion import CompletionItem
 
 from eventbus.printers.output import write
 
-#: As click's own, and no space behind what goes on: `burst=`, `pod/`. Also for a bash older than 4.4, as of macOS.
-#: bash splits words at colons, and puts the answer behind the last one: `export:NAME` is joined, and then trimmed.
+#: As click's own, but without a space after `burst=` and `pod/`. Works with bash before 4.4 too, as on macOS.
+#: bash splits words at colons and inserts answers after the last one: `export:NAME` is joined, and then trimmed.
 BASH = """\
 _eventbus_completion() {
     local IFS=$'\\n' response kind value word words=() cword=0 begun= line=$COMP_LINE i
@@ -79,7 +79,7 @@ def complete_forms(ctx: click.Context, parameter: click.Parameter, begin: str) -
 
 
 def complete_types(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """Offer the types of events, also behind the comma of another."""
+    """Offer the types of events, also after a comma."""
     from eventbus.event import EventType
 
     before, comma, last = begin.rpartition(",")
@@ -117,7 +117,7 @@ def complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: s
 
 
 def complete_objects(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """Offer `pod/web-0`, and behind the word `pod` its names; where none is known, kinds."""
+    """Offer `pod/web-0`, or names after the word `pod`; if no object is known, kinds."""
     from eventbus.cli.bus_names import ask_bus
     from eventbus.reference import known_kinds, meant_kinds
 

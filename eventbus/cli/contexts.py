@@ -1,7 +1,7 @@
 """Buses by name, as kubectl's contexts: the file that keeps them, and how one takes effect.
 
 A context is a set of `EVENTBUS_…` variables with a name. It takes effect in the environment, so that every command,
-and what `eventbus exec` runs, goes to the same bus.
+including those that `eventbus exec` runs, uses the same bus.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAMESPACE_VARIABLE: Final = "EVENTBUS_NAMESPACE"
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """One bus, and who we are there. The fields are those of `Settings`; empty: as if it were not set."""
+    """One bus and our credentials. The fields are those of `Settings`; an empty one counts as not set."""
 
     name: str
     namespace: str = ""
@@ -57,7 +57,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_de
 BUS_FIELDS: Final = tuple(field for field in Context.__struct_fields__ if field not in ("name", "namespace"))
 #: Secrets that a context does not keep: they belong to the bus that the environment names, and to no other.
 _SECRETS: Final = ("EVENTBUS_REDIS_PASSWORD", "EVENTBUS_TOKEN")
-#: Whoever sets one of these has chosen a bus.
+#: Variables that choose a bus: if one is set, the current context is not used.
 _CHOOSES: Final = ("EVENTBUS_REDIS_URL", "EVENTBUS_URL", "EVENTBUS_STATE_DIR")
 
 
@@ -110,7 +110,7 @@ def read_contexts(environ: Mapping[str, str]) -> Contexts:
 
 
 def write_contexts(contexts: Contexts, environ: Mapping[str, str]) -> None:
-    """Write the file, whole or not at all, for this user alone. Raises: OSError."""
+    """Write the file atomically, readable by this user only. Raises: OSError."""
     import tempfile  # most commands only read
 
     path = _config_file(environ)
@@ -126,10 +126,10 @@ def write_contexts(contexts: Contexts, environ: Mapping[str, str]) -> None:
 
 
 def use_context(name: str, environ: MutableMapping[str, str]) -> None:
-    """Put the bus that *name* means into *environ*; "": EVENTBUS_CONTEXT, or the current context.
+    """Put the settings of the context *name* into *environ*; "": EVENTBUS_CONTEXT, or the current context.
 
-    One that is named is the whole truth. The current one only fills what is not set, and gives way altogether where the
-    environment has chosen a bus.
+    A named context overrides all variables of the bus. The current one only fills variables that are not set, and is
+    not used if the environment chooses a bus.
 
     Raises: ConfigError: there is no such context, or the file cannot be read.
     """

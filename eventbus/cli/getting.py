@@ -1,4 +1,4 @@
-"""Does what an `eventbus get` asks for: lists or watches objects of one kind, and prints them."""
+"""Runs `eventbus get` for one kind: lists or watches objects, and prints them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A `get` of one kind. What the store cannot select is in *list_all* and *wanted*.
+    """A `get` of one kind. *list_all* and *wanted* select objects where the store cannot.
 
-    On standard error goes *hint*, what any answer may lack; after an empty table *on_empty* instead.
+    *hint* is printed to standard error, for data that may be missing; after an empty table *on_empty* instead.
     """
 
     kind: Kind[Any]
@@ -42,7 +42,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_get(request: Request) -> None:
-    """List, or watch until Ctrl-C, and print; or get what is named."""
+    """List, get the named objects, or watch until Ctrl-C, and print."""
     kind, asked = request.kind, request.asked
     options, printer = asked.list_options(kind), request.printer or printer_option(kind, asked)
     order = order_option(kind, asked)
@@ -101,7 +101,7 @@ def _say_missing(missing: Sequence[NotFound]) -> NoReturn:
 
 def _follow(follower: ObjectFollower, printer: Printer, asked: GetOptions) -> None:
     for told in follower.follow():
-        # kubectl prints what is deleted as if it had just happened; whoever wants that asks for the word as well.
+        # kubectl prints deleted objects like changed ones. We print them only together with the type of the change.
         write(printer.watched([one for one in told if asked.output_watch_events or one.type != WatchEventType.DELETED]))
 
 

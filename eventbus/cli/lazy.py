@@ -18,7 +18,7 @@ from eventbus.cli.lean import import_later
 from eventbus.errors import EventBusError
 from eventbus.text import printable
 
-#: What a shell reports for a program that ended by Ctrl-C.
+#: The exit code of shells for a program that ended by Ctrl-C.
 INTERRUPTED = 130
 
 
@@ -140,7 +140,7 @@ class Program(LazyGroup):
 
 
 def _forget_output() -> None:
-    """Drop what could not be written from its buffer, or Python would fail at it once more when it ends."""
+    """Drop the unwritten buffer, or Python would fail again on it at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

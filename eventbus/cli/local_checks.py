@@ -1,4 +1,4 @@
-"""The doctor's checks of this machine: the embedded server's disk, who keeps that server running, and the spool."""
+"""The doctor's checks of this machine: the embedded server's disk and supervisor, and the spool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbus.broker.health.findings import Finding, error, failed, ok, warning
 from eventbus.errors import ConfigError
 from eventbus.settings import MIB
 
-#: The embedded server rewrites its file beside the old one: free bytes below which it soon cannot, or cannot already.
+#: Free bytes of a warning and an error: the embedded server needs room to rewrite its file next to the old one.
 DISK_WARNING, DISK_ERROR = 1024 * MIB, 64 * MIB
 
 
@@ -42,7 +42,7 @@ def check_keepers(environ: Mapping[str, str]) -> Finding:
     locks = held_locks(default_directory(environ))
     for lock in locks:
         if lock.is_stale:
-            text = f"{lock.path} names process {lock.named}, which is gone; what it left behind holds it"
+            text = f"{lock.path} names process {lock.named}, which has ended; processes that it started hold the lock"
             left = " ".join(lock.holders)
             return warning("up", text, f"kill {left}" if left else f"end the processes that have {lock.path} open")
     living = ", ".join(pid for lock in locks for pid in lock.holders)
@@ -64,7 +64,7 @@ def check_left_lines(environ: Mapping[str, str]) -> Finding:
 
 
 def check_spool(spool: str) -> Finding:
-    """The folders of *spool*: what nobody can read, and what waits for somebody to send it."""
+    """Check the spool for folders that cannot be read and folders that wait to be sent."""
     from eventbus.record.spool.listing import State, list_spool
 
     try:
@@ -76,7 +76,7 @@ def check_spool(spool: str) -> Finding:
     if bad := [each for each in found if each.state is State.UNREADABLE]:
         text = "; ".join(f"{each.name}: {each.problem}" for each in bad[:3])
         more = f"; {len(bad) - 3} more" if len(bad) > 3 else ""
-        return warning("spool", f"{text}{more}", f"look into {spool}, and remove what is of no use")
+        return warning("spool", f"{text}{more}", f"look into {spool}, and remove unusable folders")
     if waiting := sum(each.events for each in found if each.state is State.WAITING):
         gone = "1 event of a process that is gone waits"
         wait = gone if waiting == 1 else f"{waiting} events of processes that are gone wait"

@@ -16,10 +16,10 @@ PAUSE_S = 1.0
 
 
 class ObjectFollower:
-    """Follows the objects asked for, and remembers what has been shown.
+    """Follows objects, and remembers the versions that were shown.
 
     Args: list_all: everything that is asked for.  watch: the same, from a version.  wanted: whether to show it.
-          tells_lost: keep all that is wanted, so that what went while changes were lost is told as DELETED.
+          tells_lost: keep the objects, to report as DELETED those that vanished while changes were lost.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ObjectFollower:
     def follow(self) -> Iterator[Sequence[PrintedChange]]:
         """Yield changes, in order for each object, deletions too; never ends. Waits through an absent Redis.
 
-        Call `fetch` first. With *tells_lost*, so is what went while changes were lost, as in a restart of Redis.
+        Call `fetch` first. With *tells_lost* this includes objects that vanished while changes were lost.
         """
         while True:
             try:

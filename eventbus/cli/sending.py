@@ -16,10 +16,10 @@ from eventbus.record.packing import Pending
 def send(session: Session, pending: Pending) -> None:
     """Send *pending*.
 
-    Raises: BusUnavailable: nobody took it within `flush_s`; it may have arrived all the same.
+    Raises: BusUnavailable: it was not acknowledged within `flush_s`; it may have arrived.
             BusRefused, ConfigError: the bus never will take it; said at once, and the message has the cure.
     """
-    # The exit code and the line below say what happened; the outbox's own lines would say it twice.
+    # The exit code and the line below report the failure; the outbox's log would repeat it.
     logging.getLogger("eventbus").addHandler(logging.NullHandler())
     clock = SystemClock()
     losses = _Losses(clock)
@@ -50,14 +50,14 @@ def send(session: Session, pending: Pending) -> None:
 
 
 class _Losses(Losses):
-    """Keeps what was in the way last, without how much waits, and why the event was refused."""
+    """Keeps the last problem of the outbox, and the reason why the event was refused."""
 
     trouble = "no answer"
     refusal = ""
 
     def count(self, cause: str, n: int = 1, detail: str = "", mistake: str = "") -> None:
         super().count(cause, n, detail, mistake)
-        if cause == "refused":  # what is `unsent`, as at each close, says nothing of why
+        if cause == "refused":  # the count of `unsent` events, logged at each close, has no cause
             self.refusal = detail
 
     def tell(self, cause: str, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Opens what a command needs of the bus, from the environment: settings, the opened bus, a client, the store.
+"""Opens the bus of a command from the environment: settings, bus, client, store.
 
 Where EVENTBUS_URL names an API worker there is only the store, and a command that needs more says that it needs Redis.
 """
@@ -75,7 +75,7 @@ class Session:
         return ObjectStore(self.bus, self.client)
 
     def transport(self) -> Transport:
-        """Open what an outbox needs, on a connection of its own."""
+        """Open a transport for an outbox, on its own connection."""
         if self.remote is not None:
             from eventbus.remote.transport import open_http_transport
 
@@ -105,7 +105,7 @@ class Session:
         return export_status(self.bus, self.client)
 
     def read_sources(self) -> tuple[SourceCounts, ...]:
-        """Read what was held back, folded, not created, evicted, by source. Raises: BusUnavailable, BusRefused."""
+        """Read the counts of suppressed and aggregated events by source. Raises: BusUnavailable, BusRefused."""
         if self.remote is not None:
             from eventbus.remote.numbers import fetch_sources
 
@@ -115,7 +115,7 @@ class Session:
         return read_sources(self.bus, self.client)
 
     def read_story(self, about: ObjectReference, before: timedelta, *, system: bool = False) -> Story:
-        """Return what is known of one object, and what happened around it. Raises: BusUnavailable, BusRefused."""
+        """Return the story of one object. Raises: BusUnavailable, BusRefused."""
         if self.remote is not None:
             from eventbus.story.fetching import fetch_story
 

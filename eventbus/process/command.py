@@ -12,12 +12,12 @@ from eventbus.process.outcome import NOT_FOUND, NOT_RUNNABLE, Outcome
 from eventbus.process.signal_queue import ENDING, Caught, SignalQueue
 from eventbus.process.stderr_relay import StderrRelay
 
-#: Python ignores them, and what is ignored stays so in a child; the command gets them as they usually are.
+#: Python ignores these signals, and a child inherits that; the command gets their default actions.
 _IGNORED_BY_PYTHON = [signal.SIGPIPE, *([signal.SIGXFSZ] if hasattr(signal, "SIGXFSZ") else [])]
 
 
 class CannotStart(Exception):
-    """The command is not there, or is no program. *outcome* has the code that shells use for it."""
+    """The command does not exist or is no program. *outcome* has the exit code of shells for this."""
 
     def __init__(self, error: OSError | ValueError) -> None:
         super().__init__(getattr(error, "strerror", None) or "No such command")
@@ -26,10 +26,10 @@ class CannotStart(Exception):
 
 
 class Command:
-    """A command that is run once or again and again, in this process's own group, with its terminal and streams.
+    """A command that runs once or repeatedly in this process's group, with its terminal and streams.
 
-    Args: read_stderr: read along with standard error, for its last line; else it is handed over as it is.
-          on_signal: told of each signal that asks the command to end, once the command has it.
+    Args: read_stderr: relay standard error to know its last line; else the command inherits it.
+          on_signal: called for each signal that asks the command to end, after the command has received it.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Command:
         self._read_stderr = read_stderr
         self._on_signal = on_signal
         self._relay: StderrRelay | None = None
-        #: A signal that asks programs to end has come; whoever sent it does not want another run.
+        #: True after a signal that asks programs to end: do not run the command again.
         self.asked_to_end = False
 
     def run(self, on_start: Callable[[], object]) -> Outcome:
-        """Run it to its end, and call *on_start* as soon as it is under way. Main thread.
+        """Run it to its end, and call *on_start* once it has started. Main thread only.
 
         Raises: CannotStart.
         """
@@ -95,7 +95,7 @@ class Command:
             if caught := self._signals.wait():
                 self._pass_on(pid, caught)
                 continue
-            # Only when nothing has come before its end: what ended it is to be told.
+            # Only if no signal came before its end: a signal that ended it must be reported first.
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
                 return status
@@ -105,11 +105,11 @@ class Command:
             self._relay.resize()
         if caught.number in ENDING:
             self.asked_to_end = True
-        # What the terminal sends, the command had at the same moment; a second one would mean more to it.
+        # The command has received the terminal's signals itself; a second one could mean more to it.
         if not caught.from_terminal:
             try:
                 os.kill(pid, caught.number)
-            except PermissionError:  # it has become somebody else, as sudo does
+            except PermissionError:  # it runs as another user now, as with sudo
                 return
         if caught.number in ENDING:
             self._on_signal(caught)
@@ -117,7 +117,7 @@ class Command:
             self._signals.suspend()
 
     def _finish_relay(self) -> str:
-        """Wait until all it said is where it belongs, as the command itself would have; the last line."""
+        """Wait until its standard error is relayed, and return the last line."""
         if not self._relay:
             return ""
         self._relay.finish()

@@ -11,9 +11,9 @@ from typing import NamedTuple, NoReturn
 
 from eventbus.printers.human_duration import human_duration
 
-#: What shells report for a program that is not there, and for one that cannot be run.
+#: The exit codes of shells for a program that does not exist, and for one that cannot be run.
 NOT_FOUND, NOT_RUNNABLE = 127, 126
-#: A program that a signal ended has this plus the signal's number as its exit code, as shells say it.
+#: A program that a signal ended has this plus the signal's number as its exit code, as in shells.
 BY_SIGNAL = 128
 
 
@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
     code: int
     by_signal: int = 0
     ran_s: float = 0.0
-    last_line: str = ""  #: of its standard error; empty: it said nothing, or nobody looked
+    last_line: str = ""  #: of its standard error; empty if there was none or it was not read
 
     @classmethod
     def of_status(cls, status: int, ran_s: float, last_line: str = "") -> Outcome:
@@ -67,7 +67,7 @@ def say(line: str) -> None:
 
 
 def end_as(outcome: Outcome) -> NoReturn:
-    """End the way the command did: a shell asks whether it was Ctrl-C, and goes on or not."""
+    """End as the command did, by the same signal if any: shells stop a script after Ctrl-C only then."""
     if outcome.by_signal:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has dumped its core; ours is of no use

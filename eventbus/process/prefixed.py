@@ -13,25 +13,25 @@ from eventbus.process.stderr_relay import write_all
 
 #: cyan, yellow, green, magenta, blue, and their bright ones; no red, which means an error to most eyes
 COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
-#: a Warning as `eventbus worker log` writes it: behind the time and the namespace
+#: a Warning of `eventbus worker log`, after the time and the namespace
 _WARNING = re.compile(rb"\S+  \S*  Warning  ")
 #: bytes after which a line without an end is shown as one
 LONGEST_LINE = 65_536
 
 
-#: lines that may wait for the terminal; then those who write them wait
+#: most lines that wait for the terminal; then writers block
 MOST_LINES = 256
-#: once everything ends, a terminal that takes nothing for so long, seconds, is taken to be paused
+#: during the end, seconds after which a terminal that takes no output counts as paused
 PAUSED_S = 1.0
 
 
 class PrefixedOutput:
     """Standard output, shared by threads: a line is written whole, and at once, by a thread of its own.
 
-    A terminal that is paused (Ctrl-S) holds up those whose output it is, as it would without us, but never `say`.
+    A terminal that is paused (Ctrl-S) blocks writers, as it would without us, but never `say`.
 
-    Args: names: everybody who will write; the longest decides where the lines begin.  broken: called once when nobody
-    reads any more; the rest is thrown away, so that no process has to wait.
+    Args: names: all writers; the longest name sets the width of the prefix.  broken: called once when the reader of
+    the output has gone; the rest is dropped, so that no process blocks.
     """
 
     def __init__(self, names: Iterable[str], *, broken: Callable[[], object]) -> None:
@@ -52,7 +52,7 @@ class PrefixedOutput:
         threading.Thread(target=self._run, name="eventbus-output", daemon=True).start()
 
     def write(self, name: str, line: bytes) -> None:
-        """Write *line*, with or without its newline, as said by *name*. Waits for room."""
+        """Write *line*, with or without its newline, with the prefix *name*. Blocks until there is room."""
         with self._changed:
             while len(self._lines) >= MOST_LINES and not self.is_broken and not self._paused:
                 if not self._changed.wait(self._patience_s):
@@ -61,13 +61,13 @@ class PrefixedOutput:
                 self._add(name, line)
 
     def say(self, name: str, line: bytes) -> None:
-        """Print a line without waiting: it is thrown away if far too much waits already."""
+        """Print a line without blocking; it is dropped if too many lines wait."""
         with self._changed:
             if len(self._lines) < 2 * MOST_LINES:
                 self._add(name, line)
 
     def hurry(self) -> None:
-        """Begin the end: from now on nobody waits for a paused terminal for longer than a moment."""
+        """Begin the end: from now on a paused terminal blocks no writer for long."""
         with self._changed:
             self._patience_s = PAUSED_S
             self._changed.notify_all()
@@ -96,7 +96,7 @@ class PrefixedOutput:
                 self._lines.clear()
                 self._writing = True
                 self._changed.notify_all()
-            # Not by sys.stdout, whose lock nobody gets at the interpreter's end while this waits for the terminal.
+            # Not with sys.stdout: its lock, held while this waits for the terminal, would block the interpreter's end.
             written = write_all(1, data)
             with self._changed:
                 self._writing = self._paused = False

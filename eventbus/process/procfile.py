@@ -1,4 +1,4 @@
-"""Reads a Procfile and the `.env` beside it, and gives each line a PORT, as foreman and honcho do."""
+"""Reads a Procfile and its `.env`, and gives each line a PORT, as foreman and honcho do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbus.errors import ConfigError
 _COMMAND: Final = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
 _VARIABLE: Final = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 _ESCAPES: Final = {r"\n": "\n", r"\t": "\t", r"\"": '"', "\\\\": "\\"}
-#: What `up` calls itself in its output.
+#: The name of `up` itself in its output.
 RESERVED: Final = "up"
 #: foreman's first port, and the step from a line of the Procfile to the next.
 FIRST_PORT, PORT_STEP = 5000, 100
@@ -34,7 +34,7 @@ def read_procfile(path: Path) -> dict[str, str]:
 
 
 def parse_procfile(data: bytes, path: Path) -> dict[str, str]:
-    """Return the commands of what was read from *path*. Raises: ConfigError: as `read_procfile`."""
+    """Parse the text of *path* and return its commands. Raises: ConfigError: as `read_procfile`."""
     commands: dict[str, str] = {}
     for number, line in _lines(data, path):
         found = _COMMAND.fullmatch(line)
@@ -61,7 +61,7 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def parse_env_file(data: bytes, path: Path) -> dict[str, str]:
-    """Return the variables in what was read from *path*. Raises: ConfigError: as `read_env_file`."""
+    """Parse the text of *path* and return its variables. Raises: ConfigError: as `read_env_file`."""
     found: dict[str, str] = {}
     for number, line in _lines(data, path):
         matched = _VARIABLE.fullmatch(line)

@@ -1,4 +1,4 @@
-"""Queues the signals of this process, each marked whether the command has had it already."""
+"""Queues the signals of this process, and marks those that the terminal also sent to the command."""
 
 from __future__ import annotations
 
@@ -11,41 +11,40 @@ from collections import deque
 from types import FrameType
 from typing import NamedTuple
 
-#: Those that ask a program to end; by SIGABRT a watchdog does.
+#: Signals that ask a program to end; a watchdog uses SIGABRT.
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGXCPU})
-#: Those that stop and continue a job.
+#: Signals that stop and continue a job.
 JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGCONT})
-#: Those that a terminal sends to every process of the foreground group at once. SIGHUP is left out: when its session's
-#: leader is this process, the terminal tells nobody else that it went away.
+#: Signals that a terminal sends to every process of the foreground group. Not SIGHUP: if this process is the session's
+#: leader, the terminal sends it to this process only.
 OF_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH, signal.SIGTSTP})
 
-#: Not passed on: faults of this process itself, its own children and timers, what nobody can catch, and the stops of a
-#: process that uses its terminal from the background.
+#: Not passed on: faults of this process, its own children and timers, signals that cannot be caught, and the stops of
+#: a process that uses its terminal from the background.
 _FAULTS = ("SEGV", "BUS", "FPE", "ILL", "TRAP", "SYS", "EMT", "PIPE")
 _OWN = ("CHLD", "PROF", "VTALRM", "URG", "IO", "INFO")
 _STOPS = ("KILL", "STOP", "TTIN", "TTOU")
 _OURS = frozenset(getattr(signal, f"SIG{name}", 0) for name in (*_FAULTS, *_OWN, *_STOPS))
 
-#: si_code of what the kernel sends by itself (Linux, SI_KERNEL); a terminal's signals have it, those of `kill` do not.
+#: si_code of signals from the kernel (Linux, SI_KERNEL): a terminal's signals have it, those of `kill` do not.
 _BY_KERNEL = 0x80
 
 
 class Caught(NamedTuple):
-    """A signal. *from_terminal*: the whole foreground group received it, this process's children too."""
+    """A signal. *from_terminal*: the whole foreground group received it, including this process's children."""
 
     number: int
     from_terminal: bool = False
 
 
 class SignalQueue:
-    """Catches every signal that has a meaning between programs; whoever holds the queue passes them on.
+    """Catches signals, which the owner of the queue passes on to a command.
 
-    A signal that was ignored at the start (`nohup`) stays so. SIGCHLD only ends a `wait`, one that follows those for
-    what the terminal had sent before. Made by the main thread before it starts any other; for the rest of the process's
-    life.
+    A signal that was ignored at the start (`nohup`) stays ignored. SIGCHLD ends a `wait`, after the terminal's earlier
+    signals. Created by the main thread before other threads, for the rest of the process's life.
 
-    Args: numbers: those to catch.  tell_terminal: find out where a signal is from. Without it, or where the system
-    cannot say (macOS), what could be the terminal's is taken to be, as long as this process is in its foreground.
+    Args: numbers: the signals to catch.  tell_terminal: find the sender of each signal. Without it, or where the system
+    cannot (macOS), signals that a terminal sends count as the terminal's while this process is in its foreground.
     """
 
     def __init__(self, numbers: frozenset[int], *, tell_terminal: bool = True) -> None:
@@ -53,7 +52,7 @@ class SignalQueue:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        #: What a child has to be started with: the mask of before.
+        #: The signal mask to start children with: the one before ours.
         self.original_mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         signal.signal(signal.SIGCHLD, lambda *_: self._caught.append(None))
         # Python itself ignores SIGXFSZ.
@@ -68,7 +67,7 @@ class SignalQueue:
             self._sort(OF_TERMINAL & handled)
 
     def wait(self, timeout_s: float | None = None) -> Caught | None:
-        """Return the next signal; None: something else happened (a child ended, `wake` was called), or the time is up.
+        """Return the next signal; None: a child ended, `wake` was called, or the time is up.
 
         Args: timeout_s: None is for ever.
         """
@@ -105,14 +104,14 @@ class SignalQueue:
         self._caught.append(Caught(number, number in OF_TERMINAL and _in_foreground()))
 
     def _sort(self, numbers: frozenset[int]) -> None:
-        """Have a thread take *numbers* one by one, with what the kernel knows of each, which a handler is not given.
+        """Take *numbers* one by one in a thread, with the kernel's siginfo, which Python's handlers do not get.
 
-        It takes SIGCHLD, too. Of several the kernel gives the lowest first: what ended a command comes before its end.
+        SIGCHLD too. The kernel delivers the lowest number first, so a signal that ended a command precedes its SIGCHLD.
         """
         if not numbers:
             return
         numbers |= {signal.SIGCHLD}
-        # Threads inherit the mask, so no other one can be interrupted by them either.
+        # Threads inherit the mask, so these signals interrupt no thread.
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         threading.Thread(target=self._take, args=(numbers,), name="eventbus-signals", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Relays a command's standard error: every byte goes on untouched, and the last line is remembered."""
+"""Relays a command's standard error unchanged, and remembers its last line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 from eventbus.text import cut_bytes, printable
 
-#: bytes of a read; what a Linux pipe holds
+#: bytes a read: the size of a Linux pipe
 CHUNK = 65_536
-#: bytes remembered; a line that is longer loses its beginning
+#: bytes remembered; a longer line loses its beginning
 TAIL_BYTES = 8_192
-#: bytes carried over after the command's end: as much as can be in a pipe by then, should others go on writing
+#: most bytes relayed after the command's end: the content of a pipe, even if other processes go on writing
 MOST_AFTER_END = 1_048_576
 #: bytes of the last line in a message
 LINE_BYTES = 512
@@ -29,13 +29,13 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 class StderrRelay:
     """A terminal or pipe for one run of a command, and a thread that carries its bytes to standard error.
 
-    Standard output goes the same way if both are one file: their order is that of one stream, and stays. If they are a
-    terminal, the command gets one too, of the same size, that changes no byte; what it sets there (colours are bytes
-    and arrive; modes of the line) has no effect on the real one, which stays its controlling terminal, and has the
-    keyboard. When the real one breaks, so does the command's end, as without a relay.
+    Standard output is relayed too if both are one file, so that their order stays. If they are a terminal, the command
+    gets a pseudo-terminal of the same size that changes no byte. Line modes that it sets there do not affect the real
+    terminal, which stays its controlling terminal and has the keyboard. When the real one breaks, the command's end
+    breaks too, as without a relay.
 
-    Args:   done: called by the thread when it is through.
-    Raises: OSError: no terminal, pipe or standard error to be had; let the command keep what it has.
+    Args:   done: called by the thread at its end.
+    Raises: OSError: no pseudo-terminal, pipe or standard error; the command should inherit its streams.
     """
 
     def __init__(self, *, done: Callable[[], None]) -> None:
@@ -76,12 +76,12 @@ class StderrRelay:
                 fcntl.ioctl(self._source, termios.TIOCSWINSZ, size)
 
     def finish(self) -> None:
-        """Carry over what is there after the command's end; do not wait for others that hold its end of the pipe."""
+        """Relay the remaining bytes after the command's end, without waiting for other writers of the pipe."""
         os.close(self._end_write)
 
     @property
     def finished(self) -> bool:
-        """Return True if everything is carried over, or cannot be."""
+        """Return True if everything is relayed, or cannot be."""
         return self._finished.is_set()
 
     @property
@@ -110,7 +110,7 @@ class StderrRelay:
                 if ended:
                     return b""
                 continue
-            except OSError:  # EIO: how a terminal says that nobody holds its other end
+            except OSError:  # EIO: no process has the other end of the pseudo-terminal open
                 return b""
             if ended:
                 self._left -= len(data)
@@ -127,12 +127,12 @@ def _same_file(one: int, other: int) -> bool:
 
 
 def write_all(descriptor: int, data: bytes) -> bool:
-    """Write *data*, for as long as that takes. False: nobody reads there any more."""
+    """Write all of *data*, however long it takes. Returns False if its reader has gone."""
     left = memoryview(data)
     while left:
         try:
             left = left[os.write(descriptor, left) :]
-        except BlockingIOError:  # somebody else has made it so
+        except BlockingIOError:  # another process has made it non-blocking
             select.select([], [descriptor], [])
         except OSError:
             return False

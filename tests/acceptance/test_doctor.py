@@ -114,7 +114,7 @@ def test_a_dead_process_that_still_keeps_the_server_is_named_with_what_it_left(s
             dead.wait()
         code, found = look(env)
         assert (code, found["up"]["cure"]) == (1, f"kill {left}")
-        assert f"names process {dead.pid}, which is gone" in found["up"]["message"]
+        assert f"names process {dead.pid}, which has ended" in found["up"]["message"]
         assert f"`eventbus up` (process {left}) keeps the server" in run("down", env=env).stderr
         os.kill(int(left), signal.SIGKILL)
         eventually(lambda: look(env)[1]["up"]["message"] == "none keeps it running")

@@ -1,1 +1,1 @@
-"""Parses what people type: kinds, objects, options, times."""
+"""Parses the words of a command line: kinds, objects, options, times."""

@@ -8,7 +8,7 @@ import click
 
 
 def ask_consent(question: str) -> None:
-    """Go on if the answer to *question* is yes. Raises: Abort: it is no.  ClickException: nobody answers."""
+    """Go on if the answer to *question* is yes. Raises: Abort: it is no.  ClickException: no terminal."""
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:

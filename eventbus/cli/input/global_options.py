@@ -1,4 +1,4 @@
-"""Options that every command takes, before or behind its name, as kubectl's: --context, -n, --kubeconfig."""
+"""Options that every command takes, before or after its name, as kubectl's: --context, -n, --kubeconfig."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STARTED: Final = "eventbus.environ"
 _GIVEN_NAMESPACE: Final = "eventbus.namespace"
 #: Where a context that cannot be used is kept until it is known whether the command needs one.
 _PROBLEM: Final = "eventbus.context_problem"
-#: They need none; `config` is what mends it.
+#: Commands that need no bus; `config` repairs a wrong context.
 _WITHOUT_BUS: Final = ("config", "completion", "help", "version")
 
 
@@ -99,5 +99,5 @@ def _no_kubeconfig(_ctx: click.Context, _parameter: click.Parameter, given: Any)
     if given is not None:
         raise click.UsageError(
             "buses have contexts in a file of their own: --context NAME (eventbus config get-contexts), another file "
-            "in EVENTBUS_CONFIG. For kubectl itself, `eventbus kubeconfig` writes what it needs"
+            "in EVENTBUS_CONFIG. For kubectl itself, `eventbus kubeconfig` prints a kubeconfig"
         )

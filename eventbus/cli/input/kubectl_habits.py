@@ -1,6 +1,6 @@
 """Accepts arguments as users of kubectl type them, and names a replacement for its other commands and kinds.
 
-`-o=name`, `--watch=false`, options before the kind, and several kinds at once are rewritten to what click reads.
+`-o=name`, `--watch=false`, options before the kind, and several kinds at once are rewritten for click.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-#: What Go's flag package takes for a boolean.
+#: The booleans of Go's flag package.
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -20,8 +20,8 @@ def as_click_reads(args: Sequence[str], command: click.Command) -> list[str]:
     """Return *args* with kubectl's `=` in the form that click knows; all others are left as they are.
 
     `-o=name` becomes `-oname`. A flag's `=true` is dropped; with `=false` the flag goes, or becomes its opposite
-    (`--no-…`) where there is one. What stands behind `--`, behind the first word of a command that passes on its
-    words, or is the value of another option is not looked at.
+    (`--no-…`) where there is one. Words after `--`, after the first word of a command that passes on its
+    words, and values of other options are not changed.
     """
     options = {name: option for option in command.params if isinstance(option, click.Option) for name in _names(option)}
     passes_on = not command.context_settings.get("allow_interspersed_args", command.allow_interspersed_args)
@@ -125,7 +125,7 @@ def no_such_command(word: str, _commands: Sequence[str]) -> str:
 def no_such_kind(word: str, stored: Sequence[str]) -> str:
     """Return a sentence for *word*, as `orders` or `order/7`; empty: it is a slip, or no kind.
 
-    Args: stored: what can be asked for.
+    Args: stored: the kinds of the store.
     """
     from difflib import get_close_matches
 

@@ -44,7 +44,7 @@ def stored_kind(typed: str) -> Kind[Any] | None:
 
 
 def demanded_kind(typed: str, *, else_do: str = "") -> Kind[Any]:
-    """As `stored_kind`. Raises: UsageError: there is none; it names those that there are, and what to do."""
+    """As `stored_kind`. Raises: UsageError: there is none; the message names the known kinds and *else_do*."""
     from eventbus.kinds import KINDS
 
     kind = stored_kind(typed)
@@ -85,7 +85,7 @@ def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: s
 
 
 def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
-    """Fetch what there is of a node besides itself; of any other kind nothing."""
+    """Fetch the lease and pods of a node; nothing for other kinds."""
     from eventbus.cache.pager import list_all
     from eventbus.kinds import KINDS, LEASE, NODE
     from eventbus.objects.conditions import NODE_LEASES
@@ -107,7 +107,7 @@ def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
 
 
 def find_stored_beginning(store: AnyStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
-    """All objects whose names begin so."""
+    """Return all objects with names that begin so."""
     from eventbus.cache.pager import list_all
     from eventbus.printers.stored_object import Stored
 
@@ -123,7 +123,7 @@ def is_about(event: Event, kinds: frozenset[str], name: str) -> bool:
 
 
 def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, stored: Sequence[Stored]) -> list[str]:
-    """Suggest what a person may have meant: the same object in another namespace, the same name of another kind."""
+    """Suggest objects of the same name: in another namespace, or of another kind."""
     places = [(event.metadata.namespace, event.involved_object.kind, event.involved_object.name) for event in events]
     found: Counter[str] = Counter()
     for namespace, kind, known in (*places, *(one.identity for one in stored)):
@@ -143,7 +143,7 @@ def waiting(session: Session) -> str:
     try:
         unread = read_unread(session.bus, session.client, SINK_GROUP)
     except EventBusError:
-        return ""  # who may not know it is told that all is well
+        return ""  # users who may not read the groups get no hint
     return _waiting(unread) if unread else ""
 
 
@@ -164,7 +164,7 @@ _START = "no sink worker is alive: start one with `eventbus worker sink`"
 
 
 def _sink_group(session: Session) -> tuple[int, int]:
-    """Return how many events wait for it, and its live workers; who may not know it is told that all is well."""
+    """Return the lag and live workers of the sink group; (0, 1) if this user may not read them."""
     from eventbus.broker.keys import SINK_GROUP
 
     try:

@@ -1,4 +1,4 @@
-"""The option -n, which every command with objects has: what is typed, else what is remembered, else `default`."""
+"""The option -n of every command with objects: as typed, else of the context, else `default`."""
 
 from __future__ import annotations
 

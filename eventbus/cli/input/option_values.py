@@ -31,7 +31,7 @@ def shown(options: Options) -> dict[str, Any]:
 
 
 def named(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return field → value of *plain* (names as in Redis), in the order of `Options`; defaults fill what is absent."""
+    """Return field → value of *plain* (names as in Redis), in the order of `Options`; defaults fill absent ones."""
     defaults: dict[str, Any] = msgspec.to_builtins(Options())
     return {name: plain.get(encoded, defaults[encoded]) for name, encoded in _ENCODED.items()}
 
@@ -79,7 +79,7 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Options:
-    """Parse options from one JSON object; what it leaves out is the default. Raises: ConfigError."""
+    """Parse options from one JSON object; absent options get their defaults. Raises: ConfigError."""
     try:
         loaded = json.loads(text)
     except ValueError as error:

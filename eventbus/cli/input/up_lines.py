@@ -1,4 +1,4 @@
-"""Finds what an `eventbus up` of this machine runs, and its page."""
+"""Finds the lines and the page of an `eventbus up` on this machine."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_what_nobody_can_read_is_named_before_what_waits_and_three_at_the_most(r
     for number in range(4):
         lay_down(root, f"bad-{number}", b"\0\1\2" * 50)
     found = check_spool(str(root))
-    assert (found.severity, found.cure) == (Severity.WARNING, f"look into {root}, and remove what is of no use")
+    assert (found.severity, found.cure) == (Severity.WARNING, f"look into {root}, and remove unusable folders")
     assert [f"bad-{number}: " in found.message for number in range(4)] == [True, True, True, False]
     assert found.message.endswith("; 1 more")
 
