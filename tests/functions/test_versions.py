@@ -98,6 +98,14 @@ def kill_and_start(partition: Partition, server: EmbeddedServer) -> None:
     kill(server)
 
 
+def demote_and_promote(partition: Partition, server: EmbeddedServer) -> None:
+    """The functions keep their memory; what the primary in between has written and not replicated is lost."""
+    partition.admin.replicaof("127.0.0.1", 1)
+    partition.admin.replicaof("NO", "ONE")
+    # The answer of INFO is kept for 100 ms, in which no server is found to be dead, and another one made the primary.
+    time.sleep(0.11)
+
+
 def load_again(partition: Partition, server: EmbeddedServer) -> None:
     partition.admin.function_load(library(), replace=True)
 
@@ -108,6 +116,7 @@ FAULTS: dict[str, Fault] = {
     "version deleted": delete_version,
     "version deleted and the bus opened": delete_version_and_open,
     "changes and version deleted": delete_changes,
+    "demoted and promoted again": demote_and_promote,
 }
 
 
@@ -145,6 +154,15 @@ def test_who_watched_before_is_told_to_list_again(partition: Partition, server: 
     reader.after = partition.version()
     partition.record(make_event(message="three"))
     assert [change.object.message for change in reader.read(1)] == ["three"]
+
+
+def test_a_promoted_server_does_not_go_on_with_a_line_of_checkpoints_that_it_had_written_before(
+    partition: Partition, server: EmbeddedServer
+) -> None:
+    assert partition.call.checkpoint((7, 8), whole=True)
+    assert partition.call.checkpoint((7, 9)), "the control: nothing has happened yet"
+    demote_and_promote(partition, server)
+    assert partition.call.checkpoint((7, 9)) is None
 
 
 @pytest.mark.parametrize("loaded", [False, True], ids=["", "the library is loaded anew"])

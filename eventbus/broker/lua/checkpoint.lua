@@ -55,7 +55,7 @@ local function checkpoint(keys, args)
   local number, former, by = last_checkpoint(key, #versions)
   local higher, grown
   if former and known <= number and lost ~= integer_text(number)
-    and (written_rv[key] == number or is_present(by)) then
+    and ((written_rv[key] == number and was_present(by, now_us())) or is_present(by)) then
     higher, grown = joined(former, versions)
   end
   if not higher then

@@ -78,15 +78,17 @@ local function unpack_item(packed)
   return o, false
 end
 
--- The memory of the library between calls of one server process: version key -> version it wrote last.
+-- The memory of the library between calls of one server process: version key -> version it wrote last. It is empty
+-- after a restart or FUNCTION LOAD. A server that was demoted and is promoted again has kept it, though.
 local written_rv = {}
 
 -- A name for what this server process has written since it began to take writes: Redis gives itself another replication
 -- id when it starts and when it is promoted. Versions carry it, so that the libraries of several builds, which share no
 -- memory, know each other's from those of a time of which a part may be lost.
-local is_present, history
+local is_present, was_present, history
 do
   local known
+  local asked_us = 0
 
   -- '' where the server does not tell.
   local function ask()
@@ -96,6 +98,16 @@ do
 
   -- Returns whether *by* names what this server process has written since it began to take writes.
   is_present = function(by) return by and by ~= '' and by == ask() end
+
+  -- The same of *by* as of 100 ms before *us* at the earliest: INFO costs several times what a look-up does, and no server
+  -- is demoted and promoted again in that time. A server that does not tell is believed.
+  was_present = function(by, us)
+    if not known or us - asked_us >= 100000 or us < asked_us then
+      ask()
+      asked_us = us
+    end
+    return (by or '') == known
+  end
 
   -- The one that was asked for last. It may be an older one, which only makes the next library jump.
   history = function() return known or ask() end
@@ -116,7 +128,7 @@ end
 local function last_version(key, text, changes, us)
   local version, added, by = version_parts(text)
   local rv, bytes = tonumber(version or '0'), tonumber(added or '0')
-  if version and written_rv[key] == rv then return rv, bytes end
+  if version and written_rv[key] == rv and was_present(by, us) then return rv, bytes end
   if rv >= 2 ^ 52 then version, rv = nil, 0 end -- nobody counts so far: somebody wrote it
   if version and is_present(by) then return rv, bytes end -- another library wrote it, or this one reloaded
   if not version and redis.call('EXISTS', key) == 1 then spoil(key) end
