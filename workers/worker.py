@@ -175,6 +175,9 @@ class Worker:
         deadline = 0.0
         try:
             while True:
+                # Before it takes events: an upgrade of the format must not overlook a worker that has just started.
+                with self._bus.client(name="eventbus-options") as client:
+                    self._announce(client)
                 part, changed = self._start_part(), ""
                 try:
                     changed = self._look_after()
@@ -217,7 +220,7 @@ class Worker:
     def _look_after(self) -> str:
         """Wait for the end, or for a change of options, which it then describes."""
         client = self._bus.client(name="eventbus-options")
-        announce_at = 0.0
+        announce_at = 0.0  # again at once: the functions were missing, perhaps, until the consumers loaded them
         try:
             while not self._signals.wait(LOOK_EVERY_S):
                 try:
