@@ -201,7 +201,10 @@ class LostRows:
 
     def _is_same(self, row: Event, event: Event) -> bool:
         combined = self._bus.options.aggregate_message
-        return row.message == event.message or row.message.startswith(combined) or event.message.startswith(combined)
+        if row.message.startswith(combined) or event.message.startswith(combined):
+            return True
+        same_part = row.involved_object.field_path == event.involved_object.field_path
+        return same_part and row.message == event.message
 
     @property
     def _life_ms(self) -> int:
@@ -215,7 +218,7 @@ def _subject(event: Event) -> _Subject:
     # Not by who reports: what combines others has none.
     about, source = event.involved_object, event.source
     return (
-        *(about.kind, about.namespace, about.name, about.uid, event.type, event.reason),
+        *(about.kind, about.namespace, about.name, about.uid, about.api_version, event.type, event.reason),
         *(source.component, source.host),
     )
 

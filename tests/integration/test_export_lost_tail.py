@@ -115,10 +115,10 @@ def exporter(exporter_to: ExporterTo, partition: Partition, url: str) -> Partiti
     return exporter_to(url, partition)
 
 
-def happened(number: int, message: str = "", *, ago_s: float = 0) -> Event:
+def happened(number: int, message: str = "", *, ago_s: float = 0, field_path: str = "") -> Event:
     """Something about object *number*."""
     at = datetime.now(UTC) - timedelta(seconds=ago_s)
-    about = make_reference(name=f"pod-{number}")
+    about = make_reference(name=f"pod-{number}", field_path=field_path)
     return make_event(
         metadata=ObjectMeta(name=f"{about.name}.{next(_NAMES):x}", namespace="default"),
         involved_object=about,
@@ -422,6 +422,16 @@ def test_another_message_about_the_same_object_is_another_event(
     record(partition, "b", happened(1, "another", ago_s=1))
     go_on(exporter)
     assert rows(url) == stored(partition) | {"a:1": 1}
+
+
+def test_the_same_message_about_another_container_is_another_event(
+    partition: Partition, exporter: PartitionExporter, url: str
+) -> None:
+    lose_a_tail(partition, exporter, happened(1, field_path="spec.containers{one}"))
+    record(partition, "b", happened(1, ago_s=1, field_path="spec.containers{two}"))
+    go_on(exporter)
+    assert rows(url) == stored(partition) | {"a:1": 1}
+    assert status_of(partition.bus).deleted == 0
 
 
 def test_rows_that_were_written_before_they_had_an_origin_stay(
