@@ -38,11 +38,25 @@ class PodConfig:
     def set(self, source: Source, pods: Sequence[Pod]) -> None:
         """Take *pods* as all pods of *source*, and send the differences. A full loop makes it wait."""
         with self._lock:
+            pods = self._without_forged(source, pods)
             first = source not in self._held
             changes = self._compare(source, pods)
             for op in _ORDER:
                 if changes[op] or (op is Op.ADD and first):  # the loop learns that the source is there
                     self._deliver(PodUpdate(op, tuple(changes[op]), source))
+
+    def _without_forged(self, source: Source, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Return *pods* without those of the bus that have the uid of this machine's own pods.
+
+        Otherwise a user of the bus could end a pod of a file, also in a namespace that this agent does not accept.
+        """
+        if source is Source.BUS:
+            own = {uid for other, held in self._held.items() if other is not Source.BUS for uid in held}
+            return [pod for pod in pods if pod.metadata.uid not in own]
+        held = self._held.get(Source.BUS, {})
+        if forged := tuple(held.pop(pod.metadata.uid) for pod in pods if pod.metadata.uid in held):
+            self._deliver(PodUpdate(Op.REMOVE, forged, Source.BUS))
+        return pods
 
     def _compare(self, source: Source, pods: Sequence[Pod]) -> dict[Op, list[Pod]]:
         held = self._held.get(source, {})

@@ -57,3 +57,24 @@ def test_sources_do_not_know_of_each_other_and_one_without_pods_has_spoken() -> 
     assert ops(updates) == [(Op.ADD, [])]
     ready = config.all_ready
     assert ready
+
+
+def test_a_pod_of_the_bus_cannot_take_the_uid_of_a_pod_of_a_file() -> None:
+    updates: list[PodUpdate] = []
+    config = PodConfig(updates.append)
+    config.set(Source.FILE, [a_pod("web", uid="u1")])
+    updates.clear()
+    config.set(Source.BUS, [a_pod("forged", uid="u1"), a_pod("b")])
+    assert ops(updates) == [(Op.ADD, ["b"])]
+    config.set(Source.BUS, [a_pod("b")])
+    assert ops(updates) == []
+
+
+def test_a_pod_of_the_bus_with_the_uid_of_a_later_pod_of_a_file_is_removed_first() -> None:
+    updates: list[PodUpdate] = []
+    config = PodConfig(updates.append)
+    config.set(Source.BUS, [a_pod("forged", uid="u1")])
+    updates.clear()
+    config.set(Source.FILE, [a_pod("web", uid="u1")])
+    assert [(update.op, update.source) for update in updates] == [(Op.REMOVE, Source.BUS), (Op.ADD, Source.FILE)]
+    assert ops(updates) == [(Op.REMOVE, ["forged"]), (Op.ADD, ["web"])]
