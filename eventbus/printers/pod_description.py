@@ -129,16 +129,16 @@ def _state(title: str, state: ContainerState) -> Iterator[Line]:
 
 def _probe(probe: Probe) -> str:
     if probe.exec is not None:
-        what = f"exec [{' '.join(probe.exec.command)}]"
+        action = f"exec [{' '.join(probe.exec.command)}]"
     elif probe.http_get is not None:
-        found = probe.http_get
-        what = f"http-get {(found.scheme or 'HTTP').lower()}://{found.host}:{found.port}{found.path or '/'}"
+        http = probe.http_get
+        action = f"http-get {(http.scheme or 'HTTP').lower()}://{http.host}:{http.port}{http.path or '/'}"
     elif probe.tcp_socket is not None:
-        what = f"tcp-socket {probe.tcp_socket.host}:{probe.tcp_socket.port}"
+        action = f"tcp-socket {probe.tcp_socket.host}:{probe.tcp_socket.port}"
     else:
-        what = "unknown"
+        action = "unknown"
     paces = f"delay={probe.initial_delay_seconds}s timeout={probe.timeout_seconds}s period={probe.period_seconds}s"
-    return f"{what} {paces} #success={probe.success_threshold} #failure={probe.failure_threshold}"
+    return f"{action} {paces} #success={probe.success_threshold} #failure={probe.failure_threshold}"
 
 
 def _variable(variable: EnvVar) -> str:
@@ -146,13 +146,14 @@ def _variable(variable: EnvVar) -> str:
     if source is None:
         return variable.value
     if source.config_map_key_ref is not None:
-        found, what = source.config_map_key_ref, "config map"
+        key_ref, source_kind = source.config_map_key_ref, "config map"
     elif source.secret_key_ref is not None:
-        found, what = source.secret_key_ref, "secret"
+        key_ref, source_kind = source.secret_key_ref, "secret"
     else:
         path = source.field_ref.field_path if source.field_ref is not None else "a resource"
         return f"({path})"
-    return f"<set to the key '{found.key}' in {what} '{found.name}'>  Optional: {str(bool(found.optional)).lower()}"
+    optional = str(bool(key_ref.optional)).lower()
+    return f"<set to the key '{key_ref.key}' in {source_kind} '{key_ref.name}'>  Optional: {optional}"
 
 
 def _rest(pod: Pod) -> Iterator[Line]:

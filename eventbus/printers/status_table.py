@@ -69,7 +69,7 @@ def format_status(status: BusStatus, *, page: str = "", wide: bool = False, colo
 
 
 def _spoiled(status: BusStatus) -> str:
-    return "".join(f"Spoiled:  {line}; eventbus doctor says what to do\n" for line in status.spoiled)
+    return "".join(f"Spoiled:  {line}; see eventbus doctor\n" for line in status.spoiled)
 
 
 def group_rows(groups: tuple[Group, ...], *, colour: bool) -> Iterator[Row]:

@@ -37,7 +37,7 @@ def format_story(story: Story, *, now: datetime, colour: bool = False) -> str:
     if story.events:
         parts.append("\nEvents:\n" + _events(story.events, now=now, colour=colour, named=False))
     if story.of_owned:
-        parts.append("\nOf what it owns:\n" + _events(story.of_owned, now=now, colour=colour, named=True))
+        parts.append("\nOf objects that it owns:\n" + _events(story.of_owned, now=now, colour=colour, named=True))
     parts += [_silences(story), _surroundings(story, colour)]
     return "".join(parts)
 
@@ -99,9 +99,9 @@ def _surroundings(story: Story, colour: bool) -> str:
     if start is None or story.since is None:
         return ""
     when = first_seen(start)
-    what = "first Warning" if start.type == EventType.WARNING else "first event"
+    first = "first Warning" if start.type == EventType.WARNING else "first event"
     period = human_duration(round((when - story.since).total_seconds()))
-    head = f"\nAround it, in the {period} before its {what} at {when:%H:%M:%S} UTC"
+    head = f"\nAround it, in the {period} before its {first} at {when:%H:%M:%S} UTC"
     if not story.around:
         return f"{head}: nothing that is linked to it.\n"
     rows = [_around(one, when, colour) for one in story.around]

@@ -1,1 +1,1 @@
-"""Runs other programs: starts, signals, restarts and ends them, and passes on what they print."""
+"""Runs other programs: starts, signals, restarts and ends them, and passes on their output."""

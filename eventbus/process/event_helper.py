@@ -1,8 +1,8 @@
-"""Has a helper process record events, so that this one imports nothing for it and stays small while it waits.
+"""Records events in a helper process, so that this process needs no imports for it and stays small.
 
-The helper is started at the first event and told each as a line; when it has sent all and hears nothing for a while, it
-says so and is let go, and the next event starts another. While the bus is away it stays, and goes on trying. What one
-that died had not taken yet is given to the next; of what it had taken nobody knows whether it was sent.
+The helper starts at the first event and receives each event as a line. After it has sent all and received none for a
+while, it reports this and ends; the next event starts another. While the bus is away it stays and retries. If a helper
+dies, the next one gets the lines that it had not taken; lines that it had taken may or may not have been sent.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-#: The program that `main` of `cli/exec_recorder.py` is. -P: no folder of a user's hides it.
+#: The program that `main` of `cli/exec_recorder.py` is. -P: the current folder cannot shadow it.
 _PROGRAM: Final = ("-P", "-c", "from eventbus.cli.exec_recorder import main; main()")
 _READ_BYTES: Final = 4_096
-#: Helpers in a row that die before they take anything: the next would do no better.
+#: Helpers in a row that die before they take a line; then no other is started.
 _MOST_IN_VAIN: Final = 2
-#: The words of its lines that say how many it has taken, and how many are sent.
+#: The first words of its lines with the number of lines taken, and of lines sent.
 _TAKEN, _SENT = (b"taken", b"sent"), (b"sent",)
-#: What a terminal sends to its foreground group, and what asks programs to end. A helper belongs to that group for a
-#: moment before it has its own, so it begins with these blocked: what came meanwhile is gone once it ignores them.
+#: Signals that a terminal sends to its foreground group, and signals that ask programs to end. A helper belongs to that
+#: group until it has its own, so it starts with these blocked; ignoring them later discards the pending ones.
 NOT_FOR_IT: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP, signal.SIGTERM)
 
 
 class EventHelper:
-    """Takes events of one object and has them recorded; never waits for it, but in `close`, and never raises.
+    """Records events of one object through a helper. Only `close` blocks, and nothing raises.
 
-    Args: about: what the helper has to know of all events; plain JSON.
+    Args: about: the fields that all events share; plain JSON.
     """
 
     def __init__(self, about: Mapping[str, Any]) -> None:
@@ -50,8 +50,8 @@ class EventHelper:
 
     def record(self, event_type: str, reason: str, message: str) -> None:
         """Record an event that happens now."""
-        said = {"ns": time.time_ns(), "type": event_type, "reason": reason, "message": message}
-        self._waiting.append(json.dumps(said).encode() + b"\n")
+        event = {"ns": time.time_ns(), "type": event_type, "reason": reason, "message": message}
+        self._waiting.append(json.dumps(event).encode() + b"\n")
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="eventbus-recording", daemon=True)
             # Signals are for the main thread.
@@ -61,7 +61,7 @@ class EventHelper:
         self._wake()
 
     def close(self) -> tuple[int, str]:
-        """Have all sent that can be, and return how many events were not, and why.
+        """Send the remaining events, and return how many could not be sent, and why.
 
         Blocks for as long as the helper does, which is bounded by the settings' `flush_s`.
         """
@@ -83,9 +83,9 @@ class EventHelper:
                 os.read(self._wake_read, _READ_BYTES)
 
     def _with_helper(self) -> None:
-        """Start a helper, give it what waits and what comes, and let it go when it has sent all, or at the end."""
+        """Start a helper, pass it waiting and new events, and stop it when it has sent all, or at the end."""
         ours, theirs = socket.socketpair()
-        told: list[bytes] = []
+        passed: list[bytes] = []
         try:
             pid = os.posix_spawn(
                 sys.executable,
@@ -96,7 +96,7 @@ class EventHelper:
                     (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
-                setpgroup=0,  # what the terminal sends is the command's
+                setpgroup=0,  # the terminal's signals are for the command
                 setsigmask=NOT_FOR_IT,
                 setsigdef=[signal.SIGPIPE],
             )
@@ -108,13 +108,13 @@ class EventHelper:
         answer = b""
         with contextlib.suppress(OSError):  # it has died
             ours.sendall(json.dumps(self._about).encode() + b"\n")
-            while self._waiting or not (self._ending or answer.endswith(b"sent %d\n" % len(told))):
+            while self._waiting or not (self._ending or answer.endswith(b"sent %d\n" % len(passed))):
                 if self._waiting:
                     ours.sendall(self._waiting[0])
-                    told.append(self._waiting.popleft())
-                # Between two of them as well: one that cannot tell what it takes would take no more.
-                heard: list[Any] = [self._wake_read, ours]
-                readable, _, _ = select.select(heard, [], [], 0 if self._waiting or self._ending else None)
+                    passed.append(self._waiting.popleft())
+                # Read between writes too: a helper that blocks while it reports would take no more lines.
+                inputs: list[Any] = [self._wake_read, ours]
+                readable, _, _ = select.select(inputs, [], [], 0 if self._waiting or self._ending else None)
                 if self._wake_read in readable:
                     os.read(self._wake_read, _READ_BYTES)
                 if ours in readable:
@@ -124,26 +124,26 @@ class EventHelper:
                     answer += data
         with contextlib.suppress(OSError):
             ours.shutdown(socket.SHUT_WR)
-        with contextlib.suppress(OSError):  # what it said before it died is still there
+        with contextlib.suppress(OSError):  # its last lines can still be read
             while data := ours.recv(_READ_BYTES):
                 answer += data
         ours.close()
         _, status = os.waitpid(pid, 0)
-        self._judge(answer, told, status)
+        self._judge(answer, passed, status)
 
-    def _judge(self, answer: bytes, told: Sequence[bytes], status: int) -> None:
-        """Take the helper's last word, a line of JSON. One that died has left none, and what it had not taken waits."""
+    def _judge(self, answer: bytes, passed: Sequence[bytes], status: int) -> None:
+        """Read the helper's last line, which is JSON. If it died without one, lines not taken wait again."""
         *_, last = [b"", *answer.splitlines()]
         try:
-            found = json.loads(last)
-            self._lose(int(found["unsent"]), str(found["why"]))
+            report = json.loads(last)
+            self._lose(int(report["unsent"]), str(report["why"]))
             self._in_vain = 0
             return
         except (ValueError, KeyError, TypeError):
             why = f"the process that records them ended with code {os.waitstatus_to_exitcode(status)}"
         words = [line.partition(b" ") for line in answer.splitlines(keepends=True) if line.endswith(b"\n")]
-        taken, sent = (max((int(n) for what, _, n in words if what in said), default=0) for said in (_TAKEN, _SENT))
-        self._waiting.extendleft(reversed(told[taken:]))
+        taken, sent = (max((int(n) for word, _, n in words if word in kinds), default=0) for kinds in (_TAKEN, _SENT))
+        self._waiting.extendleft(reversed(passed[taken:]))
         if taken > sent:
             self._lose(taken - sent, why)
         self._in_vain = 0 if taken else self._in_vain + 1

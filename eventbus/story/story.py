@@ -73,7 +73,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
         return verdicts_of((*self.events, *self.of_owned), now)
 
     def within(self, namespace: str) -> Story:
-        """Return the story without objects of other namespaces, for users who may read this namespace only."""
+        """Return the story without objects of other namespaces, for users with access to this namespace only."""
         of_owned = tuple(event for event in self.of_owned if event.metadata.namespace == namespace)
         uids = {event.metadata.uid for event in (*self.events, *of_owned)}
         since, until = self.since, self.until

@@ -14,6 +14,9 @@ FINISHED = (
     "docs",
     "eventbus/agent",
     "eventbus/lifecycle",
+    "eventbus/process",
+    "eventbus/remote",
+    "eventbus/story",
 )
 #: Folders below them that are not finished.
 UNFINISHED = ("docs/decisions",)
