@@ -25,7 +25,7 @@ NAME = "eventbus"
     help="The CA of an https server.  [default: the one that --tls has made in the state directory, if any]",
 )
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="The worker's; needs --user.")
-@click.option("--user", default="", help="Whose token to take out of --token-file.")
+@click.option("--user", default="", help="The user with the token to take from --token-file.")
 @click.option("--name", default=NAME, show_default=True, help="Name of cluster, user and context.")
 @click.option("-n", "--namespace", default="", help="The context's namespace.")
 @click.option("--merge", is_flag=True, help="Merge it into $KUBECONFIG, or ~/.kube/config.")

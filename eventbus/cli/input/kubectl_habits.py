@@ -93,12 +93,12 @@ _INSTEAD: Final = {
     "annotate": "kubectl annotate, through `eventbus worker api`",
     "api-versions": "eventbus api-resources",
     "attach": "the program's own terminal; `eventbus exec -- COMMAND` records its life",
-    "auth": "eventbus doctor says what this user may; kubectl auth can-i, through `eventbus worker api`",
-    "autoscale": "nothing here runs programs by the number; `eventbus exec --restart` runs one again",
+    "auth": "eventbus doctor for the rights of this user; kubectl auth can-i, through `eventbus worker api`",
+    "autoscale": "nothing here scales programs; `eventbus exec --restart` restarts one",
     "cluster-info": "eventbus status",
     "cordon": "kubectl cordon, through `eventbus worker api`",
-    "cp": "nothing here has files: scp or rsync",
-    "debug": "eventbus describe KIND/NAME for what happened",
+    "cp": "scp or rsync: pods have no file systems of their own",
+    "debug": "eventbus describe KIND/NAME for its events",
     "diff": "eventbus get KIND/NAME -o yaml, and diff",
     "drain": "kubectl drain, through `eventbus worker api`",
     "edit": "kubectl edit, through `eventbus worker api`",
@@ -109,7 +109,7 @@ _INSTEAD: Final = {
     "replace": "kubectl replace, through `eventbus worker api`",
     "rollout": "eventbus events --for KIND/NAME",
     "run": "eventbus exec -- COMMAND",
-    "scale": "nothing here runs programs by the number",
+    "scale": "nothing here scales programs; start more processes",
     "taint": "kubectl taint, through `eventbus worker api`",
     "top": "eventbus status for the bus, eventbus get nodes for machines",
     "uncordon": "kubectl uncordon, through `eventbus worker api`",
@@ -137,7 +137,7 @@ def no_such_kind(word: str, stored: Sequence[str]) -> str:
         return ""
     kinds = [word for word in stored if word != "all"]
     about = f"{kind or 'KIND'}/{name or 'NAME'}"
-    whose = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" if kind else "an object"
+    owner = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" if kind else "an object"
     return (
-        f'the store has no "{typed}"; it has {", ".join(kinds)}. Events of {whose}: eventbus get events --for {about}'
+        f'the store has no "{typed}"; it has {", ".join(kinds)}. Events of {owner}: eventbus get events --for {about}'
     )

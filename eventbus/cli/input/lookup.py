@@ -143,7 +143,7 @@ def waiting(session: Session) -> str:
     try:
         unread = read_unread(session.bus, session.client, SINK_GROUP)
     except EventBusError:
-        return ""  # users who may not read the groups get no hint
+        return ""  # without the right to read the groups there is no hint
     return _waiting(unread) if unread else ""
 
 
