@@ -82,6 +82,7 @@ class EventBroadcaster:
             on_foreign_fork=process_hooks.after_fork_by_c,
             make_spool=self._make_spool if self.settings.spool and self._publishing else None,
         )
+        self._only_outbox = self._publishing  # no local watcher was ever started, and the end has not begun
         self._stopped = False
         self._sends_last = False  # what is recorded after the end has begun is sent by its caller
         self._watchers: list[Watcher] = []
@@ -270,12 +271,17 @@ class EventBroadcaster:
     # -- the way of an event -------------------------------------------------------------------------------------
 
     def _accept(self, pending: Pending) -> None:
+        if self._only_outbox:
+            self._outbox.put(pending)
+        else:
+            self._distribute(pending)
+
+    def _distribute(self, pending: Pending) -> None:
         if self._stopped:
             self._accept_last(pending)
             return
         if self._loggers_wait:
             self._log_again()
-        # Without a watcher events are neither locked nor queued here; one that just starts comes before or after this.
         if self._local.running and not self._local.put(pending):
             self._accept_last(pending)  # it was stopped in another thread, a moment ago
         elif self._publishing:
@@ -303,7 +309,9 @@ class EventBroadcaster:
         return watcher
 
     def _watch_locally(self, handler: Handler, queue_length: int) -> LocalWatcher:
-        return self._keep(self._local.start(handler, queue_length))
+        watcher = self._keep(self._local.start(handler, queue_length))
+        self._only_outbox = False
+        return watcher
 
     def _log_again(self) -> None:
         """Restart the loggers at the first event of a forked child: its parent's loggers have no threads here yet."""
@@ -328,6 +336,7 @@ class EventBroadcaster:
         if not self._stopped:
             self._sends_last = sends_last
             self._stopped = True
+            self._only_outbox = False
 
     def _connect(self) -> Transport:
         if not self._over_http:
@@ -391,6 +400,7 @@ class EventBroadcaster:
         """Begin anew in the child: an empty buffer, a fresh producer, and no thread or socket of the parent."""
         self._silent += [logger.handler for logger in self._loggers if not logger.stopped]
         self._loggers_wait = bool(self._silent)
+        self._only_outbox = self._publishing and not self._stopped and not self._silent
         self._local.reset_after_fork()
         self._outbox.reset()
         self._bus.reset()
