@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Generic, TypeVar, assert_never
 
@@ -9,6 +10,7 @@ import msgspec
 
 from eventbus.cache.deltas import DeletedFinalStateUnknown
 from eventbus.cache.notifications import Added, Deleted, Notification, Updated
+from eventbus.errors import ConfigError
 from eventbus.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -26,6 +28,16 @@ class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     on_update: Callable[[T, T], object] | None = None  #: old, new
     on_delete: Callable[[T | DeletedFinalStateUnknown[T]], object] | None = None
     filter: Callable[[T], bool] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise if a function could not be called by a thread. Raises: ConfigError."""
+        for name in self.__struct_fields__:
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise ConfigError(f"{name} must be callable; a {type(function).__name__} is not")
+            if any(_is_async(each) for each in (function, type(function).__call__)):
+                cure = "give a plain function; in an event loop: async for change in eventbus.aio.watch(reader)"
+                raise ConfigError(f"{name} is `async def`, and would never run: {cure}")
 
     def handle(self, notification: Notification[T]) -> None:
         """Call the function for *notification*. Raises: any error of it."""
@@ -62,3 +74,7 @@ class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     def _passes(self, found: T) -> bool:
         return self.filter is None or self.filter(found)
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)

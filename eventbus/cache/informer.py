@@ -138,7 +138,7 @@ class SharedInformer(Generic[T]):
                 filter: objects that do not pass do not exist for this handler; runs in its thread.
                 resync_s: how often to show everything again as an update: 0 = never, at least 1; None = as the
                 informer says. On a running informer not more often than it looks.
-        Raises: InformerStopped.
+        Raises: InformerStopped. ConfigError: a function is not callable, or is `async def`.
         """
         handler = EventHandler(on_add=on_add, on_update=on_update, on_delete=on_delete, filter=filter)
         with self._deltas_lock:

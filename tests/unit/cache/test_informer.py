@@ -6,12 +6,13 @@ import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
 from eventbus.cache.informer import InformerStopped, SharedInformer
-from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.errors import BusUnavailable, ConfigError, EventBusError
 from eventbus.event import Event
 from eventbus.list_watch import WatchEvent
 from eventbus.testing.clock import FakeClock
@@ -220,6 +221,21 @@ def test_one_handler_added_twice_is_told_twice_until_one_is_removed(bench: Bench
     informer.remove_event_handler(first)
     bench.add("b")
     bench.notes.wait_for("add a=1", "add a=1", "add b=1")
+
+
+@pytest.mark.parametrize("name", ["on_add", "on_update", "on_delete", "filter"])
+def test_a_handler_that_a_thread_cannot_call_is_refused(bench: Bench, name: str) -> None:
+    informer = bench.informer()
+
+    async def never_awaited(*_: object) -> None: ...
+
+    given: tuple[tuple[Any, str], ...] = (
+        (never_awaited, f"{name} is `async def`"),
+        (5, f"{name} must be callable; a int is not"),
+    )
+    for function, said in given:
+        with pytest.raises(ConfigError, match=said):
+            informer.add_event_handler(**{name: function})
 
 
 def test_a_removed_handler_is_told_nothing_more(bench: Bench) -> None:
