@@ -31,7 +31,7 @@ IDLE_S: Final = 1.0
 _READ_BYTES: Final = 65_536
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 #: How many are waiting is the end of the outbox's line; at the end of ours it would be said twice.
-_WAITING: Final = re.compile(r" \(\d+ events wait\)$")
+_WAITING: Final = re.compile(r" \(events waiting: \d+\)$")
 
 
 def main() -> None:

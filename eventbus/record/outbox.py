@@ -629,7 +629,7 @@ class Outbox:
     def _wait_after(self, error: EventBusError) -> None:
         """Back off, and log how many events wait."""
         self._failures += 1
-        self._losses.tell("unavailable", f"{error} ({self.waiting} events wait)")
+        self._losses.tell("unavailable", f"{error} (events waiting: {self.waiting})")
         if self._closing.happened:
             self._clock.sleep(CLOSING_BACKOFF_S)
         else:

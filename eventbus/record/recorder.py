@@ -148,7 +148,7 @@ class EventRecorder:
             self._refuse(InvalidEvent("involvedObject", f"cannot be read: {_said(error)}"), obj, reason)
         else:
             if cut:
-                given = f"message: has {byte_length(message)} bytes, more than an event can hold; shorten it"
+                given = f"message: has {byte_length(message)} bytes, and its end is cut: an event has at most 16 KiB"
                 self._count("truncated", given, "message", reference, reason)
             self._put(pending)
 

@@ -301,7 +301,7 @@ class Sender:
             if len(problems) == len(self.producers):
                 raise problem
             self._waits.failed(partition, soon=closing)
-            self._losses.tell("unavailable", f"{problem} ({self.pending} events wait)")
+            self._losses.tell("unavailable", f"{problem} (events waiting: {self.pending})")
 
 
 class PartitionWaits:

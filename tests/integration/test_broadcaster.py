@@ -304,8 +304,8 @@ def test_a_watcher_with_wrong_arguments_is_refused(
     ("url", "said"),
     [
         (5, "the url of the bus must be a string, like redis://localhost:6379/0; a int is not"),
-        ("localhost:6379", "the url of the bus has no scheme; valid are redis://host:6379/0"),
-        ("ftp://localhost", "the url of the bus has ftp://; valid are redis://host:6379/0"),
+        ("localhost:6379", "the url of the bus (EVENTBUS_REDIS_URL) has no scheme; valid are redis://host:6379/0"),
+        ("ftp://localhost", "the url of the bus (EVENTBUS_REDIS_URL) has ftp://; valid are redis://host:6379/0"),
         ("redis://localhost:99999", "is the port a number?"),
         ("https://", "has no host"),
     ],

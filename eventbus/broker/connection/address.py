@@ -19,7 +19,7 @@ _TCP = {
 }
 _SOCKET = "unix"
 VALID = (
-    "redis://host:6379/0, rediss://host:6379/0 (TLS), redis://a:6379,b:6379 (nodes of one cluster, which is recognised "
+    "redis://host:6379/0, rediss://host:6379/0 (TLS), redis://a:6379,b:6379 (nodes of one cluster, which is recognized "
     "by itself), redis+sentinel://s1:26379,s2:26379/name-of-the-primary/0 and unix:///path/to.sock"
 )
 
@@ -164,7 +164,10 @@ def _split(url: str) -> _Parts:
     scheme, found, rest = url.partition("://")
     if not found or scheme not in (*_TCP, _SOCKET):
         given = f"{scheme}://" if found else "no scheme"
-        raise ConfigError(f"the url of the bus has {given}; valid are {VALID}")
+        over_http = (
+            "; the url of an API worker goes into EVENTBUS_URL" if scheme in ("http", "https", "http+unix") else ""
+        )
+        raise ConfigError(f"the url of the bus (EVENTBUS_REDIS_URL) has {given}; valid are {VALID}{over_http}")
     before, _, fragment = rest.partition("#")
     place, _, query = before.partition("?")
     authority, slash, path = place.partition("/")

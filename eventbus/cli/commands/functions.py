@@ -119,7 +119,7 @@ def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:
         if not deleted and not kept:
             click.echo("No functions of other builds found.", err=True)
     if kept:
-        cure = "stop these processes, or --force"
+        cure = "stop these processes and run this again ten minutes later, or use --force"
         raise EventBusError(f"{'; '.join(kept.values())}: {cure}", cure=cure)
 
 

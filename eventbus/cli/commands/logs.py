@@ -95,7 +95,7 @@ def _elsewhere(name: str, namespace: str) -> str:
         with open_session() as session:
             found = session.store.objects(POD).get(name, namespace)
     except NotFound:
-        return missing
+        return f"{missing}, in the namespace {printable(namespace)}: `eventbus get pods -A` lists all pods"
     except EventBusError as error:
         return f"{missing}, and where else it may be is not known: {error}"
     node = found.spec.node_name

@@ -108,3 +108,8 @@ def test_a_certificate_that_is_refused_is_told_with_what_is_wrong_with_it(code: 
     assert found is not None
     assert words in found[1]
     assert explain(OSError("refused")) is None
+
+
+def test_the_url_of_an_api_in_place_of_that_of_redis_is_refused_with_the_right_setting() -> None:
+    with pytest.raises(ConfigError, match="the url of an API worker goes into EVENTBUS_URL"):
+        parse_address("http://localhost:6480")
