@@ -25,16 +25,16 @@ QUOTE_CHARS = 300
 
 #: first word of a reply → what it means to us, and the cure
 _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
-    "LOADING": (BusUnavailable, "is still loading its data: wait and call again"),
+    "LOADING": (BusUnavailable, "is still loading its data: wait and try again"),
     "READONLY": (BusUnavailable, "is a replica: wait for the failover, or point EVENTBUS_REDIS_URL at the primary"),
-    "MASTERDOWN": (BusUnavailable, "is a replica without its primary: wait and call again"),
-    "CLUSTERDOWN": (BusUnavailable, "says the cluster is down: wait for the failover and call again"),
-    "TRYAGAIN": (BusUnavailable, "is moving the slot: call again"),
-    "MOVED": (BusUnavailable, "has moved the slot: call again"),
-    "ASK": (BusUnavailable, "is moving the slot: call again"),
-    "BUSY": (BusUnavailable, "is busy in a script: wait and call again"),
-    "MISCONF": (BusUnavailable, "cannot write to its disk: free some space there, then call again"),
-    "NOREPLICAS": (BusUnavailable, "has too few replicas (min-replicas-to-write): wait and call again"),
+    "MASTERDOWN": (BusUnavailable, "is a replica without its primary: wait and try again"),
+    "CLUSTERDOWN": (BusUnavailable, "says the cluster is down: wait for the failover and try again"),
+    "TRYAGAIN": (BusUnavailable, "is moving the slot: try again"),
+    "MOVED": (BusUnavailable, "has moved the slot: try again"),
+    "ASK": (BusUnavailable, "is moving the slot: try again"),
+    "BUSY": (BusUnavailable, "is busy in a script: wait and try again"),
+    "MISCONF": (BusUnavailable, "cannot write to its disk: free some space there, then try again"),
+    "NOREPLICAS": (BusUnavailable, "has too few replicas (min-replicas-to-write): wait and try again"),
     "OOM": (BusUnavailable, "is out of memory: raise its maxmemory, or let the workers drain it"),
     "NOAUTH": (BusRefused, "wants a password: set EVENTBUS_REDIS_PASSWORD or EVENTBUS_REDIS_PASSWORD_FILE"),
     "WRONGPASS": (
@@ -145,20 +145,20 @@ def translate(error: Exception, url: str = "") -> EventBusError:
         words = "the server wants TLS: use rediss://" if tls else "that is not a Redis: check host and port"
         return BusRefused(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     if type(error).__name__ == "MasterNotFoundError":  # by name: its module is imported only where there are sentinels
-        words = "no primary: wait for the failover, call again; if it never comes, correct the url"
+        words = "no primary: wait for the failover, try again; if it never comes, correct the url"
         return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     if found := _by_cause(error):
         leaf, words = found
         return leaf(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, TimeoutError):
-        words = "does not answer in time: check host, port, firewall, TLS; call again"
+        words = "does not answer in time: check host, port, firewall, TLS; try again"
         return BusUnavailable(f"{who} {words}", cure=_cure(words))
     if isinstance(error, ConnectionError):
         hint = "; if it never succeeds, the server may want TLS: rediss://" if url.startswith("redis:") else ""
-        words = f"connection lost: call again{hint}"
+        words = f"connection lost: try again{hint}"
         return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, ClusterError):
-        words = "no way to the slot's node: wait for the failover, call again"
+        words = "no way to the slot's node: wait for the failover, try again"
         return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
     return EventBusError(f"{who}: {_quote(error)}")
 

@@ -260,7 +260,7 @@ class _ConsumerSlot(Slot):
         self.due = now + self.consumer.finish()
 
     def fail(self, clock: Clock) -> None:
-        self.due = clock.monotonic() + self.consumer.fail(BusUnavailable("no reply to a read: wait and call again"))
+        self.due = clock.monotonic() + self.consumer.fail(BusUnavailable("no reply to a read: wait and try again"))
 
     def leave(self) -> None:
         self.leaves = True

@@ -294,7 +294,7 @@ class _PositionSlot(Slot):
         return found
 
     def time_out(self) -> None:
-        raise BusUnavailable("no reply to a read: wait and call again")
+        raise BusUnavailable("no reply to a read: wait and try again")
 
     def fail(self) -> None:
         self.read.close()

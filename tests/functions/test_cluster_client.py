@@ -119,7 +119,7 @@ def test_keys_of_which_some_have_moved_are_called_for_again(cluster: Cluster, cl
         others = target.execute_command("CLUSTER", "MYID").decode()
         source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", others)
         try:
-            with pytest.raises(BusUnavailable, match="is moving the slot: call again"), redis_errors():
+            with pytest.raises(BusUnavailable, match="is moving the slot: try again"), redis_errors():
                 client.mget([KEYS[0], KEYS[0] + b"gone"])
         finally:
             source.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")

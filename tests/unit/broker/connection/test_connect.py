@@ -182,7 +182,7 @@ def test_the_state_directory_follows_the_environment(environ: dict[str, str], di
 
 #: as redis-py 8 raises them: its class, the words without the code, the code
 REPLIES: list[tuple[Exception, type[EventBusError], str]] = [
-    (redis.ConnectionError("Connection closed by server."), BusUnavailable, "call again"),
+    (redis.ConnectionError("Connection closed by server."), BusUnavailable, "try again"),
     (redis.TimeoutError("Timeout reading from socket"), BusUnavailable, "in time"),
     (
         redis.BusyLoadingError("Redis is loading the dataset in memory", status_code="LOADING"),
