@@ -17,7 +17,7 @@ from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.keys import name_text
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import GroupMissing
+from eventbus.errors import DeadCause, GroupMissing
 from eventbus.failpoints import failpoint
 
 #: Entries asked for in one read; with up to 64 events each this is plenty, and a redelivery stays small.
@@ -180,7 +180,11 @@ class GroupReader:
     def bury(
         self, delivery: Delivery, cause: str, body: bytes, *, whole: bool, next_position: int | None = None
     ) -> bool:
-        """Move the delivery (or, not *whole*, one event of it) to the dead letter as *body*. False: taken over."""
+        """Move the delivery (or, not *whole*, one event of it) to the dead letter as *body*. False: taken over.
+
+        Raises: ConfigError: as `check_poison`.
+        """
+        self.check_poison(cause)
         ours = self.functions.bury(
             *(self.group, self.consumer, delivery.id, cause, delivery.deaths, body),
             whole=whole,
@@ -188,6 +192,16 @@ class GroupReader:
         )
         self.buried += ours
         return ours
+
+    def check_poison(self, cause: str) -> None:
+        """Check that a batch that cannot be read, for *cause*, is not one that workers of another build can read.
+
+        Raises: ConfigError: the bus has announced a codec since it was opened, and this build does not have it.
+        Redis: HMGET on the bus's key.
+        """
+        if cause == DeadCause.UNKNOWN_CODEC:
+            self._bus.look_again(self._client)
+            self._bus.check_codecs()
 
     def ack(self, ids: Sequence[bytes]) -> None:
         """Acknowledge *ids* and forget the notes about them. Safe to repeat."""

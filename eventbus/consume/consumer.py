@@ -26,6 +26,7 @@ from eventbus.encoding.wire import Batch, unpack_batch
 from eventbus.errors import (
     BusRefused,
     BusUnavailable,
+    ConfigError,
     DeadCause,
     EventBusError,
     FunctionsMissing,
@@ -218,7 +219,7 @@ class Consumer:
                 log.warning("group %s: %s; making it anew", self._reader.group, error)
             self._fresh = True
             return ANEW_S
-        except BusRefused as error:
+        except (BusRefused, ConfigError) as error:
             return self._withdraw(error)
         except EventBusError as error:
             return self._failed(error)

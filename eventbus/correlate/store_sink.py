@@ -75,7 +75,7 @@ class StoreSink:
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> None:
         builder = CallBuilder(self._keys, self._options)
         for delivery in deliveries:
-            events, burials = self._open(delivery)
+            events, burials = self._open(reader, delivery)
             if not builder.fits(events):
                 self._send(reader, builder)
                 builder = CallBuilder(self._keys, self._options)
@@ -116,10 +116,11 @@ class StoreSink:
             raise EventBusError("a batch has been worked further than was known here")
         return "-" not in replies
 
-    def _open(self, delivery: Delivery) -> Opened:
+    def _open(self, reader: GroupReader, delivery: Delivery) -> Opened:
         try:
             batch = unpack_batch(delivery.body)
         except PoisonBatch as poison:
+            reader.check_poison(poison.cause)
             return [], [(poison.cause, delivery.deaths, delivery.body)]
         failpoint("decoded", delivery.body)
         return self._open_events(batch, range(len(batch.events)))

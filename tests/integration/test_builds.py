@@ -26,6 +26,7 @@ from eventbus.broker.keys import bus_key
 from eventbus.broker.options import upgrade_format
 from eventbus.clock import SystemClock
 from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.encoding import wire
 from eventbus.encoding.wire import pack_events
 from eventbus.errors import ConfigError
 from eventbus.record.broadcaster import EventBroadcaster
@@ -33,7 +34,7 @@ from eventbus.settings import Settings
 from eventbus.workers.opening import Opener
 from tests.acceptance.programs import Program, environment, run
 from tests.builders import make_reference
-from tests.support.harness import own_server, settings_of
+from tests.support.harness import own_server, settings_of, stored_events
 from tests.waiting import eventually
 
 OTHER = "0123abcd"
@@ -279,6 +280,33 @@ def test_workers_refuse_a_bus_with_a_codec_that_they_cannot_read_and_bury_nothin
     finally:
         runner.stop()
     assert world.admin.xlen(world.bus.keys[0].dead) == 0
+
+
+def test_a_consumer_that_runs_when_a_codec_is_announced_leaves_its_batches_to_newer_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that runs the sink itself: no worker process looks for another codec."""
+    monkeypatch.setattr(bus_module, "CODECS", (0,))
+    monkeypatch.setattr(wire, "CODECS", (0,))
+    world.admin.hset(bus_key(world.bus.prefix), "codecs", "0")
+    runner = SinkRunner(bus=open_bus(world.url, world.settings), clock=SystemClock(), block_ms=20)
+    runner.start()
+    try:
+        eventually(lambda: runner.loop_health()[0].ready)
+        world.admin.hset(bus_key(world.bus.prefix), "codecs", "0,1")
+        with EventBroadcaster(world.url, settings=world.settings) as broadcaster:
+            recorder = broadcaster.new_recorder("c")
+            for _ in range(20):
+                recorder.event(make_reference(), "Normal", "Tried", "the same long message " * 10)
+            assert broadcaster.flush(60)
+        dead = world.bus.keys[0].dead
+        eventually(lambda: runner.loop_health()[0].counts["failures"] > 1 or world.admin.xlen(dead))
+        assert world.admin.xlen(dead) == 0
+        monkeypatch.undo()
+        eventually(lambda: sum(event.count for event in stored_events(world.bus)) == 20)
+    finally:
+        runner.stop()
+    assert world.admin.xlen(dead) == 0
 
 
 @pytest.mark.parametrize(("said", "codec"), [(b"0", 0), (b"0,1", 1), (b"1,7", 1), (b"many", 1), (None, 1)], ids=str)
