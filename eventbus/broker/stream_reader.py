@@ -233,12 +233,14 @@ class GroupReader:
             found.setdefault(name_text(info["name"]), "")
         return found
 
-    def leave(self) -> None:
+    def leave(self, *, keeps_name: bool = False) -> None:
         """Remove this consumer, or only its heartbeat if it has pending entries.
 
-        Then the consumer stays, and others take its entries over without waiting until it seems dead."""
+        Then the consumer stays, and others take its entries over without waiting until it seems dead. *keeps_name*: it
+        stays in any case, because Redis may deliver entries to an abandoned read until it notices the lost connection.
+        """
         with redis_errors():
-            pending: Any = self._client.xpending_range(
+            pending: Any = keeps_name or self._client.xpending_range(
                 self.keys.incoming, self.group, "-", "+", 1, consumername=self.consumer
             )
             if not pending:

@@ -313,10 +313,13 @@ class Consumer:
             self._work(claimed)
 
     def _withdraw(self, error: EventBusError) -> float:
-        """Leave the entries to workers that can handle them. Repeated: a heartbeat may have been under way."""
+        """Leave the entries to workers that can handle them. Repeated: a heartbeat may have been under way.
+
+        After a failure the name stays, as in `close`.
+        """
         self.withdrawn = True
         with suppress(EventBusError):
-            self._reader.leave()
+            self._reader.leave(keeps_name=self._fresh)
         return self._failed(error)
 
     def _failed(self, error: EventBusError) -> float:

@@ -25,6 +25,7 @@ from eventbus.consume import heartbeat, rebalancer
 from eventbus.consume.consumer import Consumer
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.errors import BusRefused, BusUnavailable
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from tests.builders import make_reference
@@ -206,6 +207,50 @@ def test_the_others_get_the_share_of_a_worker_that_lacks_something_until_it_has_
         scene.record(160)
         eventually(lambda: scene.counted == 320)
         assert scene.deaths == [{}] * 4
+
+
+def test_what_redis_gives_to_an_abandoned_read_of_a_worker_that_withdraws_stays_pending(
+    embedded_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(prefix)
+    bus = bus_with(embedded_url, settings)
+    keys = bus.keys[0]
+    consumer = Consumer(
+        bus=bus,
+        partition=0,
+        group=SINK_GROUP,
+        name="w",
+        handle=lambda _reader, _deliveries: (),
+        handle_alone=lambda *_given: True,
+        clock=SystemClock(),
+    )
+    with bus.client() as client, EventBroadcaster(embedded_url, settings=settings) as broadcaster:
+        find: Any = consumer._client.xpending_range
+
+        def find_and_deliver(*given: Any, **named: Any) -> Any:
+            found = find(*given, **named)
+            broadcaster.new_recorder("c").event(OBJECTS[0], "Normal", "Tried", "m")
+            assert broadcaster.flush(60)
+            # Redis does this for a read whose lost connection it has not noticed.
+            assert client.xreadgroup(SINK_GROUP, "w", {keys.incoming: ">"})
+            return found
+
+        def refuse() -> bool:
+            monkeypatch.setattr(consumer._client, "xpending_range", find_and_deliver)
+            raise BusRefused("no permission")
+
+        try:
+            assert consumer.begin() == 0
+            consumer.fail(BusUnavailable("no reply"))
+            monkeypatch.setattr(consumer._reader, "open", refuse)
+            consumer.begin()
+            assert consumer.withdrawn
+            monkeypatch.undo()
+            if not client.xinfo_groups(keys.incoming)[0]["entries-read"]:
+                find_and_deliver(keys.incoming, SINK_GROUP, "-", "+", 1)
+            assert client.xpending(keys.incoming, SINK_GROUP)["pending"] == 1
+        finally:
+            consumer.abandon()
 
 
 def test_a_group_that_goes_again_and_again_is_not_said_to_be_another_versions(
