@@ -57,14 +57,15 @@ _FILE = click.Path(path_type=Path)
     "--event-rate-limit",
     "rate_file",
     type=_FILE,
-    metavar="FILE",
-    help="Bounds of written events: a Configuration of eventratelimit.admission.k8s.io/v1alpha1.",
+    hidden=True,
+    help="Removed: each user has a fixed limit.",
 )
 @click.option(
     "--share-rate-limit",
     "share_rates",
     is_flag=True,
-    help="Those bounds hold for all workers of this bus together, not for each; in Redis.",
+    hidden=True,
+    help="Removed, with --event-rate-limit.",
 )
 @click.option("--audit", is_flag=True, help="A line in the log for every write: who, what, from where, how it ended.")
 @click.option(

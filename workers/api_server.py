@@ -18,9 +18,8 @@ import click
 from eventbus.agent.pods.left_lines import Page, write_page
 from eventbus.api.access import Access, Grant
 from eventbus.api.authentication import Authenticator, TokenFile
-from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.event_rate import EVENTS_PER_S
 from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protected
-from eventbus.api.rate_limits import read_limits
 from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.tls import Files, ServerTls, own_files
 from eventbus.broker.bus import Bus
@@ -60,6 +59,7 @@ class ApiFlags(NamedTuple):
 
 def serve(flags: ApiFlags, *, metrics: str) -> int:
     """Serve until a signal. Returns: the exit code. Raises: ConfigError, before anything is served."""
+    _refuse_rate_file(flags)
     _import_kinds(flags.modules)
     if flags.make_token:
         _make_token(flags.token_file)
@@ -121,7 +121,6 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         authenticator=authenticator,
         names=(*flags.names, socket.gethostname()),
         tls=tls,
-        rates=_rates(flags),
         audit=flags.audit,
     )
 
@@ -133,13 +132,14 @@ def _jwt_users(path: Path) -> JwtUsers:
     return JwtUsers(path)
 
 
-def _rates(flags: ApiFlags) -> EventRateLimit | None:
-    """Raises: ConfigError."""
-    if flags.rate_file is not None:
-        return EventRateLimit(read_limits(flags.rate_file), shared=flags.share_rates)
-    if flags.share_rates:
-        raise ConfigError("--share-rate-limit shares the limits of --event-rate-limit: give both")
-    return None
+def _refuse_rate_file(flags: ApiFlags) -> None:
+    """Reject the options of earlier versions. Raises: ConfigError."""
+    given = f"--event-rate-limit {flags.rate_file}" if flags.rate_file else "--share-rate-limit"
+    if flags.rate_file or flags.share_rates:
+        raise ConfigError(
+            f"{given}: EventRateLimit was removed. Each user may write {EVENTS_PER_S} events a second through a "
+            "worker. Remove --event-rate-limit and --share-rate-limit from the command line"
+        )
 
 
 def _tls(flags: ApiFlags, names: Sequence[str]) -> ServerTls | None:

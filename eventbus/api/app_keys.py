@@ -10,7 +10,7 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.access import Access, User
 from eventbus.api.desk import BlockingPool
-from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.event_rate import EventRate
 from eventbus.broker.bus import Bus
 
 
@@ -20,7 +20,7 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     bus: Bus
     pool: BlockingPool
     access: Access
-    rates: EventRateLimit | None = None
+    event_rate: EventRate
 
 
 API: Final = web.AppKey("api", Api)

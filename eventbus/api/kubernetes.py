@@ -148,18 +148,18 @@ class KubernetesApi:
         body = await typed_body(request, accepted, most=MAX_PATCH if asked.verb == "patch" else MAX_BODY)
         do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": patch}[asked.verb]
 
-        rates, user = self._api.rates, request[USER].name
+        user = request[USER].name
 
-        def admit(desk: Desk, found: Any) -> None:
-            if rates is not None and asked.resource.is_events and not options.dry_run:
-                rates.admit(user, found, desk.functions)
+        def admit(_found: Any) -> None:
+            if asked.resource.is_events and not options.dry_run:
+                self._api.event_rate.admit(user)
 
         def work(desk: Desk) -> tuple[verbs.Written, bytes]:
-            written = do(desk, asked, body, options, partial(admit, desk))
+            written = do(desk, asked, body, options, admit)
             return written, _renderer(desk, asked, answer).one(written.object)
 
         def in_steps(desk: Desk) -> Steps[tuple[verbs.Written, bytes]]:
-            written = yield from verbs.creating(desk, asked, body, options, partial(admit, desk))
+            written = yield from verbs.creating(desk, asked, body, options, admit)
             return written, _renderer(desk, asked, answer).one(written.object)
 
         if self._goes_together(asked, body, options):
@@ -173,8 +173,7 @@ class KubernetesApi:
         """Return True for what is one quick call of Redis, so that others may well wait for it."""
         if asked.verb != "create" or not asked.resource.is_events or options.dry_run or self._api.bus.partitions > 1:
             return False
-        is_quick = body.media_type == JSON and len(body.data) <= MOST_TOGETHER
-        return is_quick and (self._api.rates is None or not self._api.rates.shared)
+        return body.media_type == JSON and len(body.data) <= MOST_TOGETHER
 
     async def _delete(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
         body = await typed_body(request, READ) if request.can_read_body else None

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.app_keys import API, USER
-from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.event_rate import EventRate
 from eventbus.api.histograms import Histogram
 from eventbus.api.limits import Limits, is_long
 from eventbus.api.resources import Resource
@@ -38,11 +38,11 @@ class Metrics:
         self,
         *,
         limits: Limits,
-        rates: EventRateLimit | None,
+        event_rate: EventRate,
         tokens_refused: Mapping[str, int] | None,
     ) -> None:
         self._limits = limits
-        self._rates = rates
+        self._event_rate = event_rate
         self._tokens_refused = tokens_refused  # by reason
         self._requests: Counter[tuple[str, ...]] = Counter()
         self._durations: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_SECONDS))
@@ -92,12 +92,8 @@ class Metrics:
         yield f"# TYPE {_PREFIX}request_aborts_total counter"
         for cut, count in sorted(self.aborted.items()):
             yield f"{_PREFIX}request_aborts_total{{{_labels(cut)}}} {count}"
-        if self._rates is not None:
-            yield f"# TYPE {_PREFIX}event_rate_limit_refused_total counter"
-            for sort, count in sorted(self._rates.refused.items()):
-                yield f'{_PREFIX}event_rate_limit_refused_total{{type="{sort}"}} {count}'
-            yield f"# TYPE {_PREFIX}event_rate_limit_unshared_total counter"
-            yield f"{_PREFIX}event_rate_limit_unshared_total {self._rates.unshared}"
+        yield f"# TYPE {_PREFIX}event_rate_limit_refused_total counter"
+        yield f'{_PREFIX}event_rate_limit_refused_total{{type="User"}} {self._event_rate.refused}'
         if self._tokens_refused is not None:
             yield f"# TYPE {_PREFIX}jwt_refused_total counter"
             for reason, count in sorted(self._tokens_refused.items()):

@@ -21,7 +21,7 @@ from eventbus.api.bodies import MAX_BODY
 from eventbus.api.desk import BlockingPool, Desk
 from eventbus.api.discovery import Discovery
 from eventbus.api.entrance import Entrance
-from eventbus.api.event_rate_limit import EventRateLimit
+from eventbus.api.event_rate import EventRate
 from eventbus.api.fan import FanHub
 from eventbus.api.kubernetes import KUBERNETES, KubernetesApi
 from eventbus.api.limits import Bounds, Limits
@@ -69,7 +69,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     bounds: Bounds = Bounds()
     tls: ServerTls | None = None
-    rates: EventRateLimit | None = None
+    event_rate: EventRate = msgspec.field(default_factory=EventRate)
     audit: bool = False
 
 
@@ -142,7 +142,7 @@ class ApiServer:
         ordered = OrderedHub(hub, numbering)
         pool = BlockingPool(bus=self._bus, hub=FanHub(ordered, self._loop), numbering=numbering)
         options = self._options
-        app = _make_app(Api(bus=self._bus, pool=pool, access=options.access, rates=options.rates), options)
+        app = _make_app(Api(bus=self._bus, pool=pool, access=options.access, event_rate=options.event_rate), options)
         runner = Runner(
             app,
             access_log=None,
@@ -195,7 +195,7 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     """The application of all routes: those of the Kubernetes API take what no other has taken."""
     sender = doors.SenderCheck(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
-    metrics = Metrics(limits=limits, rates=options.rates, tokens_refused=options.authenticator.refused)
+    metrics = Metrics(limits=limits, event_rate=options.event_rate, tokens_refused=options.authenticator.refused)
     entrance = Entrance(metrics=metrics, limits=limits, sender=sender, audits=options.audit)
     app = web.Application(middlewares=[entrance.middleware], client_max_size=MAX_BODY)
     app[API] = api

@@ -43,18 +43,9 @@ def test_who_names_another_bus_is_taken(embedded_url: str, prefix: str, tmp_path
         assert ours in json.loads(found.data)["message"]
 
 
-def test_what_is_recorded_is_bounded_whole_and_told_by_the_audit(
-    embedded_url: str, prefix: str, tmp_path: Path
-) -> None:
-    limits = tmp_path / "limits.yaml"
-    head = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\n"
-    limits.write_text(head + "limits: [{type: User, qps: 1, burst: 5}]\n")
-    with api_worker(embedded_url, prefix, tmp_path, "--event-rate-limit", str(limits), "--audit") as worker:
+def test_the_audit_tells_how_many_events_were_recorded(embedded_url: str, prefix: str, tmp_path: Path) -> None:
+    with api_worker(embedded_url, prefix, tmp_path, "--audit") as worker:
         events = [{"involvedObject": ABOUT, "reason": f"R{number}"} for number in range(60)]
         assert worker.call("POST", "/eventbus/v1/record", events).json["accepted"] == 60
-        again = worker.call("POST", "/eventbus/v1/record", events[:1])
-        assert again.status == 429
-        assert int(again.headers["Retry-After"]) > 30
         eventually(lambda: "POST /eventbus/v1/record -> 200" in worker.program.err)
         assert "accepted 60 of 60 events" in worker.program.err
-        assert "POST /eventbus/v1/record -> 429" in worker.program.err

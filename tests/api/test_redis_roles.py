@@ -15,17 +15,12 @@ from eventbus.broker.connection.connect import make_client
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker
 
-LIMITS = """
-{"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration",
- "limits": [{"type": "Server", "qps": 1000, "burst": 1000}]}
-"""
 ABOUT = {"kind": "Pod", "namespace": "default", "name": "web-0"}
 
 
 @pytest.fixture(params=["1", "2"], ids=["1 partition", "2 partitions"])
 def worker(request: pytest.FixtureRequest, embedded_url: str, prefix: str, tmp_path: Path) -> Iterator[ApiWorker]:
     password = secrets.token_hex(16)
-    (tmp_path / "limits.yaml").write_text(LIMITS)
     where = urlsplit(embedded_url)
     url = where._replace(netloc=f"{prefix}:{password}@{where.netloc.rpartition('@')[2]}").geturl()
     with make_client(embedded_url) as admin:
@@ -33,9 +28,8 @@ def worker(request: pytest.FixtureRequest, embedded_url: str, prefix: str, tmp_p
         admin.execute_command(
             "ACL", "SETUSER", *acl_setuser(Role.DEPLOY, user=prefix, password=password, prefix=prefix)
         )
-        options = ("--event-rate-limit", str(tmp_path / "limits.yaml"), "--share-rate-limit")
         try:
-            with api_worker(url, prefix, tmp_path, *options, partitions=request.param) as started:
+            with api_worker(url, prefix, tmp_path, partitions=request.param) as started:
                 yield started
         finally:
             admin.acl_deluser(prefix)
@@ -68,4 +62,3 @@ def test_it_lists_watches_writes_and_records(worker: ApiWorker) -> None:
         "why?kind=Pod&namespace=default&name=x",
     ):
         assert worker.call("GET", f"/eventbus/v1/{path}").status == 200, path
-    assert "event_rate_limit_unshared_total 0" in worker.call("GET", "/metrics").data.decode()

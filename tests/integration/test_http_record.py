@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from eventbus import Event, ObjectReference, Settings
+from eventbus.api.event_rate import EventRate
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.frames import FRAMES_TYPE, pack_requests, unpack_answers
 from eventbus.broker.publish_call import PublishReply, PublishStatus
@@ -138,6 +139,19 @@ def test_what_is_wrong_is_refused_with_its_place_and_the_rest_is_taken(bus: Bus,
     assert [each["index"] for each in said(reply)["refused"]] == [1, 2, 3, 4]
     assert said(reply)["refused"][0]["reason"].startswith("type: must be Normal or Warning")
     assert len(stored(bus)) == 2
+
+
+def test_a_user_who_writes_too_fast_is_refused_until_tokens_come_back(one: Bus) -> None:
+    kubernetes = "/api/v1/namespaces/default/events"
+    event = BACKUP | {"metadata": {"generateName": "e."}}
+    bodies = [(BACKUP, JSON, RECORD), (b"", FRAMES, RECORD), (event, JSON, kubernetes)]
+    for body, headers, path in bodies:
+        with serving(one, event_rate=EventRate(per_s=0.001, burst=5)) as url:
+            assert said(post(url, [BACKUP] * 60))["accepted"] == 60
+            frames = pack_requests([frame(1, [], n=1)])
+            refused = post(url, body or frames, headers, path=path)
+            assert (refused.status, "events a second" in said(refused)["message"]) == (429, True)
+            assert int(refused.headers["retry-after"]) > 50_000
 
 
 def test_where_all_is_wrong_it_is_a_422(bus: Bus, url: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eventbus.api.access import Access, Grant
 from eventbus.api.authentication import Authenticator, TokenFile
+from eventbus.api.event_rate import EventRate
 from eventbus.api.listeners import Address, Listener
 from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.broker.bus import Bus
@@ -23,6 +24,7 @@ def serving(
     socket: Path | None = None,
     port: int = 0,
     tls: ssl.SSLContext | None = None,
+    event_rate: EventRate | None = None,
 ) -> Iterator[str]:
     """Its url. Without *tokens* whoever asks from this machine as this user is admin."""
     address = Address(path=str(socket)) if socket else Address("127.0.0.1", port)
@@ -30,6 +32,7 @@ def serving(
     options = ApiOptions(
         access=Access(map(Grant.parse, grants)),
         authenticator=Authenticator(tokens=TokenFile(tokens) if tokens else None),
+        event_rate=event_rate or EventRate(),
     )
     server = ApiServer(bus=bus, options=options, listeners=[listener])
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -10,9 +10,8 @@ from eventbus.api.own.check import check_packed, no_right
 from eventbus.broker.frames import Frame
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest, Transport
-from eventbus.encoding.wire import Batch, rename_batch, unpack_batch, unpack_event
+from eventbus.encoding.wire import Batch, rename_batch, unpack_batch
 from eventbus.errors import BusRefused, EventBusError, InvalidEvent, PoisonBatch
-from eventbus.event import Event
 
 #: Causes of losses that recorders tell. A cause is a field for ever, so no one else makes any.
 CAUSES = frozenset({"destroyed", "dropped", "lost", "missed", "refused", "uncertain", "unsent"})
@@ -108,16 +107,6 @@ class FramePublisher:
                 answers[i] = PublishReply(PublishStatus.DUP, generation=frame.generation)
 
 
-def events_of(frames: Iterable[Frame]) -> Iterator[Event]:
-    """The events that frames hold, as far as they can be read: for who counts them."""
-    for frame in frames:
-        try:
-            for packed in unpack_batch(frame.body).events:
-                yield unpack_event(packed)
-        except PoisonBatch:
-            continue
-
-
 @lru_cache(maxsize=65_536)
 def _bound_id(user: str, producer: str) -> str:
     """Return the id that stands in the uids of *producer*'s events: no other user's producer has the same."""
@@ -139,4 +128,4 @@ def _known(losses: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     return tuple((cause if cause in CAUSES else "other", n) for cause, n in losses)
 
 
-__all__ = ["CAUSES", "FramePublisher", "bound_secret", "events_of"]
+__all__ = ["CAUSES", "FramePublisher", "bound_secret"]

@@ -15,7 +15,7 @@ from eventbus.api.app_keys import API, USER, WHAT
 from eventbus.api.bodies import decode_as, read_body
 from eventbus.api.desk import Desk
 from eventbus.api.doors import is_from_browser
-from eventbus.api.own.frames import FramePublisher, bound_secret, events_of
+from eventbus.api.own.frames import FramePublisher, bound_secret
 from eventbus.api.own.idempotency import know, publish_known
 from eventbus.api.own.intake import Packed, Refused, pack_events, read_json, read_lines
 from eventbus.api.own.line import Line
@@ -25,7 +25,6 @@ from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.clock import Clock, SystemClock
-from eventbus.encoding.wire import unpack_event
 from eventbus.errors import BusFull, EventBusError
 
 JSON_TYPES: Final = frozenset({"application/json", "text/json"})
@@ -82,7 +81,7 @@ class Recording:
         """Record what *read* finds in *body*. *same* is what has to be the same under one *key*; b"": the body."""
         api, user = request.app[API], request[USER]
         refuse_own_export(api.bus, request)
-        may_record, rates = _may_record_of(api.access, user), api.rates
+        may_record = _may_record_of(api.access, user)
         now_ns = self._clock.time_ns()
 
         def prepare(desk: Desk) -> _Prepared:
@@ -97,8 +96,7 @@ class Recording:
                 now_ns=known.time_ns if known else now_ns,
                 may_record=may_record,
             )
-            if rates is not None and packed:  # repeats too: else a key would be a way around
-                rates.admit_all(user.name, (unpack_event(one.body) for one in packed), desk.functions)
+            api.event_rate.admit(user.name, len(packed))  # repeats too: else a key would be a way around
             failed = None if known is None else publish_known(RedisTransport(desk.bus, desk.client), known, packed)
             headers = {"Idempotency-Replayed": "true"} if known and not known.is_new else {}
             return _Prepared(packed, refused, len(found), failed, headers)
@@ -140,12 +138,11 @@ class Recording:
     async def _record_frames(self, request: web.Request) -> web.Response:
         api, user = request.app[API], request[USER]
         body = await read_body(request)
-        may_record, rates = _may_record_of(api.access, user), api.rates
+        may_record = _may_record_of(api.access, user)
 
         def work(desk: Desk) -> bytes:
             frames = unpack_frames(body)
-            if rates is not None:
-                rates.admit_all(user.name, events_of(frames), desk.functions)
+            api.event_rate.admit(user.name, sum(frame.events for frame in frames))
             request[WHAT] = f"sent {sum(frame.events for frame in frames)} events"
             publisher = FramePublisher(
                 transport=RedisTransport(desk.bus, desk.client),
