@@ -399,6 +399,27 @@ def test_several_requests_are_under_way_at_once_and_one_of_an_object(sinks: list
     assert in_order(endpoint.deliveries) == {f"pod-{n}": list(range(n, 100, 10)) for n in range(10)}
 
 
+def test_without_a_thread_for_each_request_there_are_fewer_at_once_and_none_is_repeated(
+    sinks: list[EventSink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def start_one(thread: threading.Thread) -> None:
+        if thread.name.startswith("eventbus-webhook"):
+            if started:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+    endpoint = Busy(together=2)
+    with receiving(endpoint) as port:
+        sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED, timeout_s=60))
+        assert len(export(sinks[-1], *(of_object(number, number % 10) for number in range(50)))) == 50
+    assert in_order(endpoint.deliveries) == {f"pod-{n}": list(range(n, 50, 10)) for n in range(10)}
+
+
 def test_of_one_object_one_request_is_under_way(sinks: list[EventSink]) -> None:
     endpoint = Busy(together=1)
     with receiving(endpoint) as port:

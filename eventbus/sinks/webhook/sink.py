@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -183,10 +184,14 @@ class WebhookSink:
         threads = min(self._requests, len(objects))
         if threads > 1 and self._threads is None:
             self._threads = ThreadPoolExecutor(self._requests - 1, thread_name_prefix="eventbus-webhook")
-        others = [self._threads.submit(call.work) for _ in range(threads - 1)] if self._threads else []
+        for _ in range(threads - 1):
+            try:
+                assert self._threads is not None
+                self._threads.submit(call.work)
+            except RuntimeError:  # the process may not start another thread: fewer requests at once
+                break
         call.work()
-        for other in others:
-            other.result()
+        call.finish()
         self._away = call.away
         return call.answers
 
@@ -240,6 +245,9 @@ class _Call:
         self._answer = answer
         self._objects = deque(objects)
         self._until = time.monotonic() + WRITE_S
+        self._idle = threading.Condition()  # protects the two below
+        self._working = 0  # threads that are in `work`
+        self._finished = False
 
     def probe(self) -> bool:
         """Send the first write alone. False: the endpoint still does not answer."""
@@ -251,6 +259,24 @@ class _Call:
 
     def work(self) -> None:
         """Send until nothing is left, the time is over, or the endpoint does not answer. Any number of threads."""
+        with self._idle:
+            if self._finished:
+                return
+            self._working += 1
+        try:
+            self._send_objects()
+        finally:
+            with self._idle:
+                self._working -= 1
+                self._idle.notify_all()
+
+    def finish(self) -> None:
+        """Wait for all threads that are in `work`; those that come later send nothing."""
+        with self._idle:
+            self._finished = True
+            self._idle.wait_for(lambda: not self._working)
+
+    def _send_objects(self) -> None:
         while True:
             try:
                 places = self._objects.popleft()
