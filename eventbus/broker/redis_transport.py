@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Batches of one partition on their way in one round trip.
 IN_FLIGHT_BATCHES = 8
+#: seconds until the build is announced again after an error
+ANNOUNCE_AGAIN_S = 10.0
 
 
 class RedisTransport:
@@ -100,12 +102,18 @@ class RedisTransport:
         return [announce, ("HMGET", bus_key(self._bus.prefix), "codecs")]
 
     def _announced(self, replies: Sequence[Any]) -> None:
-        """Take the answers: while the functions are missing, it is announced with the next publish."""
+        """Take the answers. While the functions are missing, the build is announced with the next publish.
+
+        After another error it is announced later: on a cluster the node of partition 0 may be away, and a call to it
+        would delay the events of all other partitions.
+        """
         announced, found = replies
         if not isinstance(found, Exception):
             self._bus.codecs = parse_numbers(found[0], BASELINE_CODECS)
         if not isinstance(announced, Exception):
             self._bus.announce_at = time.monotonic() + ANNOUNCE_EVERY_S
+        elif not isinstance(translate(announced), FunctionsMissing):
+            self._bus.announce_at = time.monotonic() + ANNOUNCE_AGAIN_S
 
     def _round_trip(self, commands: Sequence[tuple[Any, ...]], meanwhile: Callable[[], object]) -> list[Any]:
         """Send *commands*, call *meanwhile*, return an answer or an error each. A cluster's client does not wait so."""

@@ -43,3 +43,15 @@ def test_what_the_caller_raises_meanwhile_leaves_no_answer_for_the_next_call(emb
     assert isinstance(again, PublishReply)
     assert again.status is PublishStatus.DUP
     transport.close()
+
+
+def test_an_announcement_that_fails_does_not_go_with_each_publish(embedded_url: str, prefix: str) -> None:
+    bus = open_bus(embedded_url, Settings(prefix=prefix))
+    transport, other = RedisTransport(bus), bus.client()
+    other.set(bus.keys[0].builds, "of another type")
+    transport.publish([request(1)])
+    other.delete(bus.keys[0].builds)
+    transport.publish([request(2)])
+    assert not other.exists(bus.keys[0].builds)
+    transport.close()
+    other.close()
