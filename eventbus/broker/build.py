@@ -33,7 +33,7 @@ SHARED = (
 VERBS = (
     *("open", "publish", "correlate_and_store", "trim", "bury", "replay", "discard", "beat", "isolate", "claim"),
     *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
-    *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint", "limit_rate"),
+    *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint"),
     "announce",
 )
 

@@ -106,15 +106,6 @@ class Checkpoints(msgspec.Struct, frozen=True):
     entries: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-class BucketUse(msgspec.Struct, frozen=True):
-    """Tokens to take out of a shared bucket, of which *key* is the key's end: *rate* come back a second."""
-
-    key: bytes
-    rate: int
-    burst: int
-    tokens: int
-
-
 class CorrelateCall(msgspec.Struct, frozen=True):
     """The input of one call of `correlate_and_store`: state keys, and the packed arguments that count them from 1."""
 

@@ -15,7 +15,6 @@ import msgspec
 from eventbus.broker.build import function_command
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.function_values import (
-    BucketUse,
     Checkpoints,
     CorrelateCall,
     GroupPolicy,
@@ -372,16 +371,6 @@ class Functions:
     def announce(self, what: str, name: str) -> None:
         """Note that a process of this build, *what* (worker or recorder), uses the bus. On partition 0 only."""
         self._call(*announce_arguments(self._keys, what, name))
-
-    def limit_rate(self, uses: Sequence[BucketUse], *, all_or_none: bool) -> list[float]:
-        """Take tokens of shared buckets, or none where one has none; else of those that have. On partition 0 only.
-
-        Returns: seconds until each has a token; 0: it had one. Not safe to repeat: it takes them again.
-        """
-        every = (self._keys.spoiled, *(self._keys.rate + use.key for use in uses))
-        wanted = (number for use in uses for number in (use.rate, use.burst, use.tokens))
-        waits_us = self._call("limit_rate", every, int(all_or_none) or "", *wanted)
-        return [wait_us / 1_000_000 for wait_us in waits_us]
 
     def _item_keys(self, plural: str, key: bytes) -> tuple[bytes, ...]:
         keys = self._keys

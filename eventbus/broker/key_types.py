@@ -65,7 +65,6 @@ KEY_TYPES: Final[Mapping[str, Expected]] = {
     "idempotency": Expected(
         "string", "no request with that Idempotency-Key is taken", "such a request, sent again, is taken as a new one"
     ),
-    "rate": Expected("string", "the next write over HTTP puts it right", "so are the tokens that were taken"),
     "checkpoints": Expected(
         "stream", "no event is listed, watched or written over HTTP", "those who watch over HTTP list again"
     ),

@@ -56,7 +56,6 @@ class Keys:
         "occurrences",
         "partition",
         "producer",
-        "rate",
         "root",
         "spam",
         "spoiled",
@@ -77,8 +76,6 @@ class Keys:
         self.producer = root + b"producer:"
         #: prefix of STRING ns of its first request, digest  of what came under an Idempotency-Key; 10 min
         self.idempotency = root + b"idempotency:"
-        #: prefix of STRING µs when it is full  a token bucket of EventRateLimit that API workers share; until then
-        self.rate = root + b"rate:"
         #: prefix of STRING msgpack [last ms, local keys…]   PX 2 × interval + hold
         self.aggregate = root + b"aggregate:"
         #: prefix of STRING msgpack [tokens, last ms, …]     PX 2 × refill + hold

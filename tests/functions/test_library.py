@@ -17,7 +17,7 @@ from eventbus.broker import function_library, functions
 from eventbus.broker.build import build, function_name, library, library_name
 from eventbus.broker.bus import open_bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
-from eventbus.broker.function_values import BucketUse, GroupPolicy
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.formats import FORMATS
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
@@ -111,7 +111,6 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     ),
     "export_release": lambda partition: _export(partition).release(),
     "checkpoint": lambda partition: partition.call.checkpoint([1], whole=True),
-    "limit_rate": lambda partition: partition.call.limit_rate([BucketUse(b"0" * 18, 1, 10, 1)], all_or_none=False),
     "announce": lambda partition: partition.call.announce("worker", "host-1"),
     "export_retry": lambda partition: partition.call.export_retry("file", b"1-1"),
 }
@@ -182,7 +181,7 @@ def test_whether_it_runs_when_memory_is_full_is_what_the_header_says(partition: 
     }
     assert flags == said | {function_name("build"): {b"no-writes"}}
     refused = {name for name, found in flags.items() if not found}
-    assert refused == set(map(function_name, ("publish", "replay", "export_retry", "limit_rate"))), (
+    assert refused == set(map(function_name, ("publish", "replay", "export_retry"))), (
         "what else may not run while a full server drains?"
     )
 

@@ -47,7 +47,6 @@ KINDS = {
     "attempts:": "hash",
     "dead": "stream",
     "checkpoints": "stream",
-    "rate:": "string",
     "exported:": "string",
     "export:": "hash",
     "later:": "zset",

@@ -10,7 +10,7 @@ import msgspec
 
 from eventbus.broker import functions
 from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState
-from eventbus.broker.function_values import BucketUse, GroupPolicy
+from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
@@ -759,20 +759,6 @@ CHECKPOINTS = [
     ),
 ]
 
-
-def _limit_rate(partition: Partition, _given: Any) -> None:
-    partition.call.limit_rate([BucketUse(b"ab" * 16, 1, 300, 200)], all_or_none=True)
-
-
-#: Of one bucket: a call that is cut off between two has taken a token of the first, which comes back with time.
-BUCKETS = [
-    Case(
-        name="a bucket",
-        verb="limit_rate",
-        act=_limit_rate,
-    ),
-]
-
 CASES = [
     *PUBLISH,
     *RECORD,
@@ -783,7 +769,6 @@ CASES = [
     *OBJECTS,
     *EXPORTS,
     *CHECKPOINTS,
-    *BUCKETS,
     *ANNOUNCEMENTS,
 ]
 

@@ -229,7 +229,6 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "spoiled": "TYPE HGET HSET",
     },
     "export_retry": {"dead": "XRANGE", "later": "TYPE ZADD"},
-    "limit_rate": {"rate": "MGET EXISTS SET", "spoiled": "HGET HSET"},
     "announce": {"builds": "HGETALL HDEL HSET"},
     "checkpoint": {"checkpoints": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD"},
 }

@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 
 #: What API workers call besides.
-_OVER_HTTP = frozenset({"checkpoint", "limit_rate"})
+_OVER_HTTP = frozenset({"checkpoint"})
 
 #: Which functions each role calls.
 _FUNCTIONS: Mapping[Role, frozenset[str]] = {
