@@ -127,19 +127,3 @@ class Access:
 
     def grants_of(self, user: User) -> Sequence[Grant]:
         return [grant for grant in self._grants if grant.concerns(user)]
-
-
-__all__ = [
-    "ANY",
-    "AUTHENTICATED",
-    "MASTERS",
-    "OPERATED",
-    "READ",
-    "RULES",
-    "WRITE",
-    "Access",
-    "Grant",
-    "Role",
-    "Rule",
-    "User",
-]

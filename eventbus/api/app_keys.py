@@ -39,6 +39,3 @@ def require(request: web.Request, verb: str, resource: str, namespace: str = "")
             f"{resource}.eventbus", "", f'User "{user.name}" cannot {verb} resource "{resource}" {place}'
         )
     return user
-
-
-__all__ = ["API", "USER", "WHAT", "Api", "require"]

@@ -30,6 +30,3 @@ def audit(request: web.Request, answer: web.StreamResponse | None, took_s: float
         took_s * 1000,
         f": {what}" if (what := request.get(WHAT)) else "",
     )
-
-
-__all__ = ["audit"]

@@ -220,13 +220,3 @@ def _certified(certificate: dict[str, Any]) -> User:
         raise status.unauthorized()
     groups = [value for key, value in fields if key == "organizationName"]
     return User(name=names[-1], groups=(*groups, AUTHENTICATED))
-
-
-__all__ = [
-    "BEARER_PROTOCOL",
-    "LOCAL",
-    "Authenticator",
-    "TokenFile",
-    "cookie_name",
-    "cookie_value",
-]

@@ -167,21 +167,3 @@ def _load_yaml(data: bytes) -> Any:
             loader.dispose()
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise ValueError(f"error converting YAML to JSON: {str(error).splitlines()[0]}") from None
-
-
-__all__ = [
-    "APPLY_PATCH",
-    "BODY_S",
-    "JSON_PATCH",
-    "MAX_BODY",
-    "MAX_PATCH",
-    "MERGE_PATCH",
-    "PATCHES",
-    "PROTOBUF",
-    "READ",
-    "STRATEGIC_PATCH",
-    "Body",
-    "decode_as",
-    "media_type_of",
-    "read_body",
-]

@@ -111,6 +111,3 @@ class CheckpointLine:
         del self._numbers[:count]
         for column in self._columns:
             del column[:count]
-
-
-__all__ = ["CheckpointLine", "Vector"]

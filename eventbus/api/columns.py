@@ -73,6 +73,3 @@ def cells(kind: Kind[Any], found: Any, now: datetime) -> list[str | int]:
 
 def _text(cell: object) -> str:
     return str(getattr(cell, "text", cell))
-
-
-__all__ = ["Column", "cells", "definitions"]

@@ -106,6 +106,3 @@ def _is_json_object(data: str) -> bool:
         return isinstance(msgspec.json.decode(b64decode(data)), dict)
     except (ValueError, RecursionError):
         return False
-
-
-__all__ = ["check_base64", "config_map_causes", "secret_causes"]

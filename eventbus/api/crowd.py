@@ -126,6 +126,3 @@ class Crowd:
         for state in full:
             self.remove(state)
         return refused + full
-
-
-__all__ = ["CHUNK", "Crowd", "Lines", "Offer", "Piece", "Taker", "Tone", "chunk_of"]

@@ -135,6 +135,3 @@ def _grace_s(plain: Mapping[str, Any]) -> int | None:
     if isinstance(given, str):
         raise status.bad_request(f'strconv.ParseInt: parsing "{given[:40]}": invalid syntax')
     raise status.bad_request(f"gracePeriodSeconds: a number of seconds is wanted, not {str(given)[:40]!r}")
-
-
-__all__ = ["DeleteOptions", "delete", "delete_collection", "read_delete_options"]

@@ -103,6 +103,3 @@ class BlockingPool:
             with self._lock:
                 self._desks.append(desk)
         return desk
-
-
-__all__ = ["THREADS", "BlockingPool", "Desk"]

@@ -239,6 +239,3 @@ async def _none(request: web.Request, *, version: str, kind: str) -> web.Respons
 def _machine() -> str:
     """The processor, as Go names it."""
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-
-
-__all__ = ["MAJOR", "MINOR", "Discovery"]

@@ -118,6 +118,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-__all__ = ["SESSION_PATH", "SenderCheck", "Handler", "answer_of", "is_from_browser", "is_open"]

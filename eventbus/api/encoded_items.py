@@ -40,6 +40,3 @@ class EncodedItems(Generic[V]):
         if len(recent) >= MOST:
             self._before[shape], self._recent[shape] = recent, {}
         return encoded
-
-
-__all__ = ["EncodedItems"]

@@ -39,6 +39,3 @@ class Entrance:
             if self._audits:
                 audit(request, answer, took_s)
         return answer
-
-
-__all__ = ["Entrance"]

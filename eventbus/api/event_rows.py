@@ -55,6 +55,3 @@ def aged(rows: Iterable[EventRow], now: datetime) -> list[bytes]:
     """The rows as they are to be read *now*."""
     ages = _Ages(now)
     return [before + ages[last] + between + ages[first] + after for before, last, between, first, after in rows]
-
-
-__all__ = ["EventRow", "aged"]

@@ -99,6 +99,3 @@ def _new(event: Event) -> Iterator[Cause]:
     for field, is_unset in unset:
         if not is_unset:
             yield invalid(field, "", "needs to be unset")
-
-
-__all__ = ["event_causes"]

@@ -179,6 +179,3 @@ class Fan:
             self._subscribers.add(state)
             if tone in self._crowds and not len(self._crowds[tone]):
                 del self._crowds[tone]
-
-
-__all__ = ["Fan", "FanHub"]

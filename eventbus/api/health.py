@@ -98,5 +98,3 @@ def readiness_of(pool: BlockingPool) -> Readiness:
 
 
 READINESS: Final = web.AppKey("readiness", Readiness)
-
-__all__ = ["KEPT_S", "PATHS", "READINESS", "READY_S", "Readiness", "asks_for_health", "health", "readiness_of"]

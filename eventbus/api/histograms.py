@@ -29,6 +29,3 @@ class Histogram:
             yield f'{name}_bucket{{{labels},le="{bound}"}} {below}'
         yield f"{name}_count{{{labels}}} {self.count}"
         yield f"{name}_sum{{{labels}}} {self._sum:.6f}"
-
-
-__all__ = ["Histogram"]

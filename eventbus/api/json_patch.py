@@ -171,6 +171,3 @@ def sort_of(value: Any) -> str:
         return "bool"
     sorts = ((Mapping, "object"), (str, "string"), (list, "array"))
     return next((name for sort, name in sorts if isinstance(value, sort)), "number")
-
-
-__all__ = ["Operation", "PatchFailed", "PatchTooLarge", "apply_patch", "read_patch", "sort_of"]

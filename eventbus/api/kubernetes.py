@@ -13,7 +13,7 @@ from aiohttp import web
 
 from eventbus.api import deletes, status, verbs
 from eventbus.api.access import Role
-from eventbus.api.app_keys import API, USER, Api
+from eventbus.api.app_keys import USER, Api
 from eventbus.api.bodies import (
     APPLY_PATCH,
     BODY_S,
@@ -296,5 +296,3 @@ def _quoted(text: str) -> str:
 
 
 KUBERNETES: Final = web.AppKey("kubernetes", KubernetesApi)
-
-__all__ = ["API", "KUBERNETES", "KubernetesApi", "refuse_method", "reply", "reply_json", "typed_body"]

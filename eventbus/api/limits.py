@@ -97,6 +97,3 @@ def is_long(request: web.Request) -> bool:
         return request.method == "GET"
     parts = request.path.split("/", 5)
     return parts[1:2] in _WATCHED and ("watch" in parts[3:5] or is_true(request.query.get("watch")))
-
-
-__all__ = ["LONG_PATHS", "READING_POSTS", "Bounds", "Limits", "is_long", "only_reads"]

@@ -129,6 +129,3 @@ def _answers(path: str) -> bool:
 def _cannot(where: str, error: OSError) -> ConfigError:
     cure = "; another process listens there" if error.errno == errno.EADDRINUSE else ""
     return ConfigError(f"--listen {where}: {error.strerror or error}{cure}")
-
-
-__all__ = ["BACKLOG", "DEFAULT_PORT", "LOOPBACK", "Address", "Listener", "check_protected"]

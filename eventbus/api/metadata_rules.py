@@ -152,15 +152,3 @@ def _owner_causes(owner: OwnerReference) -> Iterator[Cause]:
             yield invalid(f"{below}.{field}", value, f"{field} must not be empty")
     if (owner.api_version, owner.kind) == ("v1", "Event"):
         yield invalid(below, "", "/v1, Kind=Event is disallowed from being an owner")
-
-
-__all__ = [
-    "NAME_PART",
-    "changed_causes",
-    "invalid",
-    "label_name_causes",
-    "metadata_causes",
-    "qualified_causes",
-    "segment_causes",
-    "subdomain_causes",
-]

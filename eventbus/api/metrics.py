@@ -118,6 +118,3 @@ def _resource(resource: Resource) -> str:
 
 def _labels(labels: tuple[str, ...] | list[str]) -> str:
     return ",".join(f'{name}="{value}"' for name, value in zip(_LABELS, labels, strict=True))
-
-
-__all__ = ["ASKED", "NOTHING", "Metrics", "labels_of"]

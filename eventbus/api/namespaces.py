@@ -138,15 +138,3 @@ def _first(desk: Desk, index: bytes, low: bytes) -> bytes:
     except BusRefused:  # of pods, unless our user in Redis is an operator
         return b""
     return bytes(members[0]) if members else b""
-
-
-__all__ = [
-    "DEFAULT",
-    "IMMORTAL",
-    "NAMESPACE",
-    "begun",
-    "get_namespace",
-    "list_namespaces",
-    "make_default",
-    "terminating",
-]

@@ -116,6 +116,3 @@ def _served(clause: Clause, watch: bool) -> tuple[str, Shape, str] | None:
         case "PartialObjectMetadata" | "PartialObjectMetadataList":
             return media_type, Shape.METADATA, version
     return None
-
-
-__all__ = ["JSON", "SERVED", "YAML", "Answer", "Clause", "Shape", "clauses", "negotiate"]

@@ -158,6 +158,3 @@ def open_objects(
     if numbering is None:
         return ObjectWriter(bus=bus, client=client, hub=hub, kind=kind, remember=True)
     return _NumberedObjects(bus=bus, client=client, hub=hub, kind=kind, numbering=numbering, remember=True)
-
-
-__all__ = ["open_objects"]

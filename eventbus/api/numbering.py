@@ -142,6 +142,3 @@ class Numbering:
             with self._reading:
                 self._line.take(reply.oldest, reply.entries)
             lost, more = None, bool(reply.entries)
-
-
-__all__ = ["MadeAnew", "Numbering", "read_again"]

@@ -110,6 +110,3 @@ def bad_patch(value: Any, problem: str) -> status.Refusal:
     """422: what *value* would make is no object."""
     shown = msgspec.json.encode(value)[:200].decode("utf-8", "replace")
     return status.invalid("", "", [invalid("patch", shown, problem)])
-
-
-__all__ = ["bad_patch", "object_of", "warnings_of"]

@@ -86,6 +86,3 @@ def invalid_object(asked: Asked, name: str, causes: Sequence[Cause]) -> status.R
     """Events are refused without their group, as the API server has one kind for both of them."""
     group = "" if asked.resource.is_events else asked.resource.group
     return status.invalid(asked.resource.kind.name, name, causes, group=group)
-
-
-__all__ = ["check_rules", "invalid_object"]

@@ -241,6 +241,3 @@ def _parameter(name: str, sort: str) -> dict[str, Any]:
 
 def _gvk(resource: Resource) -> dict[str, str]:
     return {"group": resource.group, "version": resource.version, "kind": resource.kind.name}
-
-
-__all__ = ["OpenApi", "document"]

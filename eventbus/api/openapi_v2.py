@@ -117,6 +117,3 @@ def _varint(number: int) -> bytes:
         number >>= 7
     found.append(number)
     return bytes(found)
-
-
-__all__ = ["MEDIA_TYPE", "encode", "swagger"]

@@ -186,6 +186,3 @@ def _number(query: Mapping[str, str], name: str) -> int:
 def _timeout(query: Mapping[str, str]) -> float:
     asked = _number(query, "timeoutSeconds")
     return float(asked) if asked > 0 else random.uniform(*WATCH_S)
-
-
-__all__ = ["WriteOptions", "asked_version", "check_propagation", "list_options", "write_options"]

@@ -172,6 +172,3 @@ class _Order:
                         changes.append(change)
                 self._subscriber.offer(partition, changes, version)
         self._told = checkpoint
-
-
-__all__ = ["OrderedHub"]

@@ -21,6 +21,3 @@ def refuse_own_export(bus: Bus, request: web.Request) -> None:
     if bus.id and origin == bus.id:
         message = f"this export writes into the bus that it reads ({bus.prefix}, id {bus.id}): give it another target"
         raise status.Refusal(403, "Forbidden", message, details={})
-
-
-__all__ = ["HEADER", "MANAGER", "refuse_own_export"]

@@ -26,6 +26,3 @@ async def run_packed(
         return data, False
 
     return await pool.run(made)
-
-
-__all__ = ["run_packed"]

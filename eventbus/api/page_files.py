@@ -116,6 +116,3 @@ def _read(name: str, found: Traversable) -> _PageFile:
     plain = found.read_bytes()
     tag = f'"{hashlib.sha256(plain).hexdigest()[:32]}"'
     return _PageFile(_TYPES["." + name.rpartition(".")[2]], plain, gzip.compress(plain, 9, mtime=0), tag)
-
-
-__all__ = ["POLICY", "ROOT", "PageFiles", "is_page"]

@@ -100,6 +100,3 @@ def _as_in_proc(family: int, end: tuple[Any, ...]) -> str:
     packed = socket.inet_pton(family, end[0])
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words) + f":{end[1]:04X}"
-
-
-__all__ = ["tcp_peer_uid", "unix_peer_uid"]

@@ -252,6 +252,3 @@ def _bytes(value: int | bytes) -> bytes:
 
 def _text(value: int | bytes) -> str:
     return _bytes(value).decode()  # UnicodeDecodeError is a ValueError
-
-
-__all__ = ["decode_object"]

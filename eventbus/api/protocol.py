@@ -162,6 +162,3 @@ def _answer(code: int, exc: BaseException | None, message: str | None) -> web.Re
     if code >= 500 and not isinstance(exc, HttpProcessingError):
         return refusals.response(refusals.internal())
     return refusals.response(refusals.bad_request("the request cannot be read"))
-
-
-__all__ = ["ABORTED", "CONNECTED", "HEAD_S", "STALLED_S", "Protocol", "Runner", "Stall"]

@@ -168,6 +168,3 @@ def _empty(resource: Resource, metadata: ObjectMeta) -> dict[str, Any]:
         return kind.encode(kind.type(metadata=metadata))
     except TypeError:  # it has fields without a default
         return {"kind": kind.name, "apiVersion": kind.api_version} | _metadata(metadata)
-
-
-__all__ = ["INITIAL_EVENTS_END", "Renderer", "items_of", "versioned"]

@@ -137,6 +137,3 @@ def _find(parts: Sequence[str], resources: Resources) -> tuple[Resource, str, st
     if name and resource.kind.namespaced and not namespace:
         return None
     return resource, namespace, name, subresource, old_watch
-
-
-__all__ = ["NAMESPACES", "Asked", "check_name", "is_true", "is_true_or_none", "read_request", "selected_name"]

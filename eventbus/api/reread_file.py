@@ -96,6 +96,3 @@ class RereadFile(Generic[T]):
         except OSError:
             return None
         return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
-
-
-__all__ = ["LOOK_EVERY_S", "LOOK_S", "RereadFile"]

@@ -84,6 +84,3 @@ class Resources:
     def in_version(self, group: str, version: str) -> list[Resource]:
         """Return what one version of a group has, by name."""
         return sorted((one for one in self if (one.group, one.version) == (group, version)), key=lambda one: one.plural)
-
-
-__all__ = ["STATUS_VERBS", "VERBS", "Resource", "Resources"]

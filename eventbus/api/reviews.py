@@ -170,6 +170,3 @@ def _reviewed(version: str, kind: str, spec: Mapping[str, Any] | None, found: Ma
     if spec is not None:
         plain["spec"] = spec
     return reply_json(plain | {"status": found}, code=201)
-
-
-__all__ = ["AUTHENTICATION", "AUTHORIZATION", "Reviews"]

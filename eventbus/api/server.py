@@ -232,6 +232,3 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     app.on_shutdown.append(end_watches)
     app.on_cleanup.append(see_watchers_off)
     return app
-
-
-__all__ = ["ApiOptions", "ApiServer"]

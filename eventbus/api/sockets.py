@@ -67,6 +67,3 @@ def _protocols(request: web.Request) -> tuple[str, ...]:
     """The first that the client offers, but never the one that is its token."""
     offered = (word.strip() for word in request.headers.get("Sec-WebSocket-Protocol", "").split(","))
     return tuple(word for word in offered if word and not word.startswith(BEARER_PROTOCOL))[:1]
-
-
-__all__ = ["SocketOutlet", "is_upgrade"]

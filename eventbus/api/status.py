@@ -279,32 +279,3 @@ def reason_of(problem: str) -> str:
         "Unsupported value": "FieldValueNotSupported",
     }
     return next((reason for start, reason in reasons.items() if problem.startswith(start)), "FieldValueInvalid")
-
-
-__all__ = [
-    "RETRY_AFTER_S",
-    "Cause",
-    "Refusal",
-    "already_exists",
-    "bad_request",
-    "forbidden",
-    "forbidden_path",
-    "internal",
-    "invalid",
-    "method_not_allowed",
-    "named",
-    "no_such_path",
-    "not_acceptable",
-    "not_found",
-    "protect",
-    "reason_of",
-    "refusal_of",
-    "refusal_of_http",
-    "response",
-    "too_large",
-    "too_many",
-    "too_much",
-    "unauthorized",
-    "unavailable",
-    "unsupported_media_type",
-]

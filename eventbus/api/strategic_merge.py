@@ -153,6 +153,3 @@ def _identity(value: Any) -> Any:
 
 def _is_keyed(item: Any, key: str) -> bool:
     return isinstance(item, Mapping) and isinstance(item.get(key), str | int)
-
-
-__all__ = ["MERGED", "BadDirective", "strategic_merge"]

@@ -61,6 +61,3 @@ class Table(msgspec.Struct, frozen=True):
     def _head(self, metadata: Mapping[str, Any], *, columns: bool) -> dict[str, Any]:
         named = [msgspec.to_builtins(column) for column in definitions(self.kind)] if columns else None
         return {"kind": "Table", "apiVersion": self.api_version, "metadata": metadata, "columnDefinitions": named}
-
-
-__all__ = ["Table"]

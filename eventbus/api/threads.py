@@ -84,6 +84,3 @@ class Threads:
                 future.set_result(result)
             else:
                 future.set_exception(failure)
-
-
-__all__ = ["Threads"]

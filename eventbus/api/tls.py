@@ -234,6 +234,3 @@ def _write(files: Files, made: Any, key: Any, issuer_key: Any) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         new.replace(path)
-
-
-__all__ = ["Files", "ServerTls", "own_files"]

@@ -95,6 +95,3 @@ def _do(writes: Sequence[_Write], desk: Desk) -> None:
         commands = [write.command for write in under_way if write.command is not None]
         for write, reply in zip(under_way, call_together(desk.bus, desk.client, 0, commands), strict=True):
             write.go_on(reply)
-
-
-__all__ = ["MOST", "Together"]

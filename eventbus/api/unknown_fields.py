@@ -46,6 +46,3 @@ def _unknown(value: Any, info: inspect.Type, path: str) -> Iterator[str]:
     elif isinstance(info, inspect.ListType | inspect.VarTupleType) and isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _unknown(inner, info.item_type, f"{path}[{number}]")
-
-
-__all__ = ["shape_of", "unknown_fields"]

@@ -349,17 +349,3 @@ def _refuse_used(desk: Desk, name: str) -> None:
     except NotFound:
         return
     raise status.already_exists(NAMESPACE.resource, name)
-
-
-__all__ = [
-    "Written",
-    "create",
-    "creating",
-    "get",
-    "list_objects",
-    "patch",
-    "patch_unread",
-    "store_version",
-    "update",
-    "writer",
-]

@@ -143,6 +143,3 @@ class _Reply(web.StreamResponse):
         protocol = self._req.protocol
         assert isinstance(protocol, Protocol)
         self._connection.take_over(protocol, self._tell)
-
-
-__all__ = ["WatchConnection"]

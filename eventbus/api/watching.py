@@ -232,6 +232,3 @@ def begin_watch(resource: Resource, options: ListOptions) -> Callable[[Desk, Cal
             return objects.open_watch(store_version(desk, resource.kind, options), ready)
 
     return begin
-
-
-__all__ = ["Frames", "Outlet", "Watcher", "begin_watch"]

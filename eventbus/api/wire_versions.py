@@ -87,6 +87,3 @@ class Bases:
             with redis_errors():
                 found = client.hmget(key, [field])
             return int(found[0] or 0)
-
-
-__all__ = ["FIRST", "Bases", "WireVersions"]

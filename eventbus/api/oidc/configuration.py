@@ -193,16 +193,3 @@ def _check_once(where: str, values: Iterable[str]) -> None:
         if value in seen:
             raise ValueError(f"{where}: {value!r} stands there twice")
         seen.add(value)
-
-
-__all__ = [
-    "FLAG",
-    "ClaimMappings",
-    "IssuerConfig",
-    "JwtConfig",
-    "PlainClaim",
-    "PrefixedClaim",
-    "RequiredClaim",
-    "read_configuration",
-    "trusting",
-]

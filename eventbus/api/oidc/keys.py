@@ -208,6 +208,3 @@ def _key(plain: dict[str, Any]) -> Key | None:
         return None
     public = maker({name: value for name, value in plain.items() if name != "d"})
     return Key(kid if isinstance(kid, str) else None, public, (algorithm,) if algorithm else possible)
-
-
-__all__ = ["AGAIN_S", "ALGORITHMS", "FETCH_S", "MOST_TRIED", "REFRESH_S", "IssuerKeys", "Key"]

@@ -241,6 +241,3 @@ def _mapped(value: str, mapping: PrefixedClaim) -> str:
         except UnicodeEncodeError:
             raise _Refused("claims", f"{mapping.claim} cannot be written in UTF-8") from None
     return name
-
-
-__all__ = ["LEEWAY_S", "MAX_KNOWN", "MAX_TOKEN", "RESERVED", "JwtUsers"]

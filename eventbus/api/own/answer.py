@@ -24,6 +24,3 @@ async def answer_json(request: web.Request, work: Callable[[Desk], bytes]) -> we
     if compressed:
         headers["Content-Encoding"] = "gzip"
     return web.Response(body=data, content_type="application/json", headers=headers)
-
-
-__all__ = ["answer_json"]

@@ -83,5 +83,3 @@ def _misplaced(partition: int) -> InvalidEvent:
 
 
 _PLAIN: Final = msgspec.msgpack.Decoder(decodable(_Plain)).decode
-
-__all__ = ["check_packed", "no_right"]

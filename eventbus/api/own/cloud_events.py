@@ -143,6 +143,3 @@ def _message(data: Any) -> str:
     if isinstance(data, bytes):
         return data.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     return "" if data is None else msgspec.json.encode(data).decode()
-
-
-__all__ = ["CloudEvents"]

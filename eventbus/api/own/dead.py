@@ -91,6 +91,3 @@ def _core(event: Event) -> dict[str, Any] | None:
 
 def _json(found: Any) -> web.Response:
     return web.Response(body=msgspec.json.encode(found) + b"\n", content_type="application/json")
-
-
-__all__ = ["discard_dead", "list_dead", "replay_dead", "show_dead"]

@@ -126,6 +126,3 @@ def _digest(user: str, name: str, purpose: bytes, *, size: int) -> str:
 
 def _known(losses: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     return tuple((cause if cause in CAUSES else "other", n) for cause, n in losses)
-
-
-__all__ = ["CAUSES", "FramePublisher", "bound_secret"]

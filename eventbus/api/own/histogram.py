@@ -76,6 +76,3 @@ def _facets(text: str) -> list[str]:
     if wrong := [facet for facet in facets if facet not in FACETS]:
         raise status.bad_request(f"by: {wrong[0][:80]!a} is none of {', '.join(FACETS)}")
     return list(dict.fromkeys(facets))
-
-
-__all__ = ["FACETS", "histogram", "summed"]

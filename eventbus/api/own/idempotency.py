@@ -118,6 +118,3 @@ def _digest(*parts: bytes) -> str:
         digest.update(b"%d:" % len(part))
         digest.update(part)
     return digest.hexdigest()
-
-
-__all__ = ["LIFE_MS", "MAX_KEY", "Known", "know", "publish_known"]

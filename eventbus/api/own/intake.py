@@ -143,16 +143,3 @@ def spread(packed: Sequence[Packed]) -> Iterator[tuple[int, list[Packed]]]:
     for one in packed:
         found.setdefault(one.partition, []).append(one)
     yield from sorted(found.items())
-
-
-__all__ = [
-    "MAX_EVENTS",
-    "Packed",
-    "Refused",
-    "complete",
-    "event_of",
-    "pack_events",
-    "read_json",
-    "read_lines",
-    "spread",
-]

@@ -148,5 +148,3 @@ def _is_full(problem: EventBusError | None) -> bool:
 
 
 _UNSETTLED = BusUnavailable("Redis did not settle it; it may still have arrived")
-
-__all__ = ["Line"]

@@ -41,6 +41,3 @@ async def _read(request: web.Request, read: Callable[[Bus, Client], Any]) -> web
         return msgspec.json.encode(read(desk.bus, desk.client)) + b"\n"
 
     return await answer_json(request, work)
-
-
-__all__ = ["bus_status", "sinks", "suppressed"]

@@ -274,6 +274,3 @@ def _lines(parameters: list[dict[str, Any]]) -> dict[str, Any]:
 def _query(name: str, description: str = "", schema: dict[str, Any] = _TEXT) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "in": "query", "schema": schema}
     return found | {"description": description} if description else found
-
-
-__all__ = ["PATH", "own_document"]

@@ -48,6 +48,3 @@ def whole_number_of(request: web.Request, name: str, default: int, most: int) ->
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:12]) <= most):
         raise status.bad_request(f"{name}: {text[:80]!a} is no number from 1 to {most}")
     return int(text)
-
-
-__all__ = ["instant_of", "seconds_of", "whole_number_of"]

@@ -195,6 +195,3 @@ def _nothing_taken(failed: Mapping[int, EventBusError]) -> EventBusError:
 def _json(found: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     body = msgspec.json.encode(found) + b"\n"
     return web.Response(status=code, body=body, headers=dict(headers or {}), content_type="application/json")
-
-
-__all__ = ["Recording", "describe_bus"]

@@ -64,6 +64,3 @@ def add_own_routes(app: web.Application, authenticator: Authenticator) -> None:
         raw.close()
 
     app.on_shutdown.append(end_streams)
-
-
-__all__ = ["ROOT", "add_own_routes"]

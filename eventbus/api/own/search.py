@@ -55,6 +55,3 @@ async def search(request: web.Request) -> web.Response:
         return head[:-1] + b',"items":[' + items + b"]}\n"
 
     return await answer_json(request, work)
-
-
-__all__ = ["search"]

@@ -89,6 +89,3 @@ def _session(request: web.Request, user: User, *, signed_in: bool) -> dict[str, 
         "occurrencesS": options.occurrences_s,
         "build": version("eventbus"),
     }
-
-
-__all__ = ["Session"]

@@ -165,5 +165,3 @@ def _line(**fields: Any) -> bytes:
 
 
 _ENCODE: Final = msgspec.json.Encoder().encode
-
-__all__ = ["RawStream"]

@@ -35,6 +35,3 @@ async def verdicts(request: web.Request) -> web.Response:
         return _ENCODE({"items": read_verdicts(desk.bus, desk.client, asked.objects)}) + b"\n"
 
     return await answer_json(request, work)
-
-
-__all__ = ["MOST", "Asked", "verdicts"]

@@ -108,6 +108,3 @@ class StreamWaker:
                 self._loop.call_soon_threadsafe(self._wake)
             except RuntimeError:
                 return  # closed in this moment
-
-
-__all__ = ["StreamWaker"]

@@ -78,6 +78,3 @@ def _asked(request: web.Request) -> ObjectReference:
     known = KINDS.named(kind)
     typed = ObjectReference(kind=kind, namespace=namespace, name=name)
     return typed if known is not None and not known.namespaced else reference_to(typed)
-
-
-__all__ = ["why"]
