@@ -1,4 +1,4 @@
-"""Bounds how much is answered at once: reads, writes, watches; beyond it 429 and when to come again."""
+"""Limit concurrent reads, writes and watches; reject others with 429 and Retry-After."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from eventbus.api.doors import is_open
 from eventbus.api.request_info import is_true
 
 _READS: Final = ("GET", "HEAD", "OPTIONS")
-#: POSTs that read: their questions are longer than a query may be.
+#: POSTs that only read, because their input is too long for a query string.
 READING_POSTS: Final = frozenset({"/eventbus/v1/verdicts"})
-#: What lasts for as long as its client likes, besides watches.
+#: Requests that last until their client ends them, besides watches.
 LONG_PATHS: Final = ("/eventbus/v1/stream",)
-#: First parts of paths below which something may be watched.
+#: First parts of the paths of resources that can be watched.
 _WATCHED: Final = (["api"], ["apis"])
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The API server's own numbers for requests; of watches those that a process of some 100 MB bears."""
+    """Limits of requests as in the API server, and of watches for a process of about 100 MB."""
 
     reads: int = 400
     writes: int = 200
@@ -33,17 +33,17 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits:
-    """Counts what is being answered. Lives in the loop."""
+    """Count the requests in flight. Use only in the event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self.in_flight: Counter[str] = Counter()  #: by readOnly and mutating
         self.watches: Counter[str] = Counter()  #: by user
-        self.refused: Counter[str] = Counter()  #: by what there was too much of
+        self.refused: Counter[str] = Counter()  #: by readOnly, mutating and watches
 
     def begin(self, request: web.Request) -> str:
-        """Take a place, which `end` gives back; "": it needs none. Raises: Refusal: 429."""
-        # What is open to all takes no place, or nobodies could take them all.
+        """Count *request* until `end`. Returns: its sort; "" if it has no limit. Raises: Refusal: 429."""
+        # Paths open to all are not counted. Otherwise, clients without a user could use up the limit.
         return "" if is_open(request) or is_long(request) else self._take(request)
 
     def end(self, sort: str) -> None:
@@ -52,7 +52,7 @@ class Limits:
 
     @contextmanager
     def answering(self, request: web.Request) -> Iterator[None]:
-        """One request that has an end, though it says otherwise. Raises: Refusal: 429."""
+        """Count a request that ends although its path is long-running. Raises: Refusal: 429."""
         sort = self._take(request)
         try:
             yield
@@ -68,13 +68,13 @@ class Limits:
         return sort
 
     def _sort(self, request: web.Request) -> tuple[str, int]:
-        """What *request* is counted as, and how many there may be."""
+        """Return the sort of *request* and the limit of this sort."""
         if only_reads(request):
             return "readOnly", self._bounds.reads
         return "mutating", self._bounds.writes
 
     def begin_watch(self, user: str) -> None:
-        """Take a place for a watch of *user*. Raises: Refusal: 429."""
+        """Count a watch of *user* until `end_watch`. Raises: Refusal: 429."""
         if self.watches[user] >= self._bounds.watches_of_a_user or self.watches.total() >= self._bounds.watches:
             self.refused["watches"] += 1
             raise status.too_many("Too many watches, please try again later.")
@@ -87,12 +87,12 @@ class Limits:
 
 
 def only_reads(request: web.Request) -> bool:
-    """Return True if nothing is written, whatever is answered."""
+    """Return True if the request cannot write."""
     return request.method in _READS or (request.method == "POST" and request.path in READING_POSTS)
 
 
 def is_long(request: web.Request) -> bool:
-    """Return True if the answer may have no end of its own. Where it has one after all, its handler counts it."""
+    """Return True if the response may not end by itself. If it does end, its handler counts the request."""
     if request.method != "GET" or request.path in LONG_PATHS:
         return request.method == "GET"
     parts = request.path.split("/", 5)
