@@ -1,4 +1,4 @@
-"""Namespaces: those that were made, which are stored, and those that something lies in, which are not."""
+"""Namespaces: stored ones, and unstored ones that are in use because objects lie in them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from eventbus.store.continue_token import Continue
 from eventbus.store.selection import Selection
 
 DEFAULT: Final = "default"
-#: Those that the API server lets nobody delete.
+#: Namespaces that the API server protects from deletion.
 IMMORTAL: Final = frozenset({DEFAULT, "kube-system", "kube-public"})
-#: Namespaces in use that are told: whoever makes more of them is not listed, and can be asked for by name.
+#: Limit of unstored namespaces in a list. Further namespaces are not listed, but a get by name still finds them.
 MOST: Final = 10_000
 
 NAMESPACE: Final[Kind[Namespace]] = Kind(
@@ -41,7 +41,7 @@ NAMESPACE: Final[Kind[Namespace]] = Kind(
 
 
 def begun(wanted: Namespace) -> Namespace:
-    """A namespace as it is made: Active, whatever was asked for, and with its finalizer."""
+    """Return the namespace as a create stores it: always Active, and with its finalizer."""
     finalizers = wanted.spec.finalizers
     if FINALIZER not in finalizers:
         finalizers = (*finalizers, FINALIZER)
@@ -49,13 +49,13 @@ def begun(wanted: Namespace) -> Namespace:
 
 
 def terminating(found: Namespace) -> Namespace:
-    """What a delete answers: as kept by its finalizer, though here it is gone at once."""
+    """Return the namespace as a delete answers it: Terminating, although it is removed at once."""
     metadata = msgspec.structs.replace(found.metadata, deletion_timestamp=datetime.now(UTC).replace(microsecond=0))
     return msgspec.structs.replace(found, metadata=metadata, status=NamespaceStatus(phase="Terminating"))
 
 
 def make_default(desk: Desk) -> None:
-    """Store the namespace `default`, which is always there."""
+    """Store the namespace `default`, which always exists."""
     try:
         desk.objects(NAMESPACE).create(Namespace(metadata=ObjectMeta(name=DEFAULT)))
     except AlreadyExists:
@@ -63,7 +63,7 @@ def make_default(desk: Desk) -> None:
 
 
 def get_namespace(desk: Desk, name: str) -> Namespace:
-    """A stored one, or one in use. Raises: NotFound."""
+    """Return a namespace that is stored or in use. Raises: NotFound."""
     try:
         stored: Namespace = desk.objects(NAMESPACE).get(name)
         return stored
@@ -74,7 +74,7 @@ def get_namespace(desk: Desk, name: str) -> Namespace:
 
 
 def list_namespaces(desk: Desk, options: ListOptions) -> ObjectList[Namespace]:
-    """A page of all that are stored or in use and selected, by name."""
+    """Return a page of the selected namespaces, stored or in use, sorted by name."""
     listed = desk.objects(NAMESPACE).list(msgspec.structs.replace(options, limit=0, continue_=""))
     selection: Selection[Namespace] = Selection(NAMESPACE, options)
     every = desk.objects(NAMESPACE).list() if options.label_selector or options.field_selector else listed
@@ -85,7 +85,7 @@ def list_namespaces(desk: Desk, options: ListOptions) -> ObjectList[Namespace]:
 
 
 def _page(items: list[Namespace], version: str, options: ListOptions) -> ObjectList[Namespace]:
-    """What *options* ask for of *items*: of a later page the version is that of the first."""
+    """Return the page of *items* that *options* select. Later pages keep the version of the first page."""
     if options.continue_:
         start = Continue.parse(options.continue_)
         items = [found for found in items if found.metadata.name.encode() > start.member]
@@ -95,19 +95,19 @@ def _page(items: list[Namespace], version: str, options: ListOptions) -> ObjectL
         return ObjectList(tuple(items), version)
     page = items[: options.limit]
     more = Continue(version, 0, page[-1].metadata.name.encode())
-    # As the API server: how many are left is told where nothing is selected.
+    # As in the API server: the remaining count is set only without selectors.
     left = None if options.label_selector or options.field_selector else behind
     return ObjectList(tuple(page), version, str(more), left)
 
 
 def _used(desk: Desk, name: str) -> Namespace:
-    """Make the stand-in for a namespace that nobody has created. When it began nobody knows."""
+    """Make the object of a namespace that is in use but not stored. Its creation time is unknown."""
     uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"eventbus:{desk.bus.id}:{name}"))
     return Namespace(metadata=ObjectMeta(name=name, uid=uid, resource_version="1"))
 
 
 def _indexes(desk: Desk) -> Iterator[bytes]:
-    """The indexes of names of all that has a namespace."""
+    """Yield the name indexes of all namespaced kinds."""
     for kind in KINDS:
         if kind.namespaced:
             for keys in desk.bus.keys if kind.plural == EVENT.plural else desk.bus.keys[:1]:
@@ -120,14 +120,14 @@ def _is_used(desk: Desk, name: str) -> bool:
 
 
 def _names_in_use(desk: Desk) -> list[str]:
-    """From one to the next, a call each: as many calls as there are namespaces, however much lies in them."""
+    """Return the names in use. Each call skips to the next namespace, so the cost does not depend on its objects."""
     found: set[str] = set()
     for index in _indexes(desk):
         low = b"-"
         while len(found) < MOST and (member := _first(desk, index, low)):
             name = member.partition(b"/")[0]
             found.add(name.decode("utf-8", "replace"))
-            low = b"[" + name + b"0"  # the character behind the slash
+            low = b"[" + name + b"0"  # the character after the slash
     return sorted(name for name in found if name)
 
 
@@ -135,6 +135,6 @@ def _first(desk: Desk, index: bytes, low: bytes) -> bytes:
     try:
         with redis_errors():
             members: Any = desk.client.execute_command("ZRANGE", index, low, b"+", "BYLEX", "LIMIT", 0, 1)
-    except BusRefused:  # of pods, unless our user in Redis is an operator
+    except BusRefused:  # the index of pods, unless our Redis user is an operator
         return b""
     return bytes(members[0]) if members else b""

@@ -1,4 +1,4 @@
-"""Reads what a client wants to be answered with: whole objects, a table, or metadata; as JSON or as YAML."""
+"""Negotiates the form of an answer: whole objects, a table, or metadata; as JSON or as YAML."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from eventbus.api.request_info import is_true
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
-#: What is told to whoever asks for something else.
+#: Media types that the error 406 lists.
 SERVED: Final = (JSON, YAML)
 _META: Final = "meta.k8s.io"
 _META_VERSIONS: Final = ("v1", "v1beta1")
-#: These people read with their own eyes.
+#: User agents whose output people read directly, so it is pretty-printed.
 _READ_BY_PEOPLE: Final = ("curl", "Wget", "Mozilla/5.0")
 
 
@@ -31,7 +31,7 @@ class Shape(Enum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The form of an answer. *meta_version* is that of tables and metadata; *include* is of a table's rows."""
+    """The form of an answer. *meta_version* is for tables and metadata; *include* is for the rows of a table."""
 
     shape: Shape = Shape.WHOLE
     meta_version: str = "v1"
@@ -49,9 +49,9 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: bool, many: bool | None) -> Answer:
-    """The first clause that can be served. *many*: a list is answered, or else one object; None: that is not known.
+    """Return the answer for the best clause that can be served. *many*: a list or one object; None: unknown.
 
-    Raises: Refusal: 406, none can; 400: includeObject is none.
+    Raises: Refusal: 406: no clause can be served; 400: includeObject is invalid.
     """
     include = query.get("includeObject") or "Metadata"
     asked = query.get("pretty")
@@ -70,14 +70,14 @@ def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: 
 
 
 def _check_metadata(wanted: str, many: bool) -> None:
-    """Raises: Refusal: 406: metadata of a list are asked of one object, or the other way round."""
+    """Raises: Refusal: 406: list metadata are requested for one object, or object metadata for a list."""
     if wanted.endswith("List") is not many:
         is_no = "is a list" if many else "is not a list"
         raise status.Refusal(406, "NotAcceptable", f"you requested {wanted}, but the requested object {is_no}")
 
 
 def clauses(accept: str) -> Sequence[Clause]:
-    """Those of a header, the best first; of equals the first."""
+    """Return the clauses of a header, best quality first. Equal clauses keep their order."""
     return _remembered(accept) if len(accept) <= _LONGEST_REMEMBERED else _parsed(accept)
 
 
@@ -90,13 +90,13 @@ def _parsed(accept: str) -> Sequence[Clause]:
             quality = float(parameters.pop("q", "1"))
         except ValueError:
             quality = 1.0
-        if media_type:  # also with q=0, which is no refusal there
+        if media_type:  # also with q=0, which the API server does not treat as a refusal
             found.append(Clause(media_type, parameters, quality))
     return sorted(found, key=lambda clause: -clause.quality)
 
 
-_remembered: Final = lru_cache(maxsize=64)(_parsed)  # a client says the same each time
-#: Characters of a header; one of 32 KB is 2 MB of clauses.
+_remembered: Final = lru_cache(maxsize=64)(_parsed)  # a client sends the same header each time
+#: Longest header to cache, in characters. The clauses of a 32 KB header take 2 MB.
 _LONGEST_REMEMBERED: Final = 1024
 
 

@@ -23,7 +23,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class _NumberedStorage:
-    """Implements `Storage` over the one of events: what is found and written has a number as version."""
+    """Implements `Storage` over the event storage. Objects that are read or written have a number as version."""
 
     def __init__(self, storage: EventStorage, numbering: Numbering) -> None:
         self._storage = storage
@@ -33,7 +33,7 @@ class _NumberedStorage:
         self.letters: Mapping[str, ChangeType] = storage.letters
 
     def decode(self, packed: bytes) -> Event | None:
-        """With the version that the partition has for it."""
+        """Decode with the partition's own version."""
         return self._storage.decode(packed)
 
     def index(self, partition: int, selection: Selection[Event]) -> tuple[bytes, bytes]:
@@ -67,7 +67,7 @@ class _NumberedStorage:
 
     def remove(self, former: Found[Event], version: str) -> str:
         own = self._own(former)
-        # Who names a version has been held against the number that was found.
+        # A version in the request was already compared with the number that was found.
         removed = self._storage.remove(own, version and own.object.metadata.resource_version)
         return str(self._numbering.number(former.place.partition, int(removed)))
 
@@ -81,7 +81,7 @@ class _NumberedStorage:
 
 
 class _NumberedObjects(ObjectWriter[T]):
-    """Reads and writes as `ObjectWriter` does; of lists and watches only what is inside has numbers."""
+    """Reads and writes like `ObjectWriter`. In lists and watches only the items have numbers."""
 
     def __init__(
         self, *, bus: Bus, client: Client, hub: Hub, kind: Kind[T], numbering: Numbering, remember: bool
@@ -92,7 +92,7 @@ class _NumberedObjects(ObjectWriter[T]):
         self._storage = cast("Storage[T]", numbered)
 
     def newest(self) -> Versions:
-        """The newest checkpoint, once it covers all that is there. Redis: GET on version, FCALL checkpoint."""
+        """Return the newest checkpoint, after it covers all changes. Redis: GET on version, FCALL checkpoint."""
         return Versions(read_again(lambda: self._numbering.newest(self._client)))
 
     def list(self, options: ListOptions | None = None) -> ObjectList[T]:
@@ -115,7 +115,7 @@ class _NumberedObjects(ObjectWriter[T]):
         return tuple(item for item, _ in pairs), tuple(own for _, own in pairs), found.resource_version
 
     def _path(self, after: Sequence[int], until: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Along the checkpoints: so what is read behind comes in the order of the numbers."""
+        """Return positions along the checkpoints, so that later changes are read in the order of their numbers."""
         with self._numbering.line() as line:
             path: Any = []
             for checkpoint in line.behind(after):
@@ -127,19 +127,19 @@ class _NumberedObjects(ObjectWriter[T]):
     def _scan(
         self, selection: Selection[T], start: Continue, limit: int
     ) -> Iterator[tuple[int, Sequence[tuple[bytes, T]]]]:
-        """The version tells the partition, too: `_numbered` makes a number of both."""
+        """Tag each version with its partition. `_numbered` makes a number of both."""
         for partition, page in super()._scan(selection, start, limit):
             yield partition, [(member, _tagged(partition, found)) for member, found in page]
 
     def _numbered(self, items: Iterable[T]) -> Sequence[tuple[T, int]]:
-        """Each item with its number, and its own version."""
+        """Return each item with its number, and its partition's version."""
         tags: Any = []
         highest = [0] * self.partitions
         for item in items:
             version, _, partition = item.metadata.resource_version.partition("@")
             tags.append((item, int(partition), int(version)))
             highest[int(partition)] = max(highest[int(partition)], int(version))
-        self._numbering.cover(highest)  # what was written while it was listed
+        self._numbering.cover(highest)  # covers writes during the list
         with self._numbering.line() as line:
             return [
                 (with_metadata(item, resource_version=str(line.number(partition, version))), version)
@@ -154,7 +154,7 @@ def _tagged(partition: int, found: T) -> T:
 def open_objects(
     *, bus: Bus, client: Client, hub: Hub, kind: Kind[Any], numbering: Numbering | None
 ) -> ObjectWriter[Any]:
-    """Objects of *kind* for a server; with a *numbering* its versions are numbers."""
+    """Return the objects of *kind* for a server. With *numbering*, their versions are numbers."""
     if numbering is None:
         return ObjectWriter(bus=bus, client=client, hub=hub, kind=kind, remember=True)
     return _NumberedObjects(bus=bus, client=client, hub=hub, kind=kind, numbering=numbering, remember=True)

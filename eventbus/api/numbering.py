@@ -1,4 +1,4 @@
-"""The numbers of events' versions over HTTP, where a bus has several partitions: one line for all API workers."""
+"""Numbers event versions over HTTP on a bus of several partitions. All API workers share one line of checkpoints."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from eventbus.broker.keys import EVENTS
 from eventbus.errors import Expired
 from eventbus.store.changes import read_versions
 
-#: The line lies on this partition.
+#: The partition that stores the line.
 PARTITION: Final = 0
-#: Rounds in which somebody else may have begun the line anew meanwhile.
+#: Attempts, because another worker may restart the line during each of them.
 ATTEMPTS: Final = 5
 
 R = TypeVar("R")
 
 
 class MadeAnew(Expired):
-    """What was read or written is lost, and has no number. Cure: call again."""
+    """The change that was read or written is lost and has no number. Retry the call."""
 
 
 def read_again(read: Callable[[], R]) -> R:
-    """Return what *read* does, which is called again where it has read what is lost. Raises: MadeAnew: each time."""
+    """Return the result of *read*; retry when it read lost changes. Raises: MadeAnew: every attempt failed."""
     for _ in range(ATTEMPTS - 1):
         try:
             return read()
@@ -37,32 +37,34 @@ def read_again(read: Callable[[], R]) -> R:
 
 
 class Numbering:
-    """Keeps the line of checkpoints of a bus, and adds to it what is not on it yet. Thread-safe.
+    """Keeps the line of checkpoints of a bus, and adds missing checkpoints. Thread-safe.
 
-    One call at a time: who waits for it has mostly been covered by it.
+    One call runs at a time. It usually covers the versions of the threads that wait for it.
 
-    Raises, from what calls: BusUnavailable, BusRefused; MadeAnew.
+    Raises, from methods that call Redis: BusUnavailable, BusRefused; MadeAnew.
     Redis: FCALL checkpoint, on the partition 0.
     """
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._line = CheckpointLine(bus.partitions)
-        self._reading = threading.Lock()  # held for a look at the line
+        self._reading = threading.Lock()  # held to read the line
         self._calling = threading.Lock()  # held for a call
         self._wanted: list[int] = [0] * bus.partitions
         self._client: Client | None = None
 
     def newest(self, client: Client) -> Vector:
-        """Read the versions of all partitions; the newest checkpoint, which covers them. What is listed now has it all.
+        """Read the versions of all partitions, and return the newest checkpoint, which covers them.
 
-        Redis: GET on version, in a pipeline; FCALL checkpoint if something has changed.
+        A list that starts now contains every change up to it.
+
+        Redis: GET on version, in a pipeline; FCALL checkpoint if a version has changed.
         """
         for _ in range(ATTEMPTS):
             with self._reading:
                 known = (self._line.newest, self._line.versions) if len(self._line) else None
             found = read_versions(self._bus, client, EVENTS, range(self._bus.partitions))
-            # Known before they were read, and higher: a partition has lost what these versions were of.
+            # A version that was known before the read is higher: the partition has lost these changes.
             is_lost = known is not None and any(now < then for now, then in zip(found, known[1], strict=True))
             self._cover(found, lost=known[0] if known and is_lost else None)
             if not is_lost:
@@ -71,11 +73,11 @@ class Numbering:
             return self._line.versions
 
     def cover(self, versions: Sequence[int]) -> None:
-        """Have a checkpoint that is at *versions* or behind them; 0: whatever it is."""
+        """Make sure that a checkpoint is at or after *versions*; 0 matches any version."""
         self._cover(versions)
 
     def number(self, partition: int, version: int) -> int:
-        """The number of a change, which is there."""
+        """Return the number of an existing change."""
         wanted = [0] * self._bus.partitions
         wanted[partition] = version
         self._cover(wanted)
@@ -83,17 +85,17 @@ class Numbering:
             return self._line.number(partition, version)
 
     def position(self, number: int) -> Vector:
-        """Return the position behind everything up to *number*. Raises: Expired."""
+        """Return the position after all changes up to *number*. Raises: Expired."""
         with self._reading:
             knows = bool(len(self._line)) and number <= self._line.newest
-        if not knows:  # another worker may have given it
+        if not knows:  # another worker may have assigned it
             self._call([0] * self._bus.partitions)
         with self._reading:
             return self._line.position(number)
 
     @contextmanager
     def line(self) -> Iterator[CheckpointLine]:
-        """The line, for a look: nothing is added meanwhile."""
+        """Lock the line for reading. Nothing is added during that time."""
         with self._reading:
             yield self._line
 

@@ -1,4 +1,4 @@
-"""Reads the object in the body of a create, an update or an apply, and tells what nobody knows in it."""
+"""Reads the object in the body of a create, update or apply, and reports its unknown fields."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from eventbus.api.unknown_fields import unknown_fields
 from eventbus.errors import InvalidEvent, InvalidObject
 from eventbus.store.storage import with_metadata
 
-#: Of fieldValidation: what nobody knows is told.
+#: Values of fieldValidation that report unknown fields.
 _TELLING: Final = ("Strict", "Warn")
 
 
 def object_of(asked: Asked, body: Body, options: WriteOptions) -> tuple[Any, tuple[str, ...]]:
-    """The object of a body, in the namespace of the request, and warnings. Raises: Refusal: 400."""
+    """Return the object of a body, in the request's namespace, and warnings. Raises: Refusal: 400."""
     quick = _read_at_once(asked, body, options)
     if quick is not None:
         return quick, ()
@@ -32,14 +32,14 @@ def object_of(asked: Asked, body: Body, options: WriteOptions) -> tuple[Any, tup
 
 
 def _read_at_once(asked: Asked, body: Body, options: WriteOptions) -> Any:
-    """The object of JSON that is right; None: only its plain value tells what to say about it."""
+    """Decode valid JSON directly. None: the plain value must be read, for the error message."""
     read = asked.resource.kind.from_bytes
     if read is None or body.media_type != JSON or options.validation in _TELLING:
         return None
     try:
-        body.value()  # else what is no JSON would be passed over in fields that nobody knows
+        body.value()  # the decoder would accept invalid JSON in unknown fields
         made = read(body.data)
-    except ValueError:  # of all that can be wrong
+    except ValueError:  # covers every decoding error
         return None
     if made is None or made.metadata.namespace == asked.namespace:
         return made
@@ -47,7 +47,7 @@ def _read_at_once(asked: Asked, body: Body, options: WriteOptions) -> Any:
 
 
 def _plain(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The plain object of a body, with its kind, version and namespace as they must be. Raises: Refusal: 400."""
+    """Return the plain object of a body, and check its kind, version and namespace. Raises: Refusal: 400."""
     kind = asked.resource.kind
     plain = body.read(kind.name)
     plain = {} if plain is None else plain
@@ -65,7 +65,7 @@ def _plain(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, A
     if not isinstance(metadata, Mapping):
         raise status.bad_request(f"{kind.name}: metadata must be an object")
     given = metadata.get("namespace") or asked.namespace
-    if not kind.namespaced:  # what lies in no namespace loses the name of one
+    if not kind.namespaced:  # cluster-scoped objects lose their namespace
         metadata, given = {key: value for key, value in metadata.items() if key != "namespace"}, ""
     if given != asked.namespace:
         raise status.bad_request(
@@ -78,7 +78,7 @@ def _plain(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, A
 def warnings_of(
     asked: Asked, plain: Mapping[str, Any], doubles: tuple[str, ...], options: WriteOptions, *, patch: bool = False
 ) -> tuple[str, ...]:
-    """Of fields that nobody knows. Raises: Refusal: 400, of a patch 422, where they are refused."""
+    """Return warnings about unknown fields. Raises: Refusal: they are refused: 400, or 422 for a patch."""
     if options.validation not in _TELLING:
         return ()
     found = [f'unknown field "{path}"' for path in unknown_fields(asked.resource.kind, plain)]
@@ -107,6 +107,6 @@ def _typed(asked: Asked, plain: Mapping[str, Any]) -> Any:
 
 
 def bad_patch(value: Any, problem: str) -> status.Refusal:
-    """422: what *value* would make is no object."""
+    """Return 422: the result of the patch *value* is not a valid object."""
     shown = msgspec.json.encode(value)[:200].decode("utf-8", "replace")
     return status.invalid("", "", [invalid("patch", shown, problem)])

@@ -1,4 +1,4 @@
-"""Checks an object that is to be stored by the rules of the API server that are of its kind, or of all."""
+"""Validates an object before it is stored, by the API server's rules for its kind and for all kinds."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from eventbus.store.writer import generated_name
 
 
 def check_rules(asked: Asked, new: Any, former: Any = None) -> None:
-    """Check what the API server checks besides. Raises: Refusal: 422, with all that is wrong."""
+    """Run the API server's validation. Raises: Refusal: 422, with all causes."""
     causes: list[Cause] = []
     if former is None and new.metadata.generate_name and not new.metadata.name:
-        new = with_metadata(new, name=generated_name(new.metadata.generate_name))  # it is what a refusal names
+        new = with_metadata(new, name=generated_name(new.metadata.generate_name))  # an error names it
     kind, metadata = asked.resource.kind, new.metadata
-    if former is not None:  # each kind's own rules of metadata repeat those of all, and are told again
+    if former is not None:  # the rules of each kind repeat those of all kinds, and are reported twice
         causes += [*metadata_causes(metadata), *changed_causes(metadata, former.metadata)]
     if not metadata.name:
         causes.append(Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name"))
     if asked.resource.is_events:
         causes += event_causes(new, new_api=kind is EVENTS_V1, former=former)
-        if former is None and not causes:  # the kind's own come first, and alone
+        if former is None and not causes:  # causes of the kind come first, and exclude the others
             causes += [*segment_causes(metadata), *metadata_causes(metadata)]
     elif former is None:
         causes += label_name_causes(metadata) if kind is NAMESPACE else subdomain_causes(metadata)
@@ -61,7 +61,7 @@ def check_rules(asked: Asked, new: Any, former: Any = None) -> None:
 
 
 def _core_causes(asked: Asked, metadata: ObjectMeta) -> Iterator[Cause]:
-    """Of the core group, finalizers have a domain, but for those of Kubernetes itself."""
+    """Require a domain in the finalizers of the core group, except Kubernetes' own."""
     for number, finalizer in enumerate(metadata.finalizers if asked.resource.group == "" else ()):
         if "/" not in finalizer and finalizer not in _FINALIZERS:
             problem = "name is neither a standard finalizer name nor is it fully qualified"
@@ -72,7 +72,7 @@ _FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
 
 def _lease_causes(spec: LeaseSpec) -> Iterator[Cause]:
-    """List what is wrong with a lease. Source: `pkg/apis/coordination/validation/validation.go`."""
+    """List the errors of a lease. Source: `pkg/apis/coordination/validation/validation.go`."""
     duration_s, transitions = spec.lease_duration_seconds, spec.lease_transitions
     if duration_s is not None and duration_s <= 0:
         problem = f"Invalid value: {duration_s}: must be greater than 0"
@@ -83,6 +83,6 @@ def _lease_causes(spec: LeaseSpec) -> Iterator[Cause]:
 
 
 def invalid_object(asked: Asked, name: str, causes: Sequence[Cause]) -> status.Refusal:
-    """Events are refused without their group, as the API server has one kind for both of them."""
+    """Return 422. For events it omits the group, because the API server has one kind for both groups."""
     group = "" if asked.resource.is_events else asked.resource.group
     return status.invalid(asked.resource.kind.name, name, causes, group=group)

@@ -1,4 +1,4 @@
-"""Refuses an export of a bus into an API of the same bus: each event would come back as another, for ever."""
+"""Refuses exports from a bus into its own API: each event would return as a new event, endlessly."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.broker.bus import Bus
 
-#: What an export worker sends to webhooks: the id of the bus that its events come from.
+#: Header of an export worker's webhook requests: the id of the source bus.
 HEADER: Final = "Eventbus-Bus"
-#: What it calls itself to API servers, with the id behind it.
+#: Field manager of an export worker at API servers; the bus id follows.
 MANAGER: Final = "eventbus-"
 
 
 def refuse_own_export(bus: Bus, request: web.Request) -> None:
-    """Raises: Refusal: 403, with which an export waits, and says why in `eventbus status`."""
+    """Raises: Refusal: 403. The export then waits, and `eventbus status` shows the reason."""
     origin = request.headers.get(HEADER, "") or request.query.get("fieldManager", "").removeprefix(MANAGER)
     if bus.id and origin == bus.id:
         message = f"this export writes into the bus that it reads ({bus.prefix}, id {bus.id}): give it another target"

@@ -1,4 +1,4 @@
-"""Compresses answers in the thread that made them, for clients that take gzip."""
+"""Compresses answers in the thread that made them, for clients that accept gzip."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from eventbus.api.desk import BlockingPool, Desk
 async def run_packed(
     request: web.Request, pool: BlockingPool, work: Callable[[Desk], bytes], *, from_bytes: int, level: int
 ) -> tuple[bytes, bool]:
-    """Return what *work* makes in *pool*, and whether it is compressed: from *from_bytes*, at gzip's *level*.
+    """Run *work* in *pool*; return its data, and whether it is compressed.
 
-    Raises: whatever *work* raises.
+    Data of *from_bytes* bytes and more is compressed, at gzip's *level*.
+
+    Raises: the exceptions of *work*.
     """
     compress = "gzip" in request.headers.get("Accept-Encoding", "").lower()
 

@@ -1,7 +1,6 @@
-"""Serves the page for people: files that never change while the worker runs, read once, under a strict policy.
+"""Serves the web page: static files, read once at start, under a strict content security policy.
 
-They hold nothing of the bus, so whoever reaches the worker may have them; what they show they ask for as any client
-does.
+The files contain no data of the bus, so they need no authentication. The page requests its data like any client.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TYPES: Final = {
     ".txt": "text/plain",
     ".json": "application/json",
 }
-#: Nothing inline, nothing from elsewhere, in nobody's frame.
+#: No inline content, no other origins, no framing.
 POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -48,14 +47,14 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Asked again each time, which costs a short answer, so that page and worker are of one build.
+    # Browsers revalidate each time, at the cost of a short answer, so that page and worker are of one build.
     "Cache-Control": "no-cache",
     "Vary": "Accept-Encoding",
 }
 
 
 class _PageFile(msgspec.Struct, frozen=True):
-    """One file, as it goes over the wire."""
+    """One file, plain and compressed."""
 
     content_type: str
     plain: bytes
@@ -63,7 +62,7 @@ class _PageFile(msgspec.Struct, frozen=True):
     tag: str
 
     def answer(self, request: web.Request) -> web.Response:
-        """Answer the file, packed for those that take gzip; 304 if the client has it."""
+        """Answer with the file, compressed for clients that accept gzip; 304 if the client has it."""
         headers = dict(_HEADERS, ETag=self.tag)
         if self.tag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=headers)
@@ -74,7 +73,7 @@ class _PageFile(msgspec.Struct, frozen=True):
 
 
 class PageFiles:
-    """All files of the package `eventbus.page`, and the way there."""
+    """All files of the package `eventbus.page`, and redirects to them."""
 
     def __init__(self) -> None:
         folder = files("eventbus.page")
@@ -86,7 +85,7 @@ class PageFiles:
         router.add_get(ROOT + "{name:.*}", self.file)
 
     async def way_here(self, request: web.Request) -> web.Response:
-        """Whoever types the bare address in a browser is shown the page."""
+        """Redirect a browser from the bare address to the page."""
         if request.path == "/" and "text/html" not in request.headers.get("Accept", ""):
             raise status.no_such_path()
         return web.Response(status=302, headers={"Location": ROOT})
@@ -99,7 +98,7 @@ class PageFiles:
 
 
 def is_page(request: web.Request) -> bool:
-    """Return True if *request* asks for the page itself, which anybody may have."""
+    """Return True if *request* is for the page's files, which need no authentication."""
     path = request.path
     return request.method in ("GET", "HEAD") and (path in ("/", ROOT.rstrip("/")) or path.startswith(ROOT))
 

@@ -1,10 +1,10 @@
-"""Asks the system whose process is at the other end of a connection.
+"""Finds the user id of the process at the other end of a connection.
 
-Linux says so of a unix socket (SO_PEERCRED) and, by sock_diag, of a TCP connection within this machine. Elsewhere
-nobody knows, and such a connection needs a token.
+Linux reports it for a unix socket (SO_PEERCRED) and, by sock_diag, for a TCP connection within this machine. Other
+connections need a token.
 
-A TCP socket that no process has open any more belongs to uid 0 for the kernel, whoever it was. So the uid of a peer
-counts only while the peer's socket is ESTABLISHED: closing it changes the state first.
+The kernel reports uid 0 for a TCP socket that no process has open any more. So the uid of a peer counts only while
+the peer's socket is ESTABLISHED: closing it changes the state first.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _TCP: Final = 6
 _ALL_STATES: Final = 0xFFFFFFFF
 _NO_COOKIE: Final = b"\xff" * 8
 _ESTABLISHED: Final = 1
-#: Of inet_diag_msg behind its header: family, state and two more bytes, the socket's id, three numbers, uid, inode.
+#: Offsets in inet_diag_msg, after the header: family, state, two more bytes, socket id, three numbers, uid, inode.
 _STATE_AT: Final = 16 + 1
 _UID_AT: Final = 16 + 4 + 48 + 12
 
 
 def is_unix(transport: asyncio.BaseTransport | None) -> bool:
-    """Return True if *transport* is of a unix socket: its address is a path and no tuple."""
+    """Return True if *transport* is a unix socket: its address is a path, not a tuple."""
     return transport is not None and isinstance(transport.get_extra_info("sockname"), str | bytes)
 
 
 def unix_peer_uid(connection: Any) -> int | None:
-    """The uid at the other end of a unix socket; None where the system does not say."""
+    """Return the uid at the other end of a unix socket; None if the system does not report it."""
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     with suppress(OSError):
@@ -44,23 +44,23 @@ def unix_peer_uid(connection: Any) -> int | None:
 
 
 def tcp_peer_uid(peer: tuple[Any, ...], ours: tuple[Any, ...]) -> int | None:
-    """The uid of the process that holds *peer* of a connection within this machine; None where nobody says.
+    """Return the uid of the process with the socket *peer*, within this machine; None if it is unknown.
 
-    None, too, if the other end has begun to close.
+    Also None if the other end has begun to close.
 
     Args: peer, ours: the two ends, as getpeername and getsockname give them.
     """
     for ask in (uid_by_sock_diag, uid_by_proc):
         with suppress(OSError, ValueError, struct.error):
             uid = ask(peer, ours)
-            # The uid was read after the state, and the socket may have been closed between the two. It cannot have
-            # been if it is ESTABLISHED still.
+            # The kernel reads the state before the uid, and the socket may close in between. A second, equal answer
+            # shows that the socket was still ESTABLISHED.
             return uid if ask(peer, ours) == uid else None
     return None
 
 
 def uid_by_sock_diag(peer: tuple[Any, ...], ours: tuple[Any, ...]) -> int:
-    """Ask the kernel for this one socket. Raises: OSError, ValueError: it is not ESTABLISHED."""
+    """Look this one socket up by netlink. Raises: OSError, ValueError: it is not ESTABLISHED."""
     family = _family(peer)
     addresses = b"".join(socket.inet_pton(family, end[0]).ljust(16, b"\0") for end in (peer, ours))
     identity = struct.pack("!HH", peer[1], ours[1]) + addresses + struct.pack("=I", 0) + _NO_COOKIE
@@ -79,7 +79,7 @@ def uid_by_sock_diag(peer: tuple[Any, ...], ours: tuple[Any, ...]) -> int:
 
 
 def uid_by_proc(peer: tuple[Any, ...], ours: tuple[Any, ...]) -> int:
-    """The same out of /proc, where netlink is not to be had: some containers. Raises: OSError, ValueError."""
+    """Look it up in /proc, for containers without netlink. Raises: OSError, ValueError."""
     family = _family(peer)
     table = Path("/proc/net/tcp6" if family == socket.AF_INET6 else "/proc/net/tcp")
     wanted = [_as_in_proc(family, peer), _as_in_proc(family, ours)]

@@ -1,6 +1,6 @@
-"""Reads the protobuf bodies of clients that send nothing else: reviews of access, and client-go's typed writers.
+"""Decodes protobuf bodies, for clients that send nothing else: access reviews, and client-go's typed clients.
 
-Nothing is written in it: every client that sends it accepts JSON. Source: the generated.proto files of k8s.io/api.
+Answers are never protobuf: every client that sends it accepts JSON. Source: the generated.proto files of k8s.io/api.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_VARINT: Final = 10
 
 
 class Field(NamedTuple):
-    """A field: its name in JSON, and what it is: a scalar, `time`, `map`, `bytes map`, or the name of a message."""
+    """A field: its JSON name, and its type: a scalar, `time`, `map`, `bytes map`, or the name of a message."""
 
     name: str
     sort: str = "string"
@@ -101,7 +101,7 @@ _MESSAGES: Final[Mapping[str, Mapping[int, Field]]] = {
         4: Field("renewTime", "time"),
         5: Field("leaseTransitions", "int"),
     },
-    # Of kubectl's `create namespace`, `create configmap` and `create secret`.
+    # For kubectl's `create namespace`, `create configmap` and `create secret`.
     "v1/Namespace": {1: Field("metadata", "meta")},
     "v1/ConfigMap": {
         1: Field("metadata", "meta"),
@@ -144,12 +144,12 @@ _MESSAGES: Final[Mapping[str, Mapping[int, Field]]] = {
     "authentication.k8s.io/v1/TokenReview": {1: Field("metadata", "meta"), 2: Field("spec", "token")},
     "token": {1: Field("token"), 2: Field("audiences", repeated=True)},
 }
-#: Those that only stand in others.
+#: Messages that occur only inside others.
 _PARTS: Final = frozenset(name for name in _MESSAGES if "/" not in name)
 
 
 def decode_object(data: bytes) -> dict[str, Any]:
-    """The plain object in the API server's envelope. Raises: Refusal: 400, it is none; 415: of a kind not read."""
+    """Decode the object in the API server's envelope. Raises: Refusal: 400: invalid; 415: unsupported kind."""
     try:
         if not data.startswith(_MAGIC):
             raise ValueError("it does not begin with k8s")
@@ -202,7 +202,7 @@ def _value(value: int | bytes, sort: str, depth: int) -> Any:
 
 
 def _time(parts: Mapping[int, int | bytes]) -> str | None:
-    """As JSON; None is Go's zero time."""
+    """Return a time as JSON has it; None is Go's zero time."""
     seconds, nanos = parts.get(1, 0), parts.get(2, 0)
     if not isinstance(seconds, int) or not isinstance(nanos, int):
         raise ValueError("a time has the wire type of a text")
@@ -215,7 +215,7 @@ def _time(parts: Mapping[int, int | bytes]) -> str | None:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message, each with its number. Raises: ValueError."""
+    """Yield the fields of a message, each with its number. Raises: ValueError."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
