@@ -1,7 +1,7 @@
-"""The contract of an external sink, between the export worker's loop and the systems that events go to.
+"""The interface between the export worker and external sinks.
 
-A sink speaks to one system and knows nothing of Redis, of retries and of positions: it writes, or raises the error
-that says which of the two things went wrong: the system does not answer, or it answered and this event failed.
+A sink writes to one system. It does not handle Redis, retries or positions. If a write fails, the sink raises an error
+that says whether the system is unreachable or the system answered and this event failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SinkMode(StrEnum):
     """The effect of a repeated write on the system."""
 
     UPSERT = "upsert"  #: one row, object or document an event; a repeat changes nothing
-    APPEND = "append"  #: every write is kept; whoever reads tells repeats apart by the delivery id
+    APPEND = "append"  #: every write is kept; readers deduplicate by the delivery id
 
 
 class Verb(StrEnum):
@@ -37,8 +37,8 @@ class EventPatch(msgspec.Struct, frozen=True, kw_only=True):
 
     The values are absolute: to apply a patch twice, or only the last, is the same.
 
-    *name* and *version* are what this sink returned last for the event, from any worker ("" where it returned none):
-    the name to address it by, and the version it has there.
+    *name* and *version* are the event's name and version in the system, as this sink last returned them to any worker
+    ("" if it returned none).
     """
 
     name: str
@@ -61,9 +61,9 @@ class EventPatch(msgspec.Struct, frozen=True, kw_only=True):
 class SinkWrite(msgspec.Struct, frozen=True, kw_only=True):
     """One write for `BatchSink.write`. *patch* is set if and only if *verb* is PATCH; *event* is always whole.
 
-    *delivery_id* is `<event uid>/<count>`: the same for every repeat of the write, another for every other one.
-    *prepared* is what `LaterSink.prepare` made of the event; None: it was not asked.
-    *origin* is the bus and the partition that the event comes from, as `DeletingSink.held` is given it.
+    *delivery_id* is `<event uid>/<count>`: the same if the write is repeated, different for every other write.
+    *prepared* is the result of `LaterSink.prepare`; None: it was not called.
+    *origin* is the bus and the partition that the event comes from, as in `DeletingSink.held`.
     """
 
     verb: Verb
@@ -83,7 +83,7 @@ class SinkWrite(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-#: What became of one write of a batch: the event as the system has it now, or the error that hit this event alone.
+#: The result of one write of a batch: the event as the system has it now, or the error of this event alone.
 SinkAnswer: TypeAlias = Event | EventBusError
 
 
@@ -91,22 +91,22 @@ SinkAnswer: TypeAlias = Event | EventBusError
 class EventSink(Protocol):
     """A system that events are written to. One thread at a time calls it; every call may block up to its own timeout.
 
-    An event arrives whole and correlated: `metadata.name` and `namespace` address it, `metadata.uid` stands for it,
-    `metadata.resource_version` is the store's version and only grows for one event: an upserting sink keeps what it
-    has if that is not older. Every call may be repeated and may have been applied already (a reply was lost).
+    Events are complete and correlated. `metadata.namespace` and `name` address an event, `metadata.uid` identifies it.
+    `metadata.resource_version` is the store's version and only increases. An upserting sink ignores a write unless its
+    version is newer. Every call may be repeated, and may have been applied before (a reply was lost).
 
-    Returns:  the event as the system has it. Its `metadata.name` and `metadata.resource_version` come back in the next
-              `EventPatch`, whichever worker makes it. A sink that has nothing to say returns the event it was given.
-    Raises:   SinkUnreachable (no answer, or none for anybody: 401, 403, 503): the loop waits, for ever.
-              Throttled: the loop waits as long as it says, then tries the same event again.
-              EventRejected, EventUnbuildable: this event never will do; it is buried.
-              AlreadyExists (create): settled.  NotFound (patch): the loop creates it.
-              UnexpectedReply, and anything else: it answered, and this event failed; tried again, then buried.
+    Returns:  the event as the system has it. The next `EventPatch`, from any worker, contains its `metadata.name` and
+              `metadata.resource_version`. A sink without names and versions of its own returns the given event.
+    Raises:   SinkUnreachable (no answer, or every event is refused: 401, 403, 503): the loop retries without limit.
+              Throttled: the loop waits for the given time, then tries the same event again.
+              EventRejected, EventUnbuildable: this event can never be written; it becomes a dead letter.
+              AlreadyExists (create): the event counts as written.  NotFound (patch): the loop creates the event.
+              UnexpectedReply and others: the system answered and this event failed; retried, then a dead letter.
     """
 
     @property
     def name(self) -> str:
-        """Return its name, [a-z0-9.-]{1,63}, under which its position, its replies and its figures are kept."""
+        """Return the sink's name, [a-z0-9.-]{1,63}: the key of its position, replies and metrics."""
         ...
 
     @property
@@ -117,38 +117,38 @@ class EventSink(Protocol):
         ...
 
     def update(self, event: Event) -> Event:
-        """Write the whole event, whether it is there or not: catching up after a list."""
+        """Write the whole event, whether it exists or not. Used to catch up after a list."""
         ...
 
     def patch(self, event: Event, patch: EventPatch) -> Event:
-        """Write what a repeat changed. *event* is whole: a sink that cannot patch does `return self.update(event)`."""
+        """Apply the change of a repeat. *event* is whole: a sink that cannot patch does `return self.update(event)`."""
         ...
 
     def close(self) -> None:
-        """Let go of connections; what was written stays. Called once, from the thread that wrote."""
+        """Close the connections; written events stay. Called once, from the thread that wrote."""
         ...
 
 
 @runtime_checkable
 class BatchSink(EventSink, Protocol):
-    """A sink that writes many at once. The loop then calls `write` alone; the three calls stay for others."""
+    """A sink that writes batches. The loop then calls only `write`; other callers use the three single writes."""
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """Write all of them, in order; every event occurs once. One answer a write, in the same order.
+        """Write the batch in order; every event occurs once. Return one answer for each write, in the same order.
 
-        An error that hits one event alone is *returned* in its place. SinkUnreachable and Throttled are returned in the
-        places of all that are not known to be written: only those are sent again. Raised they are of all; every write
-        may then have been applied all the same.
+        An error of one event is *returned* in its place. SinkUnreachable and Throttled are returned in the place of
+        each write that may not have been applied: only those are sent again. If they are raised, the whole batch is
+        sent again, although any of its writes may have been applied.
         """
         ...
 
 
 @runtime_checkable
 class OrderedSink(BatchSink, Protocol):
-    """A sink whose writes about one object keep their order, also if one of them fails.
+    """A sink that keeps the order of writes about one object, also if one of them fails.
 
-    It answers a write that it held back for that with NotSent: the loop gives it again, after the one that failed, and
-    gives no later write about the same object before that one is written or buried.
+    After a failed write, the sink answers later writes about the same object with NotSent. The loop retries the failed
+    write first. It sends the later ones after that write has succeeded or has become a dead letter.
     """
 
     ordered: bool  #: True
@@ -156,20 +156,20 @@ class OrderedSink(BatchSink, Protocol):
 
 @runtime_checkable
 class LaterSink(BatchSink, Protocol):
-    """A sink whose system works alone when it was asked: the loop keeps, reads and prepares meanwhile.
+    """A sink with asynchronous writes: while the system works, the loop stores, reads and prepares.
 
-    The loop calls `begin` in the place of `write`, and what `begin` returned before it calls anything else but
-    `prepare`.
+    The loop calls `begin` instead of `write`. Before any further call except `prepare`, it calls the function that
+    `begin` returned.
     """
 
     def prepare(self, event: Event) -> object:
-        """Make of *event* what a write of it needs: it comes back in `SinkWrite.prepared`. No I/O; raises nothing."""
+        """Encode *event* for a write; the result is passed in `SinkWrite.prepared`. No I/O; raises nothing."""
         ...
 
     def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
-        """Ask the system to write all of them. What is returned waits for the answers, and is as `write`.
+        """Send *writes*. Return a function that waits for the answers; it returns and raises as `write` does.
 
-        Returns as soon as the system has what it needs. Raises nothing: what went wrong, waiting for it raises.
+        Returns as soon as the request is sent. Raises nothing: the returned function raises the errors.
         """
         ...
 
@@ -201,10 +201,10 @@ class DeletingSink(BatchSink, Protocol):
 
 @runtime_checkable
 class OpeningSink(EventSink, Protocol):
-    """A sink that wants to connect before there is anything to write, so that a wrong password is told at once."""
+    """A sink that connects before the first write, so that a wrong password is reported at start."""
 
     def open(self) -> None:
-        """Connect, and make ready what is written to. May be called again, also when it is open.
+        """Connect and prepare the target, such as its tables. May be called again, also when it is open.
 
         Raises: SinkUnreachable, Throttled: the loop waits, and calls again.
         """
@@ -212,7 +212,7 @@ class OpeningSink(EventSink, Protocol):
 
 
 def object_of(event: Event) -> tuple[str, str, str]:
-    """Return what an `OrderedSink` keeps the order of: kind, namespace and name of the object."""
+    """Return the kind, namespace and name of the event's object: an `OrderedSink` keeps the order of its writes."""
     about = event.involved_object
     return about.kind, about.namespace, about.name
 
@@ -220,7 +220,7 @@ def object_of(event: Event) -> tuple[str, str, str]:
 def delivery_id(event: Event) -> str:
     """Return `<event uid>/<count>`.
 
-    Appending sinks write it beside the event; a webhook sends it as Idempotency-Key."""
+    Appending sinks write it together with the event; a webhook sends it as Idempotency-Key."""
     return f"{event.metadata.uid}/{event.count}"
 
 

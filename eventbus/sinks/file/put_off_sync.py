@@ -1,4 +1,4 @@
-"""Syncs an appended file now and then, also if nothing more is ever appended."""
+"""Delayed fsync of an appended file, also if no later write follows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from eventbus.log import log
 
 
 class PutOffSync:
-    """Syncs what was appended at most *every_s* later, from a thread of its own that lives only so long."""
+    """Syncs appended data within *every_s* seconds, on a timer thread that ends after the sync."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._lock = threading.Lock()
-        self._file: int | None = None  # set if and only if something is not synced, and a timer runs
+        self._file: int | None = None  # set if and only if data is not synced yet and a timer runs
         self._timer: threading.Timer | None = None
         self._error: OSError | None = None
 
     def appended(self, file: int) -> None:
-        """Note that *file*, open, has more in it. Raises: OSError: what was appended before could not be synced."""
+        """Schedule a sync of *file*, which is open. Raises: OSError: the sync of earlier data failed."""
         with self._lock:
             self._tell()
             if self._file is not None and not os.path.samestat(os.fstat(self._file), os.fstat(file)):
@@ -32,7 +32,7 @@ class PutOffSync:
                 self._timer.start()
 
     def finish(self) -> None:
-        """Sync what was put off; returns when its thread has ended. Raises: OSError: it cannot be."""
+        """Sync unsynced data, and wait until the timer thread has ended. Raises: OSError: the sync failed."""
         with self._lock:
             timer = self._timer
             self._sync()
@@ -43,7 +43,7 @@ class PutOffSync:
 
     def _due(self) -> None:
         with self._lock:
-            if threading.current_thread() is self._timer:  # else it has been synced while this one waited
+            if threading.current_thread() is self._timer:  # else the data was synced while this thread waited
                 self._sync()
 
     def _sync(self) -> None:
@@ -55,7 +55,7 @@ class PutOffSync:
         try:
             os.fsync(file)
         except OSError as error:
-            # The kernel says so once and tries no more; whoever appends next is told, and waits for the disk.
+            # The kernel reports a failed fsync once and does not retry. The next append raises it, so the loop waits.
             log.error("fsync failed, the last lines of a file may be lost: %s", error.strerror)
             self._error = error
         finally:

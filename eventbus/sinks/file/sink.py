@@ -3,8 +3,8 @@
     file:/var/log/events.jsonl?max-size=100MiB&max-age=1d&keep=5&fsync=every&mode=640
     file:events.jsonl            stdout:
 
-Appending: a line that was written and not yet noted is written again, with the same delivery id. Any number of
-workers may share a file, also with logrotate.
+The sink appends. If a worker dies after it wrote a line and before it stored its position, the line is written again
+with the same delivery id. Any number of workers may share a file, also with logrotate.
 """
 
 from __future__ import annotations
@@ -35,26 +35,25 @@ from eventbus.sinks.registry import SinkOptions
 
 _BYTES: Final = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-#: How a line of ours begins: only such a one is cut off when it was left unfinished.
+#: The start of every line of this sink. An unfinished line is cut off only if it starts like this.
 _LINE_START: Final = b'{"deliveryId":'
-#: How far back the beginning of an unfinished line is looked for, bytes.
+#: The last bytes of the file that are searched for the start of an unfinished line.
 _LONGEST_LINE: Final = 1 << 20
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a rotating file: its largest size and age, how many former ones stay, and when it is synced."""
+    """The options of a rotating file: its maximum size and age, the number of old files, and when it is synced."""
 
-    max_bytes: int = 0  #: 0: no bound
-    max_age_s: int = 0  #: 0: no bound
-    keep: int = 5  #: former files, `.1` is the newest
-    mode: int = 0o600  #: of a new file, and of the lock beside it; a file that is there keeps its own
-    #: What was written is synced so many seconds later at most: 0 before it counts as done; negative: when the kernel
-    #: likes.
+    max_bytes: int = 0  #: 0: no limit
+    max_age_s: int = 0  #: 0: no limit
+    keep: int = 5  #: rotated files; `.1` is the newest
+    mode: int = 0o600  #: of a new file and of its lock file; an existing file keeps its mode
+    #: The maximum seconds between a write and its fsync. 0: sync before the write returns; negative: never call fsync.
     fsync_every_s: float = 0.0
 
 
 def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
-    """Make a sink. Raises: ConfigError: no path, one that cannot be written to, or an unknown or wrong option."""
+    """Make a sink. Raises: ConfigError: the path is missing or not writable, or an option is unknown or wrong."""
     parts = urlsplit(url)
     path = unquote(parts.path)
     if "\0" in path:
@@ -67,7 +66,7 @@ def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
 
 
 def make_stdout_sink(url: str, options: SinkOptions) -> JsonLinesSink:
-    """Make a sink. Raises: ConfigError: `stdout:` takes nothing behind the colon."""
+    """Make a sink. Raises: ConfigError: text follows the colon of `stdout:`."""
     if url != "stdout:":
         raise ConfigError(f"sink {url!r}: give stdout:")
     return JsonLinesSink(options.name, _write_stdout)
@@ -93,9 +92,10 @@ class JsonLinesSink:
         return self._write_one(Verb.PATCH, event, patch)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """Append all in one write. Raises: SinkUnreachable: the disk is full, the folder is gone.
+        """Append the batch in one write.
 
-        SinkGone: nobody reads."""
+        Raises: SinkUnreachable: for example, the disk is full.  SinkGone: the reader of standard output has closed it.
+        """
         lines, answers = [], list[SinkAnswer]()
         for write in writes:
             try:
@@ -111,7 +111,7 @@ class JsonLinesSink:
         return answers
 
     def close(self) -> None:
-        """Sync what was written. Nothing is kept open. Raises: OSError."""
+        """Sync written data. The sink keeps no file open. Raises: OSError."""
         self._close()
 
     def _write_one(self, verb: Verb, event: Event, patch: EventPatch | None = None) -> Event:
@@ -122,9 +122,9 @@ class JsonLinesSink:
 
 
 class RotatingFile:
-    """A file that any number of threads and processes append to, one at a time: a lock file beside it says who.
+    """A file that any number of threads and processes append to, one at a time, under a lock file.
 
-    The lock file's time of change is when the file was begun.
+    The lock file's modification time is the time at which the current file was created.
     """
 
     def __init__(self, path: Path, options: FileOptions, *, now: Callable[[], float] = time.time) -> None:
@@ -132,11 +132,12 @@ class RotatingFile:
         self._options = options
         self._now = now
         self._put_off = PutOffSync(options.fsync_every_s)
-        # Not the file itself, which is renamed. Each append opens it anew: a lock belongs to the open file.
+        # The file itself cannot be locked because it is renamed. Each append opens the lock file again, because a
+        # flock belongs to the open file, not to the thread.
         self._lock_path = path.with_name(path.name + ".lock")
 
     def check(self) -> None:
-        """Check that the file could be written to now; make nothing. Raises: ConfigError: waiting would not help."""
+        """Check that the file is writable, without creating it. Raises: ConfigError: a retry would not help."""
         folder = self._path.parent
         if not folder.is_dir():
             raise ConfigError(f"file sink: there is no folder {folder}: make it, or give another path")
@@ -152,7 +153,7 @@ class RotatingFile:
                 raise ConfigError(f"file sink: this user may not write to {needed}: permit it, or give another path")
 
     def append(self, data: bytes) -> None:
-        """Write *data*, all of it or nothing. Raises: OSError."""
+        """Append *data* completely or not at all. Raises: OSError."""
         if not data:
             return
         with self._locked() as lock:
@@ -168,14 +169,14 @@ class RotatingFile:
                 os.close(file)
 
     def sync(self) -> None:
-        """Sync what was put off. Raises: OSError."""
+        """Sync unsynced data. Raises: OSError."""
         self._put_off.finish()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
         try:
             lock, _made = _open(self._lock_path, self._options.mode)
-        except FileNotFoundError as error:  # of the folder, which is what a person has given, not of the lock
+        except FileNotFoundError as error:  # name the folder, which the user knows, not the lock file
             raise FileNotFoundError(error.errno, error.strerror, str(self._path.parent)) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -204,7 +205,7 @@ class RotatingFile:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
 
     def _sync_folder(self) -> None:
-        """Sync the folder: a new file's name must be as safe as its content."""
+        """Sync the folder: a new file's name must be as durable as its content."""
         if self._options.fsync_every_s >= 0:
             folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -224,7 +225,7 @@ def _line(write: SinkWrite) -> bytes:
 
 
 def _open(path: Path, mode: int) -> tuple[int, bool]:
-    """Open the regular file *path*, never what a link leads to; the second value says whether it was made, with *mode*.
+    """Open the regular file *path* without following links. The second value is True if it was created, with *mode*.
 
     Raises: OSError.
     """
@@ -233,7 +234,7 @@ def _open(path: Path, mode: int) -> tuple[int, bool]:
         with contextlib.suppress(FileExistsError):
             file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
             with contextlib.suppress(OSError):  # a file system without modes
-                os.fchmod(file, mode)  # whatever the umask is
+                os.fchmod(file, mode)  # independent of the umask
             return file, True
         with contextlib.suppress(FileNotFoundError):  # it was removed or rotated in between
             file = os.open(path, flags)
@@ -245,7 +246,7 @@ def _open(path: Path, mode: int) -> tuple[int, bool]:
 
 
 def _write_whole(file: int, data: bytes) -> None:
-    """Append all of *data*, or leave the file as it was."""
+    """Append all of *data*, or truncate the file to its former size."""
     size, view = os.fstat(file).st_size, memoryview(data)
     try:
         while view:
@@ -256,7 +257,7 @@ def _write_whole(file: int, data: bytes) -> None:
 
 
 def _after_torn_line(file: int) -> bytes:
-    """Cut off our own line that a crash left unfinished, and return b"", or return what ends a foreign one."""
+    """Cut off an unfinished line of this sink and return b"". Return a newline if the unfinished line is foreign."""
     size = os.fstat(file).st_size
     start = max(0, size - _LONGEST_LINE)
     if not size or os.pread(file, 1, size - 1) == b"\n":
@@ -269,7 +270,7 @@ def _after_torn_line(file: int) -> bytes:
     return b""
 
 
-_STDOUT: Final = 1  #: the descriptor itself: what Python makes of it may be a text file with a memory
+_STDOUT: Final = 1  #: the descriptor itself, because `sys.stdout` may be a buffered text file
 _STDOUT_LOCK: Final = threading.Lock()
 
 
