@@ -37,8 +37,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     environ: Mapping[str, str] = {}
-    timeout_s: float = 10.0  #: longest wait for one answer; what takes longer counts as unreachable
-    bus_id: str = ""  #: of the bus that is exported: whoever serves it refuses to take its own events in again
+    timeout_s: float = 10.0  #: longest wait for one answer; after that the system counts as unreachable
+    bus_id: str = ""  #: of the exported bus: its own API refuses to import its events again
 
     def secret(self, variable: str) -> str:
         """Return the value of *variable*, or the content of the file named by <variable>_FILE (that wins), or "".
@@ -63,7 +63,7 @@ SinkMaker = Callable[[str, SinkOptions], EventSink]
 #: The group in which a package registers schemes of its own: `scheme = "package.module:maker"`.
 ENTRY_POINTS: Final = "eventbus.sinks"
 
-#: Scheme → where its SinkMaker is, and the extra that brings what it imports ("" for none).
+#: Scheme → the path of its SinkMaker, and the extra that installs its dependencies ("" for none).
 SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "file": ("eventbus.sinks.file.sink:make_file_sink", ""),
     "stdout": ("eventbus.sinks.file.sink:make_stdout_sink", ""),
@@ -78,11 +78,11 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
 def make_sink(
     url: str, environ: Mapping[str, str], *, name: str = "", timeout_s: float = 10.0, bus_id: str = ""
 ) -> EventSink:
-    """Make the sink that *url* names. It connects to nothing yet.
+    """Make the sink that *url* names. It does not connect yet.
 
-    A scheme that is none of ours is looked for among the entry points of `ENTRY_POINTS`: each names a SinkMaker.
+    An unknown scheme is looked up in the entry points of `ENTRY_POINTS`: each names a SinkMaker.
 
-    Args:     name: what it is kept under, [a-z0-9.-]{1,63}; "": `default_name`.
+    Args:     name: the key of the sink's stored state, [a-z0-9.-]{1,63}; "": `default_name`.
               bus_id: the bus that the events come from: an API of that bus refuses them.
     Raises:   ConfigError: no such scheme, an extra is not installed, or the sink's maker refuses the URL.
     """
@@ -96,7 +96,7 @@ def make_sink(
 
 
 def _make_registered(url: str, scheme: str, options: SinkOptions) -> EventSink:
-    """Make the sink with what another package has registered for *scheme*."""
+    """Make the sink with the SinkMaker that another package has registered for *scheme*."""
     registered = entry_points(group=ENTRY_POINTS)
     places = sorted({point.value for point in registered if point.name == scheme})
     if not places:
@@ -110,7 +110,7 @@ def _make_registered(url: str, scheme: str, options: SinkOptions) -> EventSink:
         inspect.signature(maker).bind(url, options)
     except TypeError:
         raise ConfigError(f"{place} cannot be called with a URL and SinkOptions: it is no maker of sinks") from None
-    except ValueError:  # one written in C may not tell
+    except ValueError:  # a function written in C may have no signature
         pass
     sink: Any = maker(url, options)
     if not isinstance(sink, EventSink):
@@ -126,13 +126,13 @@ def check_name(name: str) -> str:
 
 
 def default_name(url: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return the scheme and six hex digits of what is written to.
+    """Return the scheme and six hex digits that identify the sink's target.
 
-    How it is written to does not count: a new password or option makes no new sink.
+    A new password or option does not change the name.
 
     file: the host's name and the whole path; stdout: the host's name; postgresql: host, port, database, schema;
-    kubernetes: the API server's URL and the namespace; others: the URL without user and password, since only they know
-    what its query means.
+    kubernetes: the API server's URL and the namespace; others: the URL without user and password, with its query,
+    because any of its options may select another target.
 
     Raises: ConfigError: the kubeconfig cannot be used, or PostgreSQL's clients cannot read the URL.
     """
@@ -203,7 +203,7 @@ def safe_sink_url(url: str) -> str:
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-    except ValueError:  # whose text may quote a password
+    except ValueError:  # its text may quote a password
         raise ConfigError("the sink's URL cannot be read: its host is malformed") from None
     # A password that is cut at its ? would be neither seen as one nor hidden.
     cut = ":" in parts.netloc and "@" not in parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}"

@@ -7,7 +7,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-#: A server that says more is not believed: nobody would notice the sink's return.
+#: The maximum wait. With a longer Retry-After, the export would not notice in time that the sink is back.
 MAX_RETRY_AFTER_S: Final = 600.0
 
 

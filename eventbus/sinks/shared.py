@@ -77,7 +77,7 @@ class _SharedBatchSink(_SharedSink):
 
 
 class _SharedDeletingSink(_SharedBatchSink):
-    """A `_SharedBatchSink` for a sink that can remove what Redis has lost."""
+    """A `_SharedBatchSink` for a sink that can remove events that Redis has lost."""
 
     def __init__(self, sink: DeletingSink, users: int) -> None:
         super().__init__(sink, users)

@@ -1,4 +1,4 @@
-"""Finds what is wrong with a sink's URL for good, before anything is begun: a host that nobody knows."""
+"""Finds permanent errors in a sink's URL before the export starts, such as an unknown host."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NO_SUCH_NAME: Final = frozenset(
 
 @runtime_checkable
 class CheckedSink(Protocol):
-    """A sink that can tell a URL that will never do from a system that is away."""
+    """A sink that can distinguish a wrong URL from a system that is unreachable for now."""
 
     def check(self) -> None:
-        """Look once whether the system can be what the URL means. An outage is no error: it is waited for later.
+        """Check once whether the URL can be right. An outage is no error: the export waits for the system later.
 
-        Blocks for a connect's timeout at most. Raises: ConfigError: correct the URL, or make what it names.
+        Blocks for at most one connect timeout. Raises: ConfigError: correct the URL, or create the target it names.
         """
         ...
 

@@ -21,9 +21,9 @@ from eventbus.errors import (
 from eventbus.sinks.retry_after import retry_after_s
 from eventbus.text import cut_bytes, printable
 
-#: Nobody gets through: no or a wrong identity, no right, no time, or what stands before the server says so.
+#: No event can be written: missing or wrong credentials, no permission, a timeout, or an error of a proxy.
 _UNREACHABLE: Final = frozenset({401, 403, 408, 502, 503, 504})
-#: The event is at fault, and will be the next time.
+#: The event itself is invalid; a retry cannot succeed.
 _REJECTED: Final = frozenset({400, 404, 405, 406, 410, 413, 415, 422})
 #: These the API server says in a Status. Without one it was a proxy on the way, or a wrong URL: that says so to all.
 _ABOUT_THE_PATH: Final = frozenset({404, 405, 406})
@@ -50,7 +50,7 @@ def translate(error: BaseException, *, create: bool) -> EventBusError | None:
 
 
 def _answer(error: BaseException | None) -> httpx2.HTTPStatusError | None:
-    # lightkube fails over an error without JSON or without a type; the answer is then what it was handling.
+    # lightkube raises another exception if an error reply has no JSON or no type. The reply is then its context.
     while error is not None and not isinstance(error, httpx2.HTTPStatusError):
         error = error.__context__
     return error

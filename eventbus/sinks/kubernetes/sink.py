@@ -35,7 +35,7 @@ VERSION: Final = "eventbus/resource-version"
 #: The event's uid in the store; the API server gives it another one.
 UID: Final = "eventbus/uid"
 
-#: How often a write is tried again that somebody else got in before.
+#: The number of attempts of a write that conflicts with other writers.
 _CONFLICTS: Final = 5
 
 #: Where events of cluster-scoped objects are kept (core/v1 validation).
@@ -91,8 +91,8 @@ def _load_config(path: str, context: str) -> SingleConfig:
 class KubernetesSink:
     """Writes core/v1 Events, one request at a time.
 
-    Patches carry the version that the cluster had last, so that a conflict tells of everybody else who writes. Then,
-    and where an event exists that was to be created, it is read again, and the higher count stays.
+    Patches contain the last known resource version, so that changes by other writers cause a conflict. After a
+    conflict, or if an event to create exists already, the sink reads the event again and keeps the higher count.
 
     Args:     namespace: events of other namespaces are rejected; "": of none.
     """
@@ -158,7 +158,7 @@ class KubernetesSink:
         )
 
     def _catch_up(self, target: _Target) -> Event:
-        """Bring what is there to *target*, unless it is as new. Raises: NotFound."""
+        """Update the event in the cluster to *target*, unless it is as new. Raises: NotFound."""
         for _ in range(_CONFLICTS):
             found = self._get(target)
             if target.is_of_another(found):

@@ -14,9 +14,9 @@ from eventbus.text import cut_bytes, printable
 _ROW: Final = frozenset({"21", "22", "23", "44", "54", "P0"})
 #: Another transaction was in the way; nothing was written.
 _BUSY: Final = frozenset({"40", "55"})
-#: It answers, but this row met something else: tried again, then buried.
+#: The server answers, but fails on this row: retried, then a dead letter.
 _ODD: Final = frozenset({"XX"})
-#: What is left says the same to everybody: 08 connection, 25 read-only standby, 28 and 42 no right or no table, 3D no
+#: All other classes concern every row: 08 connection, 25 read-only standby, 28 and 42 no permission or no table, 3D no
 #: database, 53 out of disk, memory or connections, 57 shut down or statement_timeout, 58 input or output failed.
 
 _PAUSE_S: Final = 0.2
@@ -47,6 +47,6 @@ def _is_refused_by_client(error: psycopg.Error) -> bool:
 
 
 def _describe(error: psycopg.Error) -> str:
-    # Only the primary message: detail and context quote what is in the row.
+    # Only the primary message: detail and context quote the row's values.
     text = error.diag.message_primary or str(error)
     return cut_bytes(printable(f"{error.sqlstate or 'connection'}: {text}"), 300)

@@ -15,7 +15,7 @@ import psycopg
 
 from eventbus.errors import SinkUnreachable
 
-#: Any number will do that nobody else locks: "eventbus" in ASCII, read as an integer.
+#: The key of the advisory lock, unlikely to be used by other programs: "eventbus" in ASCII, read as an integer.
 _LOCK: Final = int.from_bytes(b"eventbus", "big")
 
 #: Step n leads from version n to n + 1. A step that was released is never changed.
@@ -106,7 +106,7 @@ DELETE: Final[LiteralString] = """
 def migrate(connection: psycopg.Connection[Any], *, lock_timeout_ms: int) -> None:
     """Bring the tables to the newest version.
 
-    Workers that start at once take turns; a role without DDL rights may run on tables that somebody else has made.
+    Workers that start together migrate one at a time. A role without DDL rights may use tables of another role.
 
     Raises:   SinkUnreachable: the tables are of a newer version.  psycopg.Error.
     """

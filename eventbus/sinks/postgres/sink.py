@@ -37,7 +37,7 @@ CONNECT_TIMEOUT_S: Final = 5
 #: A migration may have to build an index over all rows.
 _MIGRATION_S: Final = 600.0
 
-#: What leads to other tables, and the variable that libpq takes where the URL does not say.
+#: The parameters that select the tables, and the variables that libpq reads if the URL does not set them.
 _TARGET: Final = {
     "service": "PGSERVICE",
     "host": "PGHOST",
@@ -63,7 +63,7 @@ def make_postgres_sink(url: str, options: SinkOptions) -> PostgresSink:
 def target_of(url: str, environ: Mapping[str, str]) -> str:
     """Return the database and tables of `postgresql://…`: server, port, database, and search_path if it is given.
 
-    Who writes, and how the connection is made, is no part of it. Raises: ConfigError.
+    The user and the options of the connection are not part of it. Raises: ConfigError.
     """
     parameters = _parameters(url)
     found = {name: str(parameters.get(name) or environ.get(variable, "")) for name, variable in _TARGET.items()}
@@ -96,14 +96,14 @@ def _unknown_parameters(url: str) -> list[str]:
 
 
 class PostgresSink:
-    """One connection, made when it is needed; the tables are made or migrated by whoever connects first.
+    """One connection, opened on demand. The first worker that connects creates or migrates the tables.
 
     A row is replaced only by a larger version of the same event, so that repeats, late workers and lost replies change
-    nothing. A statement is one transaction. Data that a row cannot hold costs this row alone: the batch is halved until
-    the culprit is found.
+    nothing. A statement is one transaction. If a row has invalid data, only this row fails: the batch is halved until
+    the row is found.
 
-    Args:     parameters: libpq's.  password: asked for at every connect, since it may be changed; "": that of the
-              parameters.  timeout_s: of a statement; the server's own limit is half of it.
+    Args:     parameters: libpq's.  password: called at every connect, because the password may change; "": use the
+              parameters' password.  timeout_s: of a statement; the server's own limit is half of it.
     """
 
     mode = SinkMode.UPSERT
@@ -128,10 +128,10 @@ class PostgresSink:
             raise translate(error) from error
 
     def check(self) -> None:
-        """Connect once, and write nothing.
+        """Connect once, without writing.
 
-        Raises: ConfigError: no host is known, or the server refuses this database or user for good. Whatever else is
-                wrong may pass: a write finds it.
+        Raises: ConfigError: no host name resolves, or the server refuses this database or user permanently. Other
+                errors may be temporary: the first write reports them.
         """
         if not self._parameters.get("hostaddr"):
             hosts = str(self._parameters.get("host") or "").split(",")
@@ -143,8 +143,9 @@ class PostgresSink:
         except psycopg.Error as error:
             text = str(error)
             named = [str(self._parameters[key]) for key in ("dbname", "user") if self._parameters.get(key)]
-            # libpq gives no SQLSTATE of a failed connect, and the server speaks its own language: but it says FATAL,
-            # and names what it refuses. Too many connections, and a database that takes none for now, pass.
+            # libpq has no SQLSTATE for a failed connect, and the server's messages may be localized. But they contain
+            # FATAL and the refused name. Errors about the number of connections, or a database that accepts none for
+            # now, are temporary.
             refused = text.partition("FATAL")[2]
             if any(name in refused for name in named) and "connections" not in refused:
                 cure = "correct the sink's URL or password, or make the database"
@@ -177,7 +178,7 @@ class PostgresSink:
             return error
 
     def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
-        """Send the first statement. What is returned waits for it, and sends the others; its answers are `write`'s."""
+        """Send the first statement. Return a function that waits for it, sends the others and answers as `write`."""
         batch = _Batch(writes, self.prepare)
         rows = batch.next(self._rows)
         return partial(self._finish, batch, rows, self._send(rows, batch.origin) if rows else None)
@@ -238,8 +239,8 @@ class PostgresSink:
     def _send(self, rows: list[_Row], origin: str) -> Callable[[], Sequence[int]]:
         """Send the statement that writes *rows*.
 
-        What is returned waits for its end, and returns those whose name an event of another object has. What goes wrong
-        it raises, when it is called.
+        Return a function that waits for its end and returns the rows whose name is used by an event of another object.
+        That function also raises the errors.
         """
         events = "[" + ",".join(row.json for row in rows) + "]"
         try:
@@ -298,9 +299,9 @@ class PostgresSink:
 
     def _recover(self, error: psycopg.Error) -> None:
         if isinstance(error, psycopg.errors.QueryCanceled):
-            # Else a batch that is too much for a slow server would be so for ever.
+            # Else a batch that is too large for a slow server would time out again and again.
             self._rows = max(1, self._rows // 2)
-        # Whoever answers next may be another server, and its tables others.
+        # The next connection may reach another server with other tables.
         self.close()
 
 

@@ -1,7 +1,7 @@
-"""Sends one statement and waits for its answer later: what psycopg's `execute` does in one go, with a limit of time.
+"""Sends one statement and waits for its answer later, with a timeout: psycopg's `execute` in two steps.
 
-psycopg's pipeline mode is shorter but has no such limit, and leaves what the socket does not take at once until it is
-waited for: a statement of 700 KB was then waited for 1.6 times as long, at three times the work.
+psycopg's pipeline mode is shorter but has no timeout. It also sends only the bytes that the socket accepts at once, and
+the rest during the wait: for a statement of 700 KB, the wait took 1.6 times as long, with three times the CPU work.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from psycopg.pq import ExecStatus
 def send(
     connection: psycopg.Connection[Any], statement: LiteralString, parameters: Sequence[str], *, timeout_s: float
 ) -> Callable[[], int]:
-    """Send *statement* with its parameters, $1 and on. What is returned waits for its end and returns how many rows.
+    """Send *statement* with its parameters, from $1. Return a function that waits and returns the number of rows.
 
-    Nothing else may be done with the connection in between. Raises: psycopg.Error, both of them.
+    The connection must not be used until that function returns. Raises: psycopg.Error, in both steps.
     """
     line, until = connection.pgconn, time.monotonic() + timeout_s
     line.send_query_params(statement.encode(), [parameter.encode() for parameter in parameters])
-    while line.flush():  # some of it is still to be taken
+    while line.flush():  # not all bytes are sent yet
         if _wait(line.socket, select.POLLIN | select.POLLOUT, until) & select.POLLIN:
             line.consume_input()
 

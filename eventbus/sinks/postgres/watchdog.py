@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def hang_up_after(seconds: float, fileno: int) -> Iterator[None]:
-    """Shut the connection down if the body takes longer, so that whoever reads from it sees its end.
+    """Shut the connection down if the body takes longer, so that a blocked read ends.
 
     A frozen server keeps its connections alive: neither keep-alive nor the server's own timeouts end the wait.
     """
-    # Of a duplicate: the number itself may belong to somebody else by the time it is needed.
+    # Shut down a duplicate: the descriptor may be closed and its number reused before the timer fires.
     with socket.socket(fileno=os.dup(fileno)) as line:
         timer = threading.Timer(seconds, _hang_up, (line,))
         timer.name, timer.daemon = "eventbus-watchdog", True

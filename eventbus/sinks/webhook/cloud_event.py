@@ -24,7 +24,7 @@ _FORMAT: Final = JSONFormat()
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A body with its headers; *key* is what a repeat of it has in common with it."""
+    """A body with its headers; *key* is its idempotency key, the same for every repeat."""
 
     headers: dict[str, str]
     body: bytes

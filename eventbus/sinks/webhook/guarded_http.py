@@ -20,7 +20,7 @@ from eventbus.errors import SinkUnreachable
 from eventbus.sinks.webhook.ssrf import Guard
 
 CONNECT_TIMEOUT_S: Final = 5.0
-#: What is read of a reply: it serves only for a line in the log.
+#: The maximum size of a reply that is read. Replies are only logged.
 MAX_REPLY_BYTES: Final = 64 * 1024
 
 
@@ -33,10 +33,10 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class GuardedClient:
-    """Keeps *connections*, and serves as many threads at once.
+    """A pool of *connections*, for as many threads at once.
 
-    *timeout_s* bounds a whole exchange: all addresses together, TLS, and an answer that drips. Only the look-up of the
-    name cannot be interrupted; what follows it has the time that is left.
+    *timeout_s* limits a whole exchange: the attempts at all addresses, TLS, and a reply that arrives byte by byte. Only
+    the DNS lookup cannot be interrupted; the remaining time is left for the steps after it.
     """
 
     def __init__(self, guard: Guard, *, tls: ssl.SSLContext, timeout_s: float, connections: int = 1) -> None:
@@ -51,7 +51,7 @@ class GuardedClient:
         return self._exchange("POST", url, headers, body, MAX_REPLY_BYTES)
 
     def get(self, url: str, headers: Mapping[str, str], most_bytes: int) -> Reply:
-        """Ask for *url* once; the body is cut behind *most_bytes*. Raises: SinkUnreachable: no whole answer."""
+        """Request *url* once; the body is cut after *most_bytes*. Raises: SinkUnreachable: no complete answer."""
         return self._exchange("GET", url, headers, b"", most_bytes)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class GuardedClient:
             raise SinkUnreachable(f"{type(error).__name__}: {error}") from error
 
     def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes, most_bytes: int) -> Reply:
-        limits = {"connect": min(CONNECT_TIMEOUT_S, self._timeout_s)}  # all others are what is left until the deadline
+        limits = {"connect": min(CONNECT_TIMEOUT_S, self._timeout_s)}  # the deadline limits all other steps
         with self._pool.stream(
             method, url, headers=list(headers.items()), content=body, extensions={"timeout": limits}
         ) as response:
@@ -134,7 +134,7 @@ class _Line(httpcore2.NetworkStream):
         return self._stream.read(max_bytes, self._left_s(httpcore2.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        # By hand: the stream's own `write` begins its time anew with each piece that the endpoint takes.
+        # Not the stream's own `write`: it restarts its timeout with each piece that the endpoint accepts.
         line: socket.socket = self._stream.get_extra_info("socket")
         view = memoryview(buffer)
         while view:

@@ -1,4 +1,4 @@
-"""Posts events to an HTTPS endpoint as CloudEvents 1.0, signed, each with a delivery id to tell repeats by.
+"""Posts events to an HTTPS endpoint as signed CloudEvents 1.0, each with a delivery id for deduplication.
 
 EVENTBUS_WEBHOOK_MODE            structured (default), binary, or batch
 EVENTBUS_WEBHOOK_SECRET, …_FILE  signs: X-Eventbus-Signature: sha256=<hex HMAC of "<X-Eventbus-Timestamp>.<body>">
@@ -50,7 +50,7 @@ from eventbus.text import cut_bytes, printable
 
 SECRET, TOKEN = "EVENTBUS_WEBHOOK_SECRET", "EVENTBUS_WEBHOOK_TOKEN"
 
-#: Of one request, whatever --timeout says: an endpoint that may be hostile holds up nothing for longer.
+#: The upper limit of a request's timeout, also if --timeout is longer, because an endpoint may be hostile.
 LONGEST_S: Final = 10.0
 #: Of one request in batch mode.
 BATCH_EVENTS: Final = 100
@@ -61,8 +61,8 @@ MOST_REQUESTS: Final = 64
 #: No request of a `write` begins later than this. So little is repeated after a death, and a stop is not kept waiting.
 WRITE_S: Final = 1.0
 
-#: The endpoint is wrong, moved, closed, or does not know us: no event will get through until somebody mends it, so
-#: none is buried. 415: it does not take CloudEvents in this mode.
+#: The endpoint is wrong, moved or closed, or it rejects the credentials. Every event fails until an operator fixes it,
+#: so none becomes a dead letter. 415: it does not accept CloudEvents in this mode.
 _UNREACHABLE: Final = frozenset({401, 403, 404, 405, 407, 408, 410, 415, 421, 502, 503, 504})
 
 
@@ -93,7 +93,7 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
     parts = guard.check_url(url)
     mode = _mode(environ.get("EVENTBUS_WEBHOOK_MODE", ""))
     secrets = Secrets(lambda: options.ascii_secret(SECRET), lambda: options.ascii_secret(TOKEN))
-    secrets.signing_key(), secrets.token()  # what will not do is said at once
+    secrets.signing_key(), secrets.token()  # report an invalid secret at start
     tls = _tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", ""))
     guard.check_name(parts.hostname or "", parts.port or 443)
     requests = _requests(environ.get("EVENTBUS_WEBHOOK_REQUESTS", ""))
@@ -113,14 +113,14 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
 
 
 class WebhookSink:
-    """One POST a write. The endpoint keeps what it gets, and tells repeats by Idempotency-Key, which is also the id.
+    """One POST for each write. The endpoint deduplicates by Idempotency-Key, which is also the CloudEvent's id.
 
-    Several requests are under way at once, one at a time about each object. So an endpoint that answers late costs no
-    throughput, and what happened to one object arrives in its order.
+    Several requests are sent at once, but only one at a time for each object. So a slow endpoint does not reduce
+    throughput, and the events of one object arrive in order.
 
-    What the answers mean: 2xx written; 409 it had it already; 429, and 503 with Retry-After, Throttled; 500 and unknown
-    5xx UnexpectedReply; what says the same to every event (no such page, no right, moved) SinkUnreachable; other 4xx
-    EventRejected.
+    Meaning of the answers: 2xx written; 409 written before; 429, and 503 with Retry-After, Throttled; 500 and unknown
+    5xx UnexpectedReply; answers that concern every event (no such page, no permission, moved) SinkUnreachable; other
+    4xx EventRejected.
     """
 
     mode = SinkMode.APPEND
@@ -289,7 +289,7 @@ class _Call:
                     break
 
     def _send(self, place: int) -> bool:
-        """Send one write. False: those behind it about its object have to wait."""
+        """Send one write. Return False if later writes about its object have to wait."""
         answer = self.answers[place] = self._answer(self._writes[place].event)
         if isinstance(answer, SinkUnreachable | Throttled):
             self.away = True
@@ -299,12 +299,12 @@ class _Call:
 class _BatchWebhookSink(WebhookSink):
     """Sends up to 100 events a request, in one CloudEvents batch.
 
-    Idempotency-Key is then of the whole batch, and each event's id is what tells repeats. A batch that is refused is
-    halved until the culprit is found.
+    Idempotency-Key identifies the whole batch; the endpoint deduplicates by each event's id. A rejected batch is
+    halved until the invalid event is found.
     """
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """Send all of them. The error of a request that nobody answers is the answer to all that are left."""
+        """Send the batch. If a request gets no answer, its error is the answer to all remaining writes."""
         answers: list[SinkAnswer] = [write.event for write in writes]
         messages: dict[int, Message] = {}
         for place, write in enumerate(writes):
@@ -322,7 +322,7 @@ class _BatchWebhookSink(WebhookSink):
         return answers
 
     def _send_some(self, places: list[int], messages: dict[int, Message], answers: list[SinkAnswer]) -> None:
-        """Send those at *places*, and take out of *messages* what is settled. Raises: SinkUnreachable, Throttled."""
+        """Send the messages at *places*; remove settled ones from *messages*. Raises: SinkUnreachable, Throttled."""
         whole = batch([messages[place] for place in places])
         if len(whole.body) <= BATCH_BYTES or len(places) == 1:
             try:

@@ -1,4 +1,4 @@
-"""Decides where a webhook may go, so that nobody who can choose an URL, or a name's addresses, reaches our own network.
+"""Restricts webhook destinations, so that a chosen URL or DNS answer cannot reach the internal network (SSRF).
 
 Only rules and the resolver; the connection is `guarded_http`'s. Source: reference, reliability, security of webhooks.
 """
@@ -18,7 +18,7 @@ Address = IPv4Address | IPv6Address
 
 PORTS: Final = frozenset({443, 8443})
 
-#: Refused unless the host is trusted. Written out, because what `is_private` means changes between Pythons.
+#: Refused unless the host is trusted. Listed here because the meaning of `is_private` differs by Python version.
 _INSIDE: Final = tuple(
     ip_network(network)
     for network in (
@@ -43,7 +43,7 @@ _INSIDE: Final = tuple(
     )
 )
 
-#: Refused always: nobody has a webhook there, and cloud metadata is at 169.254.169.254 and fe80::.
+#: Always refused: no webhook has such an address, and cloud metadata is at 169.254.169.254 and fe80::.
 _NEVER: Final = tuple(
     ip_network(network)
     for network in (
