@@ -1,1 +1,1 @@
-"""Exports the store's changes to external sinks: decides what to write and when, and keeps the position."""
+"""Exports the store's changes to external sinks: selects changes, schedules writes, and stores the position."""

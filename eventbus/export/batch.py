@@ -14,11 +14,11 @@ from eventbus.store.storage import ChangeType
 
 
 class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One event on its way to a sink. What the sink knows is patched; else *verb* says how, None: by the changes.
+    """An event to write to a sink: as a patch if the sink has it, else by *verb*. None: the changes decide.
 
-    *known* is what the sink returned last. *forget*: the event is gone from the store, and so is what is known of it.
-    *waited*: what stands for it in `later`, its key or dead entries, to be taken out when it is settled.
-    *prepared*: what the sink has made of it beforehand.
+    *known* is the sink's last reply. *forget*: the event is gone from the store, so its reply is removed too.
+    *waited*: its entries in `later` (its key or dead entries), which are removed when the event is settled.
+    *prepared*: the result of the sink's `prepare`.
     """
 
     key: str
@@ -27,8 +27,8 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
     added: bool = False  #: the event's first change is among those that were read
     known: UpdateState | None = None
     forget: bool = False
-    only_forget: bool = False  #: nothing is to be written
-    forced: bool = False  #: somebody asked for it: written even if the sink has it
+    only_forget: bool = False  #: do not write the event
+    forced: bool = False  #: requested by a user: written even if the sink has it
     waited: tuple[str, ...] = ()
     prepared: object = None
 
@@ -38,7 +38,7 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.event.metadata.resource_version)
 
     def patch(self) -> EventPatch:
-        """Return the repeat as a patch of what the sink has, or of the event's own name."""
+        """Return the repeat as a patch of the sink's known name and version, else of the event's own name."""
         event, known = self.event, self.known
         return EventPatch(
             name=known.name if known else event.metadata.name,

@@ -1,4 +1,4 @@
-"""Chooses which changes of events a sink is told of now, later or never."""
+"""Chooses which changes of events are written to a sink now, later or never."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbus.sinks.contract import Verb
 
 
 class Choice:
-    """Knows the sink's last replies, which the store keeps, and which repeats it is told of."""
+    """Selects the repeats to write, with the sink's last replies, which the store keeps."""
 
     def __init__(self, store: ExportStore, repeats: Repeats, progress: ExportProgress, clock: Clock) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class Choice:
             return False
         later_ms = None if known is None else policy.later_ms(known, now_ms)
         if delivery.forget and later_ms is not None:
-            # There will be no later: what was held back goes now.
+            # The event is gone from the store, so the delayed repeat is written now.
             return known is not None and known.count < delivery.event.count
         if delivery.only_forget:
             return False

@@ -19,7 +19,7 @@ LIMIT = 500
 
 
 class Waiting:
-    """The events of one sink and partition whose time has come."""
+    """The delayed events of one sink and partition that are due."""
 
     def __init__(self, store: ExportStore, storage: EventStorage) -> None:
         self._store = store

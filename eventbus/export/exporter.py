@@ -43,22 +43,22 @@ from eventbus.store.event_storage import EventStorage
 from eventbus.store.scan import Scanner
 from eventbus.store.selection import Selection
 
-#: How often who stands by looks at who works, at most.
+#: The minimum time between two checks of the lease by a standby worker.
 LOOK_EVERY_S = 3.0
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)
-#: What a sink has already is kept as soon as Redis is back, but not asked for at once again.
+#: For storing the sink's replies: retry soon after Redis is back, but never at once.
 KEEP_BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.5)
 
 
 class PartitionExporter:
     """Exports *partition* to *sink* as *consumer*. Start it in a thread of its own: `run`, which also closes the sink.
 
-    Args: rate: what it shares with the exporters of other partitions; its own if there is none.
-          sleep: waits for so many seconds; True: `stop` was called. For tests that own time.
-          calling: entered around each call of the sink, and gives the signs of life meanwhile. For pollers.
-          on_gone: called when the sink says that it is gone for good; the loop ends then.
+    Args: rate: the rate limit shared with the exporters of other partitions; None: its own.
+          sleep: waits for so many seconds; returns True if `stop` was called. For tests with a fake clock.
+          calling: entered around each call of the sink; sends the heartbeats meanwhile. For pollers.
+          on_gone: called when the sink reports that it is gone permanently; then the loop ends.
 
-    Raises: ConfigError: the sink's name will not do.
+    Raises: ConfigError: the sink's name is invalid.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class PartitionExporter:
         self._waiting = Waiting(self._store, self._storage)
         self._rate = rate or RateLimit(options.rate_per_s, clock)
         self._reader: ChangeReader[Event] | None = None
-        self._ahead: Sequence[Change[Event]] = ()  #: what it has read, and no step has written
+        self._ahead: Sequence[Change[Event]] = ()  #: changes that are read and not written yet
         self._position: int | None = None
         self._redis = RedisAbsence(what, on_change)
         self._under_way: Pausing[float] | None = None  #: a turn that has to wait in the middle
@@ -133,7 +133,7 @@ class PartitionExporter:
 
     @property
     def figures(self) -> Figures:
-        """Return the counts of what it has done; safe to read from any thread."""
+        """Return the exporter's counters; safe to read from any thread."""
         return self._progress.figures
 
     def loop_health(self) -> LoopHealth:
@@ -158,11 +158,11 @@ class PartitionExporter:
         )
 
     def stop(self) -> None:
-        """End after the call to the sink that is under way, whatever is waited for; returns at once."""
+        """Ask the exporter to stop after the current call of the sink. Any wait ends early. Returns at once."""
         self._stop.set()
 
     def run(self) -> None:
-        """Export until `stop`; blocks. Then what was written is kept, and the lease given back."""
+        """Export until `stop`; blocks. At the end, store the results of all writes and release the lease."""
         try:
             while not self._stop.is_set():
                 pause_s = self.turn(self._block_ms)
@@ -229,29 +229,29 @@ class PartitionExporter:
         return ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", self.changes_key, f"{self._position or 0}-0")
 
     def acquire(self) -> bool:
-        """Take the lease if it is free, find where to go on, and let the sink connect, waiting for it.
+        """Acquire the lease if it is free, read the position, and wait until the sink has connected.
 
-        Raises: LeaseLost, ExportStopped, and what Redis does.
+        Raises: LeaseLost, ExportStopped, and Redis errors.
         """
         return finish(self._acquire(), self._sleep)
 
     def step(self, block_ms: int = 1) -> int:
-        """Read once, for at most *block_ms*, and write what there is. Returns the number of changes.
+        """Read changes once, for at most *block_ms*, and write them. Return the number of changes.
 
-        Call it only after `acquire`. Raises: LeaseLost, ExportStopped, and what Redis does.
+        Call it only after `acquire`. Raises: LeaseLost, ExportStopped, and Redis errors.
         """
         return finish(self._step(block_ms), self._sleep)
 
     def _acquire(self) -> Pausing[bool]:
         lease = self._lease.acquire()
-        self._redis.answered()  # what follows may wait for the sink
+        self._redis.answered()  # before the next steps, which may wait for the sink
         if lease is None:
             return False
         yield from self._keep(self._progress.begin(self._sink.mode))
         former, self._position = self._position, lease.position
         if lease.position is not None:
             self._read_from(lease.position)
-        elif former is not None:  # the bus was flushed under us: what it holds now is all there is
+        elif former is not None:  # the bus was flushed: export everything that it has now
             yield from self._catch_up(after=former)
         elif self._options.start.listed:
             yield from self._catch_up(start=self._options.start)
@@ -285,18 +285,18 @@ class PartitionExporter:
         return len(changes)
 
     def _rounds_of(self, changes: Sequence[Change[Event]], reader: ChangeReader[Event]) -> Iterator[Round]:
-        """Yield the rounds of what *reader* has read last, then read on, for the next step."""
+        """Yield the rounds of *changes*, the last read of *reader*, then read ahead for the next step."""
         coalesce, most = self._options.outage is Outage.PAUSE, self._options.batch_events
         *former, last = make_rounds(changes, coalesce=coalesce, most=most) or [[]]
         for deliveries in former:
             yield Round(deliveries=deliveries)
         yield Round(deliveries=last, position=reader.after)
         if self._writer.answers_later and changes:
-            with suppress(EventBusError):  # it comes up again
+            with suppress(EventBusError):  # the next read reports it again
                 self._ahead = reader.read()
 
     def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> Pausing[None]:
-        """Write what the store holds and was changed behind *after*, then go on from the version before the list."""
+        """Write stored events that changed after version *after*, then continue from the version before the list."""
         self.figures.lists += 1
         newest = self._store.newest_version()
         found = (
@@ -312,10 +312,11 @@ class PartitionExporter:
         yield from self._lost_rows.remove()
 
     def _scan(self, after: int) -> Iterator[tuple[bytes, Event]]:
-        """Read the events of the store that were changed behind *after*, with their members of the index."""
+        """Read the stored events that changed after version *after*, with their index members."""
         index = self._storage.index(self._partition, Selection(EVENT, ListOptions()))
         scanner = Scanner(bus=self._bus, client=self.client, storage=self._storage)
-        # Not read ahead: while the sink is written to, the line would lie idle with an answer on it, and might be cut.
+        # Do not read ahead: during the sink's write, the connection would be idle with an unread answer, and Redis
+        # might close it.
         for member, event in chain.from_iterable(scanner.scan(self._partition, index, ahead=False)):
             if int(event.metadata.resource_version) > after:
                 yield member, event
@@ -372,7 +373,7 @@ class PartitionExporter:
         try:
             self._bus.open_partition(self.client, self._partition)
         except EventBusError as error:
-            if not isinstance(error, BusUnavailable):  # that is told already
+            if not isinstance(error, BusUnavailable):  # an outage is logged already
                 log.warning("%s: %s", self._what, error)
             return False
         return True

@@ -13,22 +13,22 @@ from eventbus.export.pausing import Pausing
 from eventbus.log import log
 
 BEAT_EVERY_S = 1.0
-#: Twice what lies between two looks of who stands by: in a longer gap he has not watched.
+#: Twice the time between two checks of a standby worker. After a longer gap, the observation starts again.
 LONGEST_GAP_S = 6.0
-#: A call that takes longer hangs, and another worker shall have the partition: PostgreSQL's tables may take ten minutes
-#: to migrate, and nothing that is known takes more.
+#: A call that takes longer counts as hung, and another worker takes over the partition. The longest known call is the
+#: migration of PostgreSQL's tables: up to ten minutes.
 LONGEST_CALL_S = 900.0
 
 
 class LeaseLost(Exception):
-    """Another worker exports this partition now, and writes again what was not kept."""
+    """Another worker exports this partition now. It repeats the writes whose results were not stored."""
 
 
 class ExportLease:
-    """The lease as one worker sees it. One thread, but for the signs that its heartbeat gives `during_a_call`.
+    """The lease of one partition, as seen by one worker. One thread, except for heartbeats in `during_a_call`.
 
-    Args: take_over_s: a counter that was watched standing still for so long is a dead worker's.
-          on_beat: called behind each sign of life; may use the store, and raise what Redis does.
+    Args: take_over_s: if the holder's heartbeat counter does not change for so long, the holder counts as dead.
+          on_beat: called after each heartbeat; may use the store and raise Redis errors.
     """
 
     def __init__(
@@ -46,21 +46,21 @@ class ExportLease:
         self._what = what
         self._on_beat = on_beat
         self._liveness = LivenessObserver(clock, longest_gap_s=LONGEST_GAP_S)
-        self._stands_by = ""  #: for whom, as was said
+        self._stands_by = ""  #: the holder that was logged last
         self._next_beat = 0.0
-        #: When the worker last came round, or waited on purpose; seconds, monotonic.
+        #: The time of the worker's last loop or intended wait; seconds, monotonic.
         self.last_progress = clock.monotonic()
         self._heartbeat = Heartbeat(self.sign, clock=clock, hung_s=LONGEST_CALL_S)
 
     def acquire(self) -> ExportHold | None:
-        """Take the lease if it is free or its holder is dead; None: it is neither. Raises: what Redis does."""
+        """Acquire the lease if it is free or its holder is dead, else return None. Raises: Redis errors."""
         self.last_progress = now = self._clock.monotonic()
         lease, dead = self._store.acquire(), ""
         if not lease.ours:
             still_s = self._liveness.observe({lease.holder: lease.beats})[lease.holder]
             if still_s >= self._take_over_s:
                 dead = lease.holder
-                lease = self._store.acquire(lease.holder, lease.beats)  # unless it has beaten meanwhile
+                lease = self._store.acquire(lease.holder, lease.beats)  # fails if the holder has sent a heartbeat since
         if not lease.ours:
             if lease.holder != self._stands_by:
                 self._stands_by = lease.holder
@@ -75,7 +75,7 @@ class ExportLease:
         return lease
 
     def keep(self) -> None:
-        """Give a sign of life, if one is due. Raises: LeaseLost, and what Redis does."""
+        """Send a heartbeat if one is due. Raises: LeaseLost, and Redis errors."""
         self.last_progress = now = self._clock.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_EVERY_S
@@ -84,7 +84,7 @@ class ExportLease:
             self._on_beat()
 
     def wait(self, seconds: float) -> Pausing[bool]:
-        """Wait with signs of life, also through an absent Redis; True: stop. Raises: LeaseLost."""
+        """Wait and send heartbeats, also while Redis is unavailable. True: stop. Raises: LeaseLost."""
         until = self._clock.monotonic() + seconds
         while True:
             try:
@@ -100,11 +100,11 @@ class ExportLease:
                 return False
 
     def during_a_call(self) -> AbstractContextManager[None]:
-        """Signs of life while the body waits for the sink, and leaves Redis alone."""
+        """Send heartbeats while the body waits for the sink. The body must not use Redis."""
         return self._heartbeat.working()
 
     def close(self) -> None:
-        """End its thread."""
+        """Stop the heartbeat thread."""
         self._heartbeat.stop()
 
     def sign(self) -> None:
@@ -115,7 +115,7 @@ class ExportLease:
                 self._next_beat = now + BEAT_EVERY_S
                 self._on_beat()
             else:
-                self._next_beat = 0.0  # whoever is in the call learns of it as soon as it ends
+                self._next_beat = 0.0  # the worker checks the lease as soon as its call ends
         except EventBusError as error:
             log.debug("%s: no sign of life: %s", self._what, error)
 

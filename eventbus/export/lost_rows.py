@@ -1,21 +1,21 @@
-"""Removes from a sink what the store has lost, once the event has come back under another uid.
+"""Removes rows from a sink if the store has lost their events and the events came back under another uid.
 
-Redis loses its last writes in a restart or a failover, though the sink has some of them already. The producers send the
-events again. Where several of them said the same, another one may come first now, and the event gets its uid.
+Redis may lose its last writes in a restart or a failover, after the sink has received them. The producers send the
+events again. If several producers sent the same event, another one may come first now, and the event gets its uid.
 
     1. Events a1 of producer A and b1 of producer B are one event, with the uid of a1. It is exported.
-    2. Redis loses both; the export's position is among what it loses.
-    3. B sends b1 again, then A a1: one event again, with the uid of b1. It is exported: the row of a1 must go.
+    2. Redis loses both events, and the export's position.
+    3. B sends b1 again, then A sends a1: one event again, with the uid of b1. It is exported: the row of a1 must go.
 
-That the store does not have an event proves nothing: it may have expired, or it was evicted or deleted. So a row goes
-only if all of this is true:
+If the store does not have an event, it is not necessarily lost: it may have expired, or been evicted or deleted. So a
+row is removed only if all of these conditions are true:
 
-- This partition of this bus wrote it, and it was last seen less than an event's life ago.
-- The store lost the version that the row has: it lies between two entries of the stream of changes.
+- This partition of this bus wrote it, and it was last seen within an event's lifetime.
+- The store lost the row's version: it is between two entries of the stream of changes.
 - No event of the store has its uid.
-- The event was written again since, or one that combines it with similar ones, with another uid.
+- Since then, the event, or an aggregate of it and similar events, was written with another uid.
 
-All others stay, and are counted.
+All other rows stay, and are counted.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from eventbus.export.sink_writer import SinkWriter, Stopped
 from eventbus.log import log
 from eventbus.sinks.contract import DeletingSink, EventSink
 
-#: The most rows that are remembered. What a server loses in a second is less.
+#: The maximum number of rows in memory. A server loses fewer writes in a second.
 MOST_ROWS = 20_000
-#: Producers find a loss within so long, though they record nothing (`record/producer.py`). An event that happened
-#: first after that is a new one.
+#: Producers detect a loss within this time, also if they record nothing (`record/producer.py`). An event that first
+#: happened later is new.
 SENT_AGAIN_S = 60
 
-#: What all events that may be counted as one, or combined, have in common.
+#: The fields that events must share to be counted or aggregated together.
 _Subject: TypeAlias = tuple[str, ...]
 
 
 class LostRows:
     """The rows of one sink and partition that the store has lost. One thread.
 
-    Args: keep: keeps a checkpoint, however long Redis is away. Raises: LeaseLost.
-          scan: reads the events of the store that were changed behind a version.
+    Args: keep: stores a checkpoint, and waits while Redis is unavailable. Raises: LeaseLost.
+          scan: reads the stored events that changed after a version.
           uids: reads the uids of the events of the store that have these namespaces and names.
     """
 
@@ -81,17 +81,17 @@ class LostRows:
 
     @property
     def origin(self) -> str:
-        """Return what the rows of this partition of this bus are written with."""
+        """Return the origin of this partition's rows: the bus id and the partition."""
         return f"{self._bus.id}/{self._partition}"
 
     def forget(self) -> None:
-        """Remember nothing: whoever holds the lease next asks again."""
+        """Clear the state: the next holder of the lease reads it again."""
         self._lost: LostVersions | None = None
         self._rows: dict[_Subject, list[Event]] = {}
         self._replaced: list[Event] = []
 
     def resume(self) -> Pausing[None]:
-        """Go on with what the worker before has found. Raises: ExportStopped, and what Redis does."""
+        """Continue with the loss that the previous worker found. Raises: ExportStopped, and Redis errors."""
         self.forget()
         lost = self._store.lost_versions() if self._sink else None
         if lost is None:
@@ -104,15 +104,15 @@ class LostRows:
             yield from self.remove()
 
     def find(self, after: int) -> Pausing[None]:
-        """Find the rows that were lost: changes behind *after*, which was read last, are missing.
+        """Find lost rows, if the changes after *after*, the last version read, are missing.
 
-        Raises: ExportStopped, and what Redis does.
+        Raises: ExportStopped, and Redis errors.
         """
         if self._sink is None:
             return
         before = self._store.entry_before(after)
         if before is None:
-            return  # all was flushed, or trimmed: nothing says what was lost, and what only went
+            return  # the stream was flushed or trimmed: lost and deleted events cannot be distinguished
         yield from self._give_up()
         self._lost = LostVersions(before, self._store.newest_version(), self._clock.time_ns() // 1_000_000)
         yield from self._find(self._lost)
@@ -152,7 +152,7 @@ class LostRows:
                 self._replaced.append(row)
 
     def remove(self) -> Pausing[None]:
-        """Remove the rows that were replaced. Not while the sink writes. Raises: ExportStopped, and what Redis does."""
+        """Remove replaced rows. Do not call it while the sink writes. Raises: ExportStopped, and Redis errors."""
         if self._sink is None or self._lost is None:
             return
         if self._replaced:
@@ -215,7 +215,7 @@ class LostRows:
 
 
 def _subject(event: Event) -> _Subject:
-    # Not by who reports: what combines others has none.
+    # Without the reporting component: aggregates have none.
     about, source = event.involved_object, event.source
     return (
         *(about.kind, about.namespace, about.name, about.uid, about.api_version, event.type, event.reason),

@@ -33,7 +33,7 @@ class ExportPoller:
         self._slots: list[_ExportSlot] = []
         self._stop = threading.Event()
         self._turn: _ExportSlot | None = None
-        self._steps = 0  #: of whatever it does
+        self._steps = 0  #: counts every step of the loop, as progress for the heartbeat
         self._heartbeat = Heartbeat(self._sign, clock=clock, hung_s=LONGEST_CALL_S, progress=lambda: self._steps)
         self._poller = Poller(time.monotonic)
 
@@ -43,7 +43,7 @@ class ExportPoller:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Let signs of life be given for the exporter whose turn it is: it leaves Redis alone."""
+        """Allow heartbeats for the exporter of the current turn while the body does not use Redis."""
         slot = self._turn
         assert slot is not None
         self._steps += 1
@@ -72,7 +72,7 @@ class ExportPoller:
                         replied, late = self._poller.poll(self._slots)
                         for slot in replied:
                             slot.take_change()
-                        for slot in late:  # the exporter itself will meet what is wrong
+                        for slot in late:  # the exporter's next turn reports the error
                             slot.stop_waiting()
         finally:
             self._heartbeat.stop()
@@ -107,7 +107,9 @@ class _ExportSlot(Slot):
     def __init__(self, exporter: PartitionExporter) -> None:
         super().__init__()
         self.exporter = exporter
-        self.lock = threading.Lock()  #: held by whoever uses its connection: a turn outside its calls, a sign of life
+        self.lock = (
+            threading.Lock()
+        )  #: held while its connection is in use: by a turn outside sink calls, or by a heartbeat
         self._changes = BlockingRead(exporter.client, exporter.changes_key)
 
     def fileno(self) -> int:

@@ -134,7 +134,7 @@ class ExportProgress:
         settled.figures |= self._error(outcome.why)
         delivery, known = outcome.delivery, outcome.delivery.known
         if delivery.version:  # else the store has forgotten it, and when it comes back it is a new one
-            # What repeats it is a repeat to the rule, which else had each tried and buried.
+            # The rule then treats later changes as repeats. Else each would be written and become a dead letter.
             name, version = (known.name, known.version) if known else ("", "")
             settled.returned[delivery.key] = UpdateState(
                 name, version, delivery.version, event.count, self._now_ms(), written=known is not None

@@ -59,9 +59,9 @@ class Thresholds(msgspec.Struct, frozen=True):
 
 
 class AtMostEvery(msgspec.Struct, frozen=True):
-    """Writes the first at once, then at most every *every_ms*.
+    """Writes the first change at once, then at most one every *every_ms*.
 
-    What was held back is written at the end of that time."""
+    Delayed repeats are written at the end of that time."""
 
     every_ms: int
 

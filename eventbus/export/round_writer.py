@@ -1,4 +1,4 @@
-"""Writes rounds of deliveries to a sink and keeps what came of each, while the sink is at the next one if it can be."""
+"""Writes rounds of deliveries to a sink and stores their results, while the sink writes the next one if it can."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from eventbus.export.progress import ExportProgress
 from eventbus.export.sink_writer import Outcome, SinkWriter
 from eventbus.failpoints import failpoint
 
-#: What was written is kept at least so often, so that little is repeated after a death.
+#: The maximum time between two checkpoints, so that few writes are repeated after a crash.
 KEEP_EVERY_S = 1.0
 
 
 class ExportStopped(Exception):
-    """The exporter was told to stop in the middle of a batch: what is not settled is left to the next worker."""
+    """The exporter stopped in the middle of a batch: the next worker writes the unsettled events."""
 
 
 class Round(msgspec.Struct, kw_only=True):
-    """Deliveries, no event twice among them. Behind them the export stands at *position*, None: where it stood.
+    """Deliveries of different events. After them the export's position is *position*; None: unchanged.
 
-    *done*: what waits no longer, though nothing is written for it.
+    *done*: entries that are no longer delayed, although nothing is written for them.
     """
 
     deliveries: Sequence[SinkDelivery]
@@ -37,7 +37,7 @@ class Round(msgspec.Struct, kw_only=True):
 
 
 class _Chosen(msgspec.Struct):
-    """The deliveries of a round that are to be written, and what is to be kept of the others."""
+    """The deliveries of a round to write, and the results to store for the others."""
 
     deliveries: Sequence[SinkDelivery]
     settled: ExportCheckpoint
@@ -68,9 +68,9 @@ class RoundWriter:
         self._written: ExportCheckpoint | None = None  #: of a round that the sink has, and that is not kept yet
 
     def write_all(self, rounds: Iterator[Round]) -> Pausing[None]:
-        """Write *rounds* and keep what came of them. The next one is asked for while the sink is at the one before.
+        """Write *rounds* and store their results. The next round is read while the sink writes the current one.
 
-        Raises: ExportStopped: some are not written; SinkGone, LeaseLost, and what *rounds* raises.
+        Raises: ExportStopped: some are not written; SinkGone, LeaseLost, and the errors of *rounds*.
         """
         self._written = None
         following = next(rounds, None)
@@ -98,7 +98,7 @@ class RoundWriter:
         yield from self._keep_written()
 
     def _make_ready(self, following: Round, behind: Round) -> None:
-        """Choose what of *following* is written and prepare it, unless what comes of *behind* decides that."""
+        """Choose and prepare the deliveries of *following*, unless the choice depends on the results of *behind*."""
         keys = {delivery.key for delivery in behind.deliveries}
         if keys.isdisjoint(delivery.key for delivery in following.deliveries):
             chosen = self._choose(following)
@@ -148,7 +148,7 @@ class RoundWriter:
         self._written = settled
 
     def _keep_written(self) -> Pausing[None]:
-        """Keep what came of the round before, if that is not done."""
+        """Store the results of the previous round, unless they are stored."""
         written, self._written = self._written, None
         if written is not None:
             yield from self._keep(written)

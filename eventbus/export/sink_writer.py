@@ -1,11 +1,11 @@
 """Calls a sink with deliveries, with rules for two failures: the sink does not answer, or it refuses one event.
 
-No Redis, no positions: deliveries go in, what became of each comes out.
+It uses no Redis and no positions: it takes deliveries and returns their outcomes.
 
-Source:   client-go-semantics section 3 (recordToSink, recordEvent). Departures: an outage pauses, whatever it lasts,
-          instead of counting; a batch's failures are tried again together; what is given up is handed back to be
-          buried; of an event that exists already a count above 1 is patched in. `Outage.COUNT` has the first and the
-          last of them as client-go has.
+Source:   client-go-semantics section 3 (recordToSink, recordEvent). Departures: an outage pauses the export without a
+          limit instead of counting attempts; a batch's failures are retried together; failed events are returned, to
+          become dead letters; if an event exists already, a count above 1 is patched into it. With `Outage.COUNT`, the
+          first and the last are as in client-go.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Outage(StrEnum):
 
 
 class Stopped(Enum):
-    """The result of a call that was not made: whoever waited was told to stop."""
+    """The result of a call that was not made because the exporter stopped."""
 
     STOPPED = 1
 
@@ -83,7 +83,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Progress(Protocol):
-    """Learns what the writer waits for. A method may raise, which ends the writing."""
+    """Receives reports of the writer's waits. A method may raise, which ends the writing."""
 
     def paused(self, error: EventBusError, retry_after_s: float | None) -> None:
         """Note that the sink still does not answer, or asks for *retry_after_s*; called before each wait."""
@@ -116,14 +116,14 @@ class _Next(StrEnum):
 
 
 class SinkWriter:
-    """Writes deliveries to one sink, however long it has to wait: whoever drives it does the waiting.
+    """Writes deliveries to one sink, without a limit on waits. The caller of its coroutines does the waiting.
 
-    Args:     wait: waits for so many seconds; True: stop, and leave what is not written.
+    Args:     wait: waits for so many seconds; True: stop without writing the remaining deliveries.
               before: called before each call with the number of events, for a rate limit; True: stop.
-              rate_per_s: what `before` keeps to; no call has more events than a second of it, else `before` would wait
-                for a large one for long and then let it go at once. 0: no limit.
-              calling: what is entered around each call of the sink.
-              origin: the bus and partition of the deliveries, asked before each write.
+              rate_per_s: the rate limit of `before`. A call has at most the events of one second. With more, `before`
+                would wait for a long time and then send a burst. 0: no limit.
+              calling: a context manager that is entered around each call of the sink.
+              origin: returns the bus and partition of the deliveries; called before each write.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class SinkWriter:
         return self._later is not None
 
     def prepare(self, deliveries: Sequence[SinkDelivery]) -> Sequence[SinkDelivery]:
-        """Let the sink make ready what it needs to write *deliveries*; of no effect on the sink's system."""
+        """Let the sink encode *deliveries* for a write; has no effect on the sink's system."""
         if self._later is None:
             return deliveries
         prepare = self._later.prepare
@@ -173,9 +173,9 @@ class SinkWriter:
         return (yield from self.ask(sink.open)) is Stopped.STOPPED
 
     def ask(self, call: Callable[[], T]) -> Pausing[T | Stopped]:
-        """Make a call of the sink that may be repeated, waiting for a sink that does not answer.
+        """Make an idempotent call of the sink, and retry it while the sink does not answer.
 
-        Raises: SinkGone, and what *call* raises about more than that.
+        Raises: SinkGone, and the other errors of *call*.
         """
         while True:
             if (yield from self._before(0)):
@@ -212,7 +212,7 @@ class SinkWriter:
             chunk = todo[: self._at_once if self._batch else 1]
             if (yield from self._before(len(chunk))):
                 return
-            # What follows at once (patch, not found, create) comes before the next event.
+            # Immediate follow-up writes (patch, not found, create) come before the next event.
             first: list[_Item] = []
             rest, outage, last_error = todo[len(chunk) :], None, None
             retried = answered = 0
@@ -285,7 +285,7 @@ class SinkWriter:
         try:
             yield from meanwhile()
         except BaseException:
-            with suppress(Exception), self._calling():  # what follows must not meet its answer
+            with suppress(Exception), self._calling():  # a later call must not receive this call's answer
                 begun()
             raise
         return self._answers(chunk, begun)
@@ -346,7 +346,7 @@ class SinkWriter:
             case SinkUnreachable() | Throttled() if not counting:
                 return _Next.WAIT
             case SinkUnreachable(status=status) | UnexpectedReply(status=status) if counting and status:
-                # Of what client-go knows as a StatusError none is tried again.
+                # client-go does not retry after a StatusError.
                 return Outcome(delivery, None, DeadCause.REJECTED, str(answer))
             case EventRejected() | Throttled():
                 return Outcome(delivery, None, DeadCause.REJECTED, str(answer))

@@ -1,4 +1,4 @@
-"""Decides where an export to a new sink begins. A sink that has a position goes on from there, whatever this says."""
+"""Decides where an export to a new sink starts. A sink that has a position always continues from there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 class Start(msgspec.Struct, frozen=True):
     """The start of a new export.
 
-    *listed*: it begins with what the store holds; of that only events last seen at *since* or later, if given."""
+    *listed*: it starts with the stored events; with *since*, only with those last seen at that time or later."""
 
     listed: bool = True
     since: datetime | None = None
@@ -32,10 +32,10 @@ NOW, BEGINNING = Start(listed=False), Start()
 
 
 def start_of(mode: SinkMode) -> str:
-    """Return where a new export begins that nobody has told where.
+    """Return the default start of a new export.
 
-    What people or programs are told of one by one begins now: the past would be a flood. What keeps a row an event
-    begins with all that there is.
+    Appending sinks, which pass on each event to people or programs, start now, because all past events would be a
+    flood. Upserting sinks, which keep one row for each event, start with all stored events.
     """
     return "beginning" if mode is SinkMode.UPSERT else "now"
 

@@ -21,20 +21,20 @@ from eventbus.export.rate import RateLimit
 from eventbus.log import log
 from eventbus.sinks.contract import EventSink
 
-#: How often it is looked whether anybody correlates, at first (workers are started together) and then.
+#: The seconds between two checks for sink workers: at first, because workers are started together, and later.
 FIRST_LOOK_S, LOOK_EVERY_S = 3.0, 10.0
-#: While nobody does, one look in so many is told, from the second on: a sink worker that Redis was away for may wait
-#: for up to 10 s before it is back.
+#: While there are none, one check in so many is logged, from the second one on. After an outage of Redis, a sink worker
+#: may wait up to 10 s before it is back.
 TELL_EVERY_LOOKS = 6
 
 
 class ExportRunner(GroupRunner):
     """Exporters of one sink, one a partition, the housekeeping, and a watch on the sink workers.
 
-    The exporter of a bus of one partition has a thread of its own; several share POLLERS of them.
+    With one partition, its exporter has its own thread; with several, the exporters share POLLERS threads.
 
-    Args: make_sink: called once a partition, in the thread of whoever makes the runner.
-          on_gone: called from a thread of it when the sink is gone for good.
+    Args: make_sink: called once for each partition, in the thread that constructs the runner.
+          on_gone: called from one of its threads when the sink is gone permanently.
     """
 
     def __init__(
