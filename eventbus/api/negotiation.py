@@ -18,7 +18,7 @@ YAML: Final = "application/yaml"
 SERVED: Final = (JSON, YAML)
 _META: Final = "meta.k8s.io"
 _META_VERSIONS: Final = ("v1", "v1beta1")
-#: User agents whose output people read directly, so it is pretty-printed.
+#: User agents with human readers, so it is pretty-printed.
 _READ_BY_PEOPLE: Final = ("curl", "Wget", "Mozilla/5.0")
 
 

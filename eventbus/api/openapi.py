@@ -1,4 +1,4 @@
-"""OpenAPI of what is served, made of the kinds: for `kubectl explain`, `create`, `apply`, and makers of clients."""
+"""Makes OpenAPI from the kinds, for `kubectl explain`, `create`, `apply`, and client generators."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _LIST_PARAMETERS: Final = (
 
 
 class OpenApi:
-    """Answers /openapi/v3, an index and a document a group and version, and /openapi/v2, one of all.
+    """Answers /openapi/v3, an index and one document for each group and version, and /openapi/v2, one for all.
 
-    *more*: documents of others for v3, by their path.
+    *more*: additional documents for v3, by path.
     """
 
     def __init__(self, *, resources: Resources, more: Mapping[str, Mapping[str, Any]]) -> None:
@@ -59,9 +59,9 @@ class OpenApi:
         router.add_get("/openapi/v3/{path:.+}", self.one, allow_head=False)
 
     async def whole(self, request: web.Request) -> web.Response:
-        """Answer OpenAPI v2, as protobuf to who asks for that first, which is kubectl."""
+        """Answer OpenAPI v2, as protobuf to clients that prefer it, such as kubectl."""
         if request.headers.get("Accept", "").partition(",")[0].strip() == openapi_v2.MEDIA_TYPE:
-            # Go's parser of media types refuses the @ that it asks with.
+            # Go's media type parser refuses the @ in kubectl's Accept header.
             return web.Response(
                 body=self._whole_packed, headers={"Content-Type": openapi_v2.MEDIA_TYPE.replace("@", ".")}
             )
@@ -89,7 +89,7 @@ class OpenApi:
 
 
 def document(resources: list[Resource], path: str) -> dict[str, Any]:
-    """The document of one group and version."""
+    """Make the document of one group and version."""
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}
     for resource in resources:
@@ -131,7 +131,7 @@ def _tell_meanings(owner: str, schema: dict[str, Any]) -> None:
 
 
 def _tell_merged(schemas: dict[str, Any], schema: dict[str, Any], path: str = "") -> None:
-    """Say of each list how patches merge it: without, `kubectl apply` takes a default in an item for a change."""
+    """Add its merge strategy to each list. Without it, `kubectl apply` takes a default in an item for a change."""
     for name, field in schema.get("properties", {}).items():
         below = f"{path}.{name}" if path else name
         if below in MERGED and field.get("type") == "array":
@@ -150,11 +150,11 @@ def _own_name(key: str, top: str, name: str) -> str:
 def _hook(wanted: type) -> dict[str, Any]:
     if wanted is FrozenDict:
         return {"type": "object", "additionalProperties": {"type": "string"}}
-    raise NotImplementedError(wanted)  # which msgspec asks for; a Kind has refused such a type before
+    raise NotImplementedError(wanted)  # required by msgspec; a Kind refuses such types earlier
 
 
 def _valid(value: Any, top: str, name: str) -> Any:
-    """msgspec's schema as OpenAPI 3.0 and kubectl's explain have it: no null beside a type, no defaults, no titles."""
+    """Convert msgspec's schema for OpenAPI 3.0 and kubectl explain: no null types, no defaults, no titles."""
     if isinstance(value, list):
         return [_valid(inner, top, name) for inner in value]
     if not isinstance(value, dict):
@@ -173,11 +173,11 @@ def _valid(value: Any, top: str, name: str) -> Any:
         known["description"] = described(known["description"])
     if not known.get("required", True):
         del known["required"]
-    return known or {"type": "object"}  # anything; kubectl's explain fails on a field without a type
+    return known or {"type": "object"}  # any value; kubectl explain fails on a field without a type
 
 
 def _either(some: list[Any]) -> dict[str, Any]:
-    """One of several types: a number or text is Kubernetes' int-or-string, as of ports; else anything."""
+    """Convert a union: number or text is Kubernetes' int-or-string, as for ports; other unions allow any value."""
     if {one.get("type") for one in some} == {"integer", "string"}:
         return {"type": "string", "format": "int-or-string"}
     return {"type": "object"}

@@ -1,7 +1,7 @@
-"""The kinds as OpenAPI v2 (Swagger), as JSON and as the protobuf that kubectl alone reads.
+"""Makes OpenAPI v2 (Swagger) from the kinds, as JSON and as protobuf, the only form that kubectl reads.
 
-kubectl checks by it what OpenAPI v3 does not name: a file of kind List with all that is in it, and an object of a kind
-that is not served. Before 1.27 it knew nothing else.
+kubectl uses it where OpenAPI v3 has no schema: for a file of kind List with all its items, and for an object of a kind
+that is not served. Before 1.27 it used only v2.
 
 Source: gnostic `openapiv2/OpenAPIv2.proto`.
 """
@@ -20,7 +20,7 @@ _EXTENSION: Final = "x-kubernetes-"
 
 
 def swagger(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make one document of those of all groups: every schema, and of each path the PATCH, which tells what it takes."""
+    """Merge the documents of all groups: every schema, and the PATCH of each path, for its parameters."""
     paths: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
     for one in documents:
@@ -68,7 +68,7 @@ def _path_item(item: Mapping[str, Any]) -> bytes:
 
 def _query_parameter(parameter: Mapping[str, Any]) -> bytes:
     found = _part(2, parameter["in"]) + _part(4, parameter["name"]) + _part(6, parameter["type"])
-    return _part(1, _part(2, _part(3, found)))  # a parameter that is not of the body, and of the query
+    return _part(1, _part(2, _part(3, found)))  # a non-body parameter, in the query
 
 
 def _schemas(schemas: Mapping[str, Any]) -> bytes:
@@ -92,7 +92,7 @@ def _schema(schema: Mapping[str, Any]) -> bytes:
 
 
 def _extensions(place: int, owner: Mapping[str, Any]) -> bytes:
-    """Their values are YAML, and any JSON is."""
+    """Encode the values, which are YAML; JSON is valid YAML."""
     return b"".join(
         _part(place, _named(key, _part(2, msgspec.json.encode(value))))
         for key, value in owner.items()
@@ -105,7 +105,7 @@ def _named(name: str, value: bytes) -> bytes:
 
 
 def _part(place: int, value: str | bytes) -> bytes:
-    """A field of the wire type 2: its number, the length, the bytes."""
+    """Encode a field of wire type 2: its number, the length, the bytes."""
     data = value.encode() if isinstance(value, str) else value
     return _varint(place << 3 | 2) + _varint(len(data)) + data
 

@@ -1,4 +1,4 @@
-"""The options of a request, out of its query: of lists and watches, and of writes."""
+"""Reads the options of lists, watches and writes from the query."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from eventbus.store.continue_token import Continue
 from eventbus.store.list_validation import list_problems, watch_problems
 from eventbus.text import quoted
 
-#: A watch that names no end has one all the same, so that its clients spread anew over several workers.
+#: Range of the default watch timeout in seconds. Watches end, so that clients spread over the workers again.
 WATCH_S: Final = (1800.0, 3600.0)
 _META: Final = "meta.k8s.io"
 _DRY: Final = "All"
 _PROPAGATIONS: Final = ("Foreground", "Background", "Orphan")
 _MAX_MANAGER: Final = 128
-#: The largest that etcd has.
+#: The largest version of etcd.
 _MOST_VERSION: Final = (1 << 63) - 1
 _NUMBER: Final = re.compile("[+-]?[0-9]+")
 _MATCHES: Final = frozenset(VersionMatch)
@@ -33,18 +33,18 @@ _VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """Of a create, update, patch or delete."""
+    """The options of a create, update, patch or delete."""
 
     dry_run: bool = False
-    validation: str = ""  #: of unknown and double fields: Ignore, Warn, Strict; "" is Ignore
+    validation: str = ""  #: for unknown and duplicate fields: Ignore, Warn, Strict; "" is Ignore
     manager: str = ""
     force: bool = False
 
 
 def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, watch: bool) -> ListOptions:
-    """Read what to list or watch; *name*: of one object.
+    """Read the options of a list or watch; *name*: only that object.
 
-    Raises: Refusal: 400, 422 in the words of the API server.
+    Raises: Refusal: 400, 422, with the API server's messages.
     """
     fields = query.get("fieldSelector", "")
     if name:
@@ -57,14 +57,14 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
         field_selector=fields,
         resource_version=query.get("resourceVersion", ""),
         version_match=_match(query.get("resourceVersionMatch", "")),
-        limit=0 if watch else max(0, _number(query, "limit")),  # less than none is all, as there
+        limit=0 if watch else max(0, _number(query, "limit")),  # a negative limit means no limit, as in the API server
         continue_=query.get("continue", ""),
         timeout_s=_timeout(query) if watch else None,
         allow_bookmarks=is_true(query.get("allowWatchBookmarks")),
         send_initial_events=is_true_or_none(query.get("sendInitialEvents")),
     )
     for name in ("limit", "timeoutSeconds"):
-        _number(query, name)  # read there as well where it means nothing
+        _number(query, name)  # the API server validates it even where it is not used
     problems = watch_problems(options) if watch else list_problems(options)
     if causes := [Cause(status.reason_of(problem), problem, field) for field, problem in problems]:
         raise status.invalid("ListOptions", "", causes, group=_META)
@@ -82,7 +82,7 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
 
 
 def asked_version(query: Mapping[str, str]) -> str:
-    """Read the version that a get must not be older than, "" any. Raises: Refusal: 400.
+    """Read the minimum version of a get; "": any version. Raises: Refusal: 400.
 
     Source: Get in apiserver storage/etcd3/store.go.
     """
@@ -92,7 +92,9 @@ def asked_version(query: Mapping[str, str]) -> str:
 def write_options(
     query: Mapping[str, str], kind: str, dry_run: tuple[str, ...] = (), *, applied: bool = False
 ) -> WriteOptions:
-    """Args: kind: as `CreateOptions`.  dry_run: out of the body of a delete.  applied: of a patch.
+    """Read the options of a write.
+
+    Args: kind: such as `CreateOptions`.  dry_run: from the body of a delete.  applied: the write is an apply patch.
 
     Raises: Refusal: 422.
     """
@@ -119,7 +121,7 @@ def write_options(
 
 
 def check_propagation(policy: Any, orphan: Any) -> None:
-    """Check what a delete says of what the object owns, though nothing is owned here. Raises: Refusal: 422."""
+    """Check the propagation policy of a delete, which has no effect here. Raises: Refusal: 422."""
     if orphan is not None and policy is not None:
         problem = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
         raise status.invalid(
@@ -144,7 +146,7 @@ def _manager_causes(manager: str) -> Iterator[Cause]:
 
 
 def _all(query: Mapping[str, str], name: str) -> Sequence[str]:
-    """All that is given of a key that may come several times."""
+    """Return all values of a key that may be repeated."""
     if isinstance(query, MultiMapping):
         return query.getall(name, [])
     return [query[name]] if name in query else []
@@ -166,12 +168,12 @@ def _version(text: str) -> str:
 
 
 def _match(text: str) -> VersionMatch:
-    """What is none stays text, and is a problem among others."""
+    """Convert a value. An invalid value stays text, and validation reports it with the other problems."""
     return VersionMatch(text) if text in _MATCHES else cast(VersionMatch, text)
 
 
 def _number(query: Mapping[str, str], name: str) -> int:
-    """A whole number; 0 where none is given. Raises: Refusal: 400, also where nothing is given as one."""
+    """Read an integer; 0 if the key is missing. Raises: Refusal: 400, also for an empty value."""
     text = query.get(name)
     if text is None:
         return 0

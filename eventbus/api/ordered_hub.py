@@ -1,4 +1,4 @@
-"""Brings the changes of several partitions into the one order of their numbers, which is that of the checkpoints."""
+"""Merges the changes of several partitions into one order by number, which is the order of the checkpoints."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eventbus.store.changes import Change
 from eventbus.store.feed import Subscriber
 from eventbus.store.storage import Storage
 
-#: Seconds until Redis is asked again.
+#: Seconds before the next attempt to reach Redis.
 PAUSE_S: Final = 0.5
-#: Changes that wait for a checkpoint: beyond it those who watch list again.
+#: Maximum number of changes that wait for a checkpoint. Beyond it, watches expire and clients relist.
 HELD: Final = 200_000
 
 
 class OrderedHub:
-    """Implements `Hub` over a `ChangeHub`: tells of kinds that lie in several partitions in the order of numbers."""
+    """Implements `Hub` over a `ChangeHub`: orders changes by number for kinds in several partitions."""
 
     def __init__(self, hub: ChangeHub, numbering: Numbering | None) -> None:
         self._hub = hub
@@ -33,7 +33,7 @@ class OrderedHub:
         self._orders: dict[Subscriber, _Order] = {}
 
     def attach(self, subscriber: Subscriber, storage: Storage[Any], newest: Sequence[int]) -> tuple[int, ...]:
-        """See `ChangeHub.attach`. *newest*: a checkpoint, of several partitions; so is what it returns.
+        """See `ChangeHub.attach`. With several partitions, *newest* and the result are checkpoints.
 
         Raises: BusUnavailable.
         """
@@ -69,9 +69,9 @@ class OrderedHub:
 
 
 class _Order:
-    """Implements `Subscriber`: holds changes until all of a checkpoint are there, and hands them on in its order.
+    """Implements `Subscriber`: buffers changes until a checkpoint is complete, then passes them on in order.
 
-    It has a thread, which makes a checkpoint of what the hub has read; it ends with `close`, or with the changes.
+    Its thread makes checkpoints of the changes that the hub has read. It ends after `close` or a failure of the hub.
     """
 
     def __init__(self, subscriber: Subscriber, numbering: Numbering) -> None:
@@ -84,7 +84,7 @@ class _Order:
         self._thread = threading.Thread(target=self._run, name="eventbus-api-order", daemon=True)
 
     def begin(self, offered: Sequence[int], newest: Sequence[int]) -> Vector:
-        """Begin to hand on. Returns: the checkpoint behind which the subscriber is told everything."""
+        """Start to pass on changes. Returns: the checkpoint after which the subscriber gets every change."""
         start = [max(pair) for pair in zip(offered, newest, strict=True)]
         self._numbering.cover(start)
         with self._numbering.line() as line:
@@ -108,7 +108,7 @@ class _Order:
             self._changed.notify()
 
     def close(self) -> None:
-        """Have the thread end."""
+        """Ask the thread to end."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -129,7 +129,7 @@ class _Order:
             self._subscriber.fail(Expired("the order of changes was lost"))
 
     def _take(self) -> bool:
-        """Wait for changes, and hold them; False: it is closed. Raises: what the hub ended with."""
+        """Wait for changes and buffer them; False: it is closed. Raises: the error with which the hub failed."""
         with self._changed:
             self._changed.wait_for(lambda: self._offered or self._failure or self._closed)
             offered, self._offered = self._offered, []
@@ -151,7 +151,7 @@ class _Order:
             log.debug("changes wait for a checkpoint: %s", error)
             with self._changed:
                 self._changed.wait_for(lambda: self._closed, PAUSE_S)
-                self._offered.insert(0, (0, (), 0))  # so that it is tried again
+                self._offered.insert(0, (0, (), 0))  # triggers a retry
             return
         with self._numbering.line() as line:
             if line.epoch != self._epoch:
@@ -159,7 +159,7 @@ class _Order:
             path = list(line.behind(self._told))
         for checkpoint in path:
             if any(read < version for read, version in zip(self._read, checkpoint, strict=True)):
-                return  # another worker has read further: the rest of it is on its way
+                return  # another worker has read further; the remaining changes will arrive
             self._tell(checkpoint)
 
     def _tell(self, checkpoint: Vector) -> None:

@@ -1,4 +1,4 @@
-"""Answers below our handlers, in our words: requests that cannot be read, and clients that send nothing."""
+"""Handles connections below the handlers: malformed requests, silent clients, and clients that read nothing."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from aiohttp.web_protocol import RequestHandler
 from eventbus.api import status as refusals
 from eventbus.api.metrics import NOTHING, labels_of
 
-#: Seconds in which the first head of a connection must have arrived.
+#: Timeout in seconds for the first request head of a connection.
 HEAD_S: Final = 20.0
-#: Seconds that a client may read nothing of what is sent to it.
+#: Seconds after which a client that reads nothing is disconnected.
 STALLED_S: Final = 30.0
-#: Answers that were cut off because their client read nothing, by the labels of the request.
+#: Responses that were aborted because the client read nothing, by the labels of the request.
 ABORTED: Final = web.AppKey("aborted", Counter[tuple[str, ...]])
-#: Called with each connection when it has been accepted.
+#: Called with each accepted connection.
 CONNECTED: Final = web.AppKey[Callable[[asyncio.BaseTransport], None]]("connected")
 
 
 class Stall:
-    """Aborts a connection whose client reads nothing of what waits for it, for `STALLED_S`. `cancel`: all has left.
+    """Aborts a connection whose client reads no pending data for `STALLED_S`. Call `cancel` when all data is sent.
 
-    Args: aborting: called before it does so.
+    Args: aborting: called before the abort.
     """
 
     __slots__ = ("_aborting", "_left", "_timer", "_transport")
@@ -49,11 +49,11 @@ class Stall:
             self._expect_reading()
             return
         self._aborting()
-        self._transport.abort()  # a close would wait until it has read what is there
+        self._transport.abort()  # a close would wait until the client has read the pending data
 
 
 class Protocol(RequestHandler):
-    """A connection. Its later heads are bounded by the keep-alive time-out, and its answers by `STALLED_S`."""
+    """A connection. The keep-alive timeout limits its later heads, and `STALLED_S` its responses."""
 
     __slots__ = ("_aborted", "_answered", "_connected", "_first_head", "_stall")
 
@@ -71,12 +71,12 @@ class Protocol(RequestHandler):
         self._stall: Stall | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Find out whose it is, and bound the time until its first head has come."""
+        """Report the connection, and start the timeout for its first head."""
         self._connected(transport)
         super().connection_made(transport)
         self._first_head = asyncio.get_running_loop().call_later(HEAD_S, self._close_if_silent)
         if isinstance(transport, asyncio.WriteTransport):
-            transport.set_write_buffer_limits(high=1, low=0)  # told at the first byte that the system does not take
+            transport.set_write_buffer_limits(high=1, low=0)  # pause at the first byte that the system does not accept
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._first_head.cancel()
@@ -86,15 +86,15 @@ class Protocol(RequestHandler):
     def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
-        """Remember what was answered, for the count of aborted ones; make a Status of what aiohttp refuses."""
+        """Store the request's labels for the count of aborts, and convert aiohttp's refusals to a Status."""
         self._answered = labels_of(request)
-        if isinstance(resp, web.HTTPExpectationFailed):  # said before our handlers are asked
+        if isinstance(resp, web.HTTPExpectationFailed):  # aiohttp raises it before our handlers run
             resp = refusals.response(refusals.refusal_of_http(resp))
             resp.force_close()
         return super().finish_response(request, resp, start_time)
 
     def pause_writing(self) -> None:
-        """Bound what waits for the client to read, be it an answer or the end of a closed connection."""
+        """Limit the wait for the client to read a response, or the last data of a closed connection."""
         super().pause_writing()
         if self.transport is not None:
             self._stall = Stall(self.transport, self._count_abort)
@@ -104,8 +104,8 @@ class Protocol(RequestHandler):
         self._end_stall()
 
     def hand_over(self, successor: asyncio.Protocol) -> None:
-        """Give *successor* the connection. For aiohttp it is lost: it keeps nothing, and cancels what handles it."""
-        transport, self.transport = self.transport, None  # it would be closed
+        """Give *successor* the connection. Aiohttp sees it as lost: it drops its state and cancels the handler."""
+        transport, self.transport = self.transport, None  # or aiohttp would close it
         if transport is None:
             raise ConnectionResetError
         transport.set_protocol(successor)
@@ -132,14 +132,14 @@ class Protocol(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what aiohttp could not serve with a Status, and close the connection."""
+        """Answer aiohttp's errors with a Status, and close the connection."""
         answer = _answer(status, exc, message)
         answer.force_close()
         return answer
 
 
 class Runner(web.AppRunner):
-    """An AppRunner whose connections are of ours."""
+    """An AppRunner whose connections are `Protocol` objects."""
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()

@@ -1,4 +1,4 @@
-"""Encodes objects whole, as tables or as metadata: one, many, or a frame of a watch."""
+"""Encodes objects, lists and watch frames: whole, as tables, or as metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbus.kinds import Kind
 from eventbus.list_watch import ObjectList, WatchEvent, WatchEventType
 
 _META: Final = "meta.k8s.io"
-#: On the bookmark behind what was there when a watch began.
+#: Annotation of the bookmark after the initial events of a watch.
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -32,7 +32,7 @@ class Renderer(msgspec.Struct, frozen=True):
     versions: WireVersions = WireVersions()
 
     def one(self, found: Any) -> bytes:
-        """One object, in the reply of a get or a write."""
+        """Encode one object, for the response of a get or a write."""
         match self.answer.shape:
             case Shape.TABLE:
                 return self.bytes_of(
@@ -43,7 +43,7 @@ class Renderer(msgspec.Struct, frozen=True):
         return self.bytes_of(self._whole(found))
 
     def many(self, found: ObjectList[Any]) -> bytes:
-        """A list. Its items have no kind and apiVersion, as the API server leaves them out."""
+        """Encode a list. Its items have no kind and apiVersion, as in the API server."""
         metadata: dict[str, Any] = {"resourceVersion": self.versions.of_list(found.resource_version)}
         if found.continue_:
             metadata["continue"] = found.continue_
@@ -58,7 +58,8 @@ class Renderer(msgspec.Struct, frozen=True):
                         "kind": "PartialObjectMetadataList",
                         "apiVersion": self._meta_version,
                         "metadata": metadata,
-                        "items": [self._partial(item) for item in found.items] or None,  # as Go shows no items
+                        "items": [self._partial(item) for item in found.items]
+                        or None,  # Go encodes an empty list as null
                     }
                 )
         kind = self.resource.kind
@@ -67,7 +68,7 @@ class Renderer(msgspec.Struct, frozen=True):
         return self._finished(head[:-1] + b',"items":[' + b",".join(items) + b"]}")
 
     def frame(self, event: WatchEvent[Any], *, first: bool) -> bytes:
-        """A line of a watch. *first*: a table then names its columns."""
+        """Encode a line of a watch. *first*: include the columns of a table."""
         if event.type is WatchEventType.BOOKMARK:
             return self._bookmark(event)
         found: Any = event.object
@@ -82,7 +83,7 @@ class Renderer(msgspec.Struct, frozen=True):
         return _encode({"type": event.type.value, "object": plain}) + b"\n"
 
     def bytes_of(self, plain: Mapping[str, Any]) -> bytes:
-        """Encode in the form asked for: JSON on a line, pretty JSON, YAML."""
+        """Encode in the requested form: JSON on one line, pretty JSON, YAML."""
         return self._finished(_encode(plain))
 
     def _finished(self, encoded: bytes) -> bytes:
@@ -124,7 +125,7 @@ class Renderer(msgspec.Struct, frozen=True):
         return Table(self.resource.kind, self._meta_version, self.versions, self._shown, shape)
 
     def _shown(self, found: Any, version: str = "") -> dict[str, Any] | None:
-        """The object in the row of a table."""
+        """Return the object in a table row."""
         match self.answer.include:
             case "Object":
                 return self._whole(found, version)
@@ -133,7 +134,7 @@ class Renderer(msgspec.Struct, frozen=True):
         return None
 
 
-#: Most of a list was in the one before.
+#: Cache of encoded items. Most items of a list were in the list before.
 _items: Final[EncodedItems[bytes]] = EncodedItems()
 
 
@@ -150,7 +151,7 @@ def items_of(kind: Kind[Any], found: Sequence[Any], versions: WireVersions) -> l
 
 
 def versioned(plain: dict[str, Any], versions: WireVersions, version: str = "") -> dict[str, Any]:
-    """*plain* with *version*, or its own, as clients see it."""
+    """Set the client's version in *plain*: *version*, or its own, converted."""
     metadata = plain["metadata"]
     if own := metadata.get("resourceVersion"):
         metadata["resourceVersion"] = version or versions.own(own)
@@ -162,9 +163,9 @@ def _metadata(metadata: ObjectMeta) -> dict[str, Any]:
 
 
 def _empty(resource: Resource, metadata: ObjectMeta) -> dict[str, Any]:
-    """An object of the kind with nothing but *metadata*: typed clients need its other fields to be there."""
+    """Make an object with only *metadata* set. Typed clients require the other fields to exist."""
     kind = resource.kind
     try:
         return kind.encode(kind.type(metadata=metadata))
-    except TypeError:  # it has fields without a default
+    except TypeError:  # the kind has fields without a default
         return {"kind": kind.name, "apiVersion": kind.api_version} | _metadata(metadata)

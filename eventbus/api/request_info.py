@@ -1,4 +1,4 @@
-"""Reads from a method and a path what is asked for: a verb, a resource, a namespace, a name.
+"""Parses a method and a path into a verb, a resource, a namespace and a name.
 
 Source: apiserver `pkg/endpoints/request/requestinfo.go`.
 """
@@ -18,9 +18,9 @@ _ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delet
 _MANY: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _STATUS: Final = {"GET": "get", "PUT": "update", "PATCH": "patch"}
 NAMESPACES: Final = "namespaces"
-#: Characters of a path; one of 32 KB may have ten thousand parts.
+#: Longest path to cache, in characters. A path of 32 KB can have ten thousand parts.
 _LONGEST_REMEMBERED: Final = 512
-#: Of what lies in namespaces, in one at a time.
+#: Verbs that need a namespace, for namespaced kinds.
 _IN_NAMESPACES: Final = ("create", "deletecollection")
 
 
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 def read_request(method: str, raw_path: str, query: Mapping[str, str], resources: Resources) -> Asked:
-    """Read what is asked for. Raises: Refusal: 404 nothing is served there, 405 not that way, 400 no UTF-8."""
+    """Parse a request. Raises: Refusal: 404: unknown path; 405: wrong method; 400: not UTF-8."""
     segments = _remembered_segments if len(raw_path) <= _LONGEST_REMEMBERED else _segments
     found = _find(segments(raw_path), resources)
     if found is None:
@@ -59,7 +59,7 @@ def read_request(method: str, raw_path: str, query: Mapping[str, str], resources
 
 
 def _not_here(namespace: str, name: str, subresource: str) -> status.Refusal:
-    """Say where it is to be had what the kubelet serves: no API worker reaches the pods' machines."""
+    """Explain where the kubelet's subresources are available: no API worker reaches the pods' machines."""
     words = f"eventbus logs {name}" + (f" -n {namespace}" if namespace != "default" else "")
     match subresource:
         case "log":
@@ -71,31 +71,31 @@ def _not_here(namespace: str, name: str, subresource: str) -> status.Refusal:
 
 
 def is_true(value: str | None) -> bool:
-    """As the API server reads a boolean of a query."""
+    """Parse a boolean of the query as the API server does."""
     return value is not None and value.lower() not in ("0", "false")
 
 
 def is_true_or_none(value: str | None) -> bool | None:
-    """The same, where what is not given means something of its own."""
+    """Parse a boolean of the query; None: it is missing."""
     return None if value is None else is_true(value)
 
 
 def check_name(name: str) -> None:
-    """Raises: Refusal: 400: no object can have that name, as the API server finds before it looks for one."""
+    """Raises: Refusal: 400: the name is invalid. As in the API server, before the lookup."""
     if "%" in name:
         raise status.bad_request(f"Name parameter invalid: \"{name}\": may not contain '%'")
 
 
 def selected_name(query: Mapping[str, str]) -> str:
-    """The one name that a list or a watch asks for by its fields, "" if any will do."""
+    """Return the name that the field selector of a list or watch requires; "": any name."""
     terms = query.get("fieldSelector", "").replace("==", "=").split(",")
     return next((term.removeprefix("metadata.name=") for term in terms if term.startswith("metadata.name=")), "")
 
 
 def _segments(raw_path: str) -> Sequence[str]:
-    """The parts of a path, each decoded by itself, so that no %2f makes two of one.
+    """Split a path, then decode each part, so that a %2f does not split a part.
 
-    Raises: Refusal: 400, 404: one is no UTF-8, empty, or leads elsewhere.
+    Raises: Refusal: 400, 404: a part is not UTF-8, is empty, or is `.` or `..`.
     """
     found = raw_path.removeprefix("/").removesuffix("/").split("/")
     if "%" in raw_path or not raw_path.isascii():
@@ -110,11 +110,11 @@ def _segments(raw_path: str) -> Sequence[str]:
     return found
 
 
-_remembered_segments: Final = lru_cache(maxsize=256)(_segments)  # whoever writes or lists does it again and again
+_remembered_segments: Final = lru_cache(maxsize=256)(_segments)  # clients repeat their writes and lists
 
 
 def _find(parts: Sequence[str], resources: Resources) -> tuple[Resource, str, str, str, bool] | None:
-    """Find the resource of a path, with namespace, name, subresource, and whether it is a watch in the old form."""
+    """Return the resource of a path, with namespace, name, subresource, and whether it is an old-style watch."""
     match parts:
         case ["api", version, *rest]:
             group = ""

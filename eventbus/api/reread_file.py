@@ -1,4 +1,4 @@
-"""A file of settings that is read again when it changes, without holding up the loop."""
+"""Reloads a settings file when it changes, without blocking the loop."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from eventbus.log import log
 
 T = TypeVar("T")
 
-#: Seconds between two looks at the file: so long a change may go unnoticed.
+#: Seconds between two checks of the file, and so the longest delay before a change is noticed.
 LOOK_EVERY_S: Final = 1.0
-#: Seconds that a request waits for a look. A file on a disk that does not answer then holds up no more requests.
+#: Seconds that a request waits for a check. If the disk hangs, further requests do not wait.
 LOOK_S: Final = 1.0
 
 
 class RereadFile(Generic[T]):
-    """The *value* of a file. `refresh` looks whether the file has changed; all but the look itself is in the loop.
+    """The *value* of a file. `refresh` checks for changes. Only the check itself runs outside the loop.
 
-    A file that cannot be used any more is reported once, and the value of before goes on to hold. It is read again at
-    each look until it can be used, for the cause may be a folder, which can be put right without touching the file.
+    If the file becomes invalid, the error is reported once and the previous value stays. Each check then reads the
+    file again until it is valid, because the cause may be a folder, and its repair does not change the file.
 
-    Args:   read: in the caller's thread first, later in others.
-    Raises: ConfigError: what *read* raises at the first time.
+    Args:   read: runs in the caller's thread first, later in other threads.
+    Raises: ConfigError: the first *read* failed.
     """
 
     def __init__(self, flag: str, path: Path, read: Callable[[Path], T]) -> None:
@@ -43,10 +43,10 @@ class RereadFile(Generic[T]):
         self._due = time.monotonic()
 
     async def refresh(self) -> None:
-        """Wait until the file has been looked at, unless that was within the last second, or takes longer than one."""
+        """Wait for a check of the file. Skip it within a second of the last check; wait for a second at most."""
         loop = asyncio.get_running_loop()
         looking = self._looking
-        if looking is None or looking.get_loop() is not loop:  # of a loop that has ended
+        if looking is None or looking.get_loop() is not loop:  # or the check belongs to a loop that has ended
             if time.monotonic() < self._due:
                 return
             looking = self._looking = loop.create_future()
@@ -70,9 +70,9 @@ class RereadFile(Generic[T]):
                 found = self._read(self._path)
             except ConfigError as error:
                 found = error
-            except Exception as error:  # whoever waits must be told
+            except Exception as error:  # waiting requests need a result
                 found = ConfigError(f"{self._flag} {self._path} cannot be read: {error!r}")
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed: no request waits
             looking.get_loop().call_soon_threadsafe(self._finish, looking, stamp, found)
 
     def _finish(self, looking: asyncio.Future[None], stamp: object, found: T | ConfigError | None) -> None:

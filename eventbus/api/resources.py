@@ -1,4 +1,4 @@
-"""Lists the kinds of this process as resources, with the words by which clients name them."""
+"""Lists the kinds of this process as resources, with the names that clients use."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 from eventbus.kinds import EVENT, EVENTS_V1, LEASE, Kind
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-#: Of subresources.
+#: Verbs of subresources.
 STATUS_VERBS: Final = ("get", "patch", "update")
-#: A PUT of these makes what is not there, as in the API server.
+#: Resources that a PUT creates if they are missing, as in the API server.
 _MADE_BY_UPDATE: Final = frozenset({EVENT.plural, LEASE.plural})
 
 
@@ -34,7 +34,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def label(self) -> str:
-        """As errors name it: `events.events.k8s.io`."""
+        """Return the name for error messages, such as `events.events.k8s.io`."""
         return self.kind.resource
 
     @property
@@ -51,7 +51,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
 
 
 class Resources:
-    """All that is served, by group and version. Frozen."""
+    """All served resources, by group and version. Frozen."""
 
     def __init__(self, kinds: Iterable[Kind[Any]]) -> None:
         found = [Resource.of(kind) for kind in kinds]
@@ -65,15 +65,15 @@ class Resources:
         return iter(self._found.values())
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
-        """Return the resource; None: it is not served."""
+        """Return the resource; None if it is not served."""
         return self._found.get((group, version, plural))
 
     def serves(self, group: str, plural: str) -> bool:
-        """Return True if some version of *group* has it; `*` is any group, any resource."""
+        """Return True if a version of *group* has the resource; `*` is any group, any resource."""
         return any(group in ("*", one.group) and plural in ("*", one.plural) for one in self)
 
     def groups(self) -> dict[str, list[str]]:
-        """The versions of each group, core first."""
+        """Return the versions of each group, core first."""
         found: dict[str, list[str]] = {"": []}
         for resource in self:
             versions = found.setdefault(resource.group, [])
@@ -82,5 +82,5 @@ class Resources:
         return found
 
     def in_version(self, group: str, version: str) -> list[Resource]:
-        """Return what one version of a group has, by name."""
+        """Return the resources of one version of a group, sorted by name."""
         return sorted((one for one in self if (one.group, one.version) == (group, version)), key=lambda one: one.plural)

@@ -1,4 +1,4 @@
-"""Reviews: what a client asks of its own rights and name, and of the user behind a token. Nothing is stored."""
+"""Answers reviews of a client's own rights and name, and of the user of a token. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eventbus.api.resources import Resources
 
 AUTHORIZATION: Final = "authorization.k8s.io/v1"
 AUTHENTICATION: Final = "authentication.k8s.io/v1"
-#: What is served besides resources, that everybody with a name may read.
+#: Non-resource paths that every authenticated user may read.
 _PATHS: Final = ("/api", "/apis", "/openapi", "/version", "/version/", "/healthz", "/livez", "/readyz")
-#: Those of them below which everything is.
+#: Non-resource paths whose subpaths are readable too.
 _TREES: Final = ("/api", "/apis", "/openapi")
 
 
 class Reviews:
-    """Answers reviews; whose a token is, *authenticator* says."""
+    """Answers reviews. *authenticator* finds the user of a token."""
 
     def __init__(self, *, resources: Resources, authenticator: Authenticator) -> None:
         self._resources = resources
@@ -41,7 +41,7 @@ class Reviews:
             router.add_route("*", path, refuse_method)
 
     async def access(self, request: web.Request) -> web.Response:
-        """SelfSubjectAccessReview. Denied is what is not served: clients would watch it for ever in vain."""
+        """SelfSubjectAccessReview. Unserved resources are denied, or clients would try to watch them forever."""
         plain = await _read(request, AUTHORIZATION, "SelfSubjectAccessReview")
         spec = _mapping(plain, "spec")
         user = request[USER]
@@ -94,7 +94,7 @@ class Reviews:
         return _reviewed(AUTHENTICATION, "SelfSubjectReview", None, found)
 
     async def token(self, request: web.Request) -> web.Response:
-        """TokenReview, for those who may administer."""
+        """TokenReview, for users who may create tokenreviews."""
         user = request[USER]
         if not request.app[API].access.allowed(user, "create", "tokenreviews"):
             resource = "tokenreviews.authentication.k8s.io"
@@ -123,7 +123,7 @@ class Reviews:
         return request.app[API].access.allowed(user, verb, resource, namespace), ""
 
     def _named(self, resources: frozenset[str], excepted: frozenset[str]) -> list[str]:
-        """`*` is spelt out where something is excepted."""
+        """Return the resource names. `*` is expanded if there are exceptions."""
         served = {resource.plural for resource in self._resources}
         if ANY in resources:
             return [ANY] if not excepted & served else sorted(served - excepted)
@@ -131,7 +131,7 @@ class Reviews:
 
 
 def _is_open(path: str) -> bool:
-    """Return True for what is served besides resources; a path that only begins like it is another."""
+    """Return True for a readable non-resource path. A common prefix alone does not match."""
     return path in _PATHS or path.startswith(tuple(f"{tree}/" for tree in _TREES))
 
 
@@ -140,7 +140,7 @@ def _info(user: User) -> dict[str, Any]:
 
 
 async def _read(request: web.Request, version: str, kind: str) -> Mapping[str, Any]:
-    """The review. Raises: Refusal: 400, 415."""
+    """Read the review. Raises: Refusal: 400, 415."""
     plain = (await typed_body(request, READ)).read(kind)
     plain = {} if plain is None else plain
     if not isinstance(plain, Mapping) or (plain.get("kind") or kind, plain.get("apiVersion") or version) != (

@@ -1,4 +1,4 @@
-"""The API server of a process: its loop, its listeners, and the application of all routes."""
+"""The API server of a process: its loop, its listeners, and the application with all routes."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ from eventbus.kinds import EVENT, KINDS
 from eventbus.log import log
 from eventbus.store.change_hub import ChangeHub
 
-#: Bytes of one line of a request's head: selectors stand in the path.
+#: Maximum bytes of a line in a request head. Selectors are part of the request line.
 MAX_LINE: Final = 32 * 1024
-#: Seconds that what is being answered is waited for at the end.
+#: Seconds to wait for active requests at shutdown.
 SHUTDOWN_S: Final = 0.5
 KEEP_ALIVE_S: Final = 75.0
-#: How long the rest of a body that was refused is read, so that its client sees why.
+#: Seconds to read the rest of a refused body, so that the client sees the error.
 LINGER_S: Final = 1.0
-#: How often certificates are looked at.
+#: Seconds between checks of the certificates.
 CARE_S: Final = 10.0
-#: How often the loop notes that it comes round.
+#: Seconds between notes that the loop makes progress.
 ROUND_S: Final = 5.0
 
 
 class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options that decide who may use the server."""
+    """Authentication, access and limits of the server."""
 
     access: Access
     authenticator: Authenticator
@@ -76,7 +76,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ApiServer:
     """Serves the bus over HTTP from a thread of its own, from `start` until `stop`. A `eventbus.workers.worker.Part`.
 
-    Args: listeners: bound; they stay the caller's, so that they outlive this server where the bus is opened anew.
+    Args: listeners: already bound. The caller owns them, so they outlive this server when the bus is reopened.
     """
 
     def __init__(self, *, bus: Bus, options: ApiOptions, listeners: Sequence[Listener]) -> None:
@@ -92,11 +92,11 @@ class ApiServer:
 
     @property
     def page(self) -> str:
-        """Return the address of the page; "": there are unix sockets only."""
+        """Return the address of the page; "" if there are only unix sockets."""
         return next((listener.url + PAGE for listener in self._listeners if listener.url.startswith("http")), "")
 
     def start(self) -> None:
-        """Returns once it answers. Raises: what kept it from that."""
+        """Start to serve; return when the server answers. Raises: the error that prevented it."""
         self._thread.start()
         self._serving.wait()
         if self._failure is not None:
@@ -108,7 +108,7 @@ class ApiServer:
                 log.info("a page to look at: %s%s", listener.url, PAGE)
 
     def stop(self, timeout_s: float) -> None:
-        """End the watches, finish what is being answered, and end. Idempotent."""
+        """Shut down gracefully: end the watches and finish active requests. Idempotent."""
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout_s)
@@ -121,7 +121,7 @@ class ApiServer:
         )
 
     def _note_round(self) -> None:
-        """Note that the loop comes round, now and every `ROUND_S`: a loop that hangs does not."""
+        """Record progress now and every `ROUND_S`. A loop that hangs records none."""
         self._last_round = time.monotonic()
         asyncio.get_running_loop().call_later(ROUND_S, self._note_round)
 
@@ -156,10 +156,10 @@ class ApiServer:
         )
         try:
             await pool.run(make_default)
-            await pool.run(lambda desk: desk.objects(EVENT).newest())  # the number of the first write is behind it
+            await pool.run(lambda desk: desk.objects(EVENT).newest())  # so that the first write gets a later number
             await runner.setup()
             for listener in self._listeners:
-                # A copy: the caller's stays open when ours is closed.
+                # A copy, because the caller's socket must stay open.
                 copied = listener.socket.dup()
                 await web.SockSite(runner, copied, ssl_context=listener.tls, backlog=BACKLOG).start()
             self._serving.set()
@@ -177,7 +177,7 @@ class ApiServer:
                 numbering.close()
 
     async def _take_care(self, pool: BlockingPool) -> None:
-        """Do what is due now and then: read changed certificates, and tell a flushed bus its bases."""
+        """Do periodic work: read changed certificates, and restore the version bases of a flushed bus."""
         if (tls := self._options.tls) is not None:
             try:
                 if await asyncio.to_thread(tls.has_changed):
@@ -192,7 +192,7 @@ class ApiServer:
 
 
 def _make_app(api: Api, options: ApiOptions) -> web.Application:
-    """The application of all routes: those of the Kubernetes API take what no other has taken."""
+    """Make the application. The routes of the Kubernetes API come last and match every other path."""
     sender = doors.SenderCheck(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
     metrics = Metrics(limits=limits, event_rate=options.event_rate, tokens_refused=options.authenticator.refused)
@@ -214,7 +214,7 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     OpenApi(resources=resources, more={OWN_PATH: own_document()}).add_routes(app.router)
     add_own_routes(app, options.authenticator)
     PageFiles().add_routes(app.router)
-    # The router goes by how a path begins: it finds these sooner than what takes all that is left.
+    # The router looks up prefixes: it finds these routes faster than the catch-all route.
     app.router.add_route("*", "/api/v1/{path:.+}", kubernetes.handle)
     app.router.add_route("*", "/apis/{group}/{path:.+/.+}", kubernetes.handle)
     app.router.add_route("*", "/{path:.*}", kubernetes.handle)

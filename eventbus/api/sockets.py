@@ -1,4 +1,4 @@
-"""Watches over WebSocket, as Headlamp and fabric8 open them: a text frame for each thing that is told."""
+"""Watches over WebSocket, as Headlamp and fabric8 open them: one text frame for each event."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from aiohttp import web
 from eventbus.api.authentication import BEARER_PROTOCOL
 from eventbus.api.crowd import Taker
 
-#: Seconds between two pings; who does not answer is gone.
+#: Seconds between two pings. A client that does not answer is disconnected.
 HEARTBEAT_S: Final = 30.0
-#: Bytes of a message from the client: there is nothing for it to say.
+#: Maximum bytes of a client's message. Clients have nothing to send.
 _MOST: Final = 4096
 
 
@@ -24,7 +24,7 @@ def is_upgrade(request: web.Request) -> bool:
 
 
 class SocketOutlet:
-    """Implements `Outlet`. *gone* is called when the client has closed."""
+    """Implements `Outlet`. *gone* is called when the client has disconnected."""
 
     def __init__(self, request: web.Request, gone: Callable[[], None]) -> None:
         self._request = request
@@ -43,27 +43,27 @@ class SocketOutlet:
             await self.response.send_str(line.decode())
 
     async def drain(self) -> None:
-        """See `Outlet`. `send` has waited."""
+        """See `Outlet`. `send` already waits."""
 
     @property
     def taker(self) -> Taker | None:
-        """None: each line is a frame of its own, with a length that its writer knows."""
+        """None: each line is a frame of its own, and only its writer can encode the length."""
         return None
 
     async def close(self) -> None:
-        """Say goodbye, and end the reading."""
+        """Close the WebSocket, and stop reading."""
         await self.response.close()
         if self._reading is not None:
             self._reading.cancel()
 
     async def _read(self) -> None:
-        """Pings and the end of the client are seen only by who reads."""
+        """Read until the client disconnects. Pings and the disconnect are handled only while reading."""
         async for _ in self.response:
             pass
         self._gone()
 
 
 def _protocols(request: web.Request) -> tuple[str, ...]:
-    """The first that the client offers, but never the one that is its token."""
+    """Return the first protocol that the client offers, but never the one with its token."""
     offered = (word.strip() for word in request.headers.get("Sec-WebSocket-Protocol", "").split(","))
     return tuple(word for word in offered if word and not word.startswith(BEARER_PROTOCOL))[:1]

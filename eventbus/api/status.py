@@ -1,4 +1,4 @@
-"""Refusals as the API server words them: `Status` objects, and what each error of ours is in HTTP."""
+"""Maps errors to HTTP: `Status` objects with the API server's messages."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from eventbus.errors import (
 from eventbus.selectors.labels import InvalidSelector
 from eventbus.store.changes import AheadOfStore
 
-#: Seconds after which a client comes again where nobody knows better; the API server's own.
+#: Default seconds before a client retries, as in the API server.
 RETRY_AFTER_S: Final = 1
 
 _NAMED: Final = re.compile(r'(?:on )?(?P<resource>[a-z0-9-]+(?:\.[a-z0-9.-]+)?) "(?P<name>[^"]*)"')
 
 
 class Cause(NamedTuple):
-    """One field that is wrong."""
+    """One invalid field."""
 
     reason: str
     message: str
@@ -89,60 +89,60 @@ def named(resource: str, name: str = "", **more: Any) -> dict[str, Any]:
 
 
 def bad_request(message: str) -> Refusal:
-    """400: what was sent cannot be read."""
+    """400: the request cannot be read."""
     return Refusal(400, "BadRequest", message)
 
 
 def unauthorized() -> Refusal:
-    """401: nobody is known by that."""
+    """401: the credentials are missing or unknown."""
     return Refusal(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(resource: str, name: str, why: str) -> Refusal:
-    """403. *resource* as `events`, `leases.coordination.k8s.io`; *why* names the user, the verb and the place."""
+    """403. *resource*: such as `events`, `leases.coordination.k8s.io`; *why* names user, verb and namespace."""
     about = f'{resource} "{name}"' if name else resource
     return Refusal(403, "Forbidden", f"{about} is forbidden: {why}", details=named(resource, name))
 
 
 def forbidden_path(user: str, path: str) -> Refusal:
-    """403 of what is no resource."""
+    """403 for a path that is not a resource."""
     return Refusal(403, "Forbidden", f'forbidden: User "{user}" cannot get path "{path}"', details={})
 
 
 def not_found(resource: str, name: str) -> Refusal:
-    """404 of an object. *resource* as `events`."""
+    """404 for an object. *resource*: such as `events`."""
     return Refusal(404, "NotFound", f'{resource} "{name}" not found', details=named(resource, name))
 
 
 def no_such_path(message: str = "the server could not find the requested resource") -> Refusal:
-    """404 of a path under which nothing is served."""
+    """404 for an unknown path."""
     return Refusal(404, "NotFound", message, details={})
 
 
 def method_not_allowed() -> Refusal:
-    """405: it is served, and not that way."""
+    """405: the path is served, but not with this method."""
     message = "the server does not allow this method on the requested resource"
     return Refusal(405, "MethodNotAllowed", message, details={})
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refusal:
-    """406, with the media types that could be answered."""
+    """406, with the media types that can be answered."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
     return Refusal(406, "NotAcceptable", message, details={})
 
 
 def already_exists(resource: str, name: str) -> Refusal:
-    """409: create finds the name taken."""
+    """409: a create uses a name that exists."""
     return Refusal(409, "AlreadyExists", f'{resource} "{name}" already exists', details=named(resource, name))
 
 
 def too_large(limit: int) -> Refusal:
-    """413. *limit* in bytes of the body."""
+    """413. *limit*: maximum bytes of the body."""
     return too_much(f"limit is {limit} bytes")
 
 
 def too_much(problem: str) -> Refusal:
-    """413. *problem*: the bound, and what is beyond it."""
+    """413. *problem*: the limit, and the actual size."""
     return Refusal(413, "RequestEntityTooLarge", f"Request entity too large: {problem}", details={})
 
 
@@ -153,7 +153,7 @@ def unsupported_media_type(accepted: Sequence[str]) -> Refusal:
 
 
 def invalid(kind: str, name: str, causes: Sequence[Cause], *, group: str = "") -> Refusal:
-    """422 with all that is wrong. *kind* as `Event`; *group* that of the kind."""
+    """422 with all causes. *kind*: such as `Event`; *group*: the kind's."""
     said = [f"{cause.field}: {cause.message}" for cause in causes]
     text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     details: dict[str, Any] = {"name": name} if name else {}
@@ -167,22 +167,22 @@ def invalid(kind: str, name: str, causes: Sequence[Cause], *, group: str = "") -
 
 
 def too_many(message: str, retry_after_s: float = RETRY_AFTER_S) -> Refusal:
-    """429; clients of Kubernetes come again only because of the header."""
+    """429. Kubernetes clients retry only because of the header."""
     return Refusal(429, "TooManyRequests", message, retry_after_s=max(1, math.ceil(retry_after_s)))
 
 
 def unavailable(message: str) -> Refusal:
-    """503, and when to come again: Redis does not answer, or has lost it meanwhile."""
+    """503, with a time to retry: Redis does not answer, or has lost the data."""
     return Refusal(503, "ServiceUnavailable", message, retry_after_s=RETRY_AFTER_S)
 
 
 def internal() -> Refusal:
-    """Answer 500. What went wrong stands in the log, not here."""
+    """500. The cause is in the log only."""
     return Refusal(500, "InternalError", "Internal error occurred; the log of the API worker says more", details={})
 
 
 def refusal_of(error: EventBusError) -> Refusal:
-    """Translate an error of the store into its answer to a client."""
+    """Convert an error of the store to a refusal."""
     message = str(error)
     details = _details(message)
     match error:
@@ -194,7 +194,7 @@ def refusal_of(error: EventBusError) -> Refusal:
             return Refusal(409, "Conflict", message, details=details)
         case AheadOfStore():
             return _too_large_version(message)
-        case MadeAnew():  # nobody has asked for what is lost
+        case MadeAnew():  # the client did not request the lost version
             return unavailable(message)
         case Expired():
             return Refusal(410, "Expired", message)
@@ -214,7 +214,7 @@ def refusal_of(error: EventBusError) -> Refusal:
 
 
 def refusal_of_http(error: web.HTTPException) -> Refusal:
-    """Translate what aiohttp refuses by itself."""
+    """Convert an HTTP error of aiohttp."""
     match error.status:
         case 404:
             return no_such_path()
@@ -228,15 +228,15 @@ def refusal_of_http(error: web.HTTPException) -> Refusal:
 
 
 def response(refusal: Refusal) -> web.Response:
-    """The answer. `Content-Type` is exactly application/json: lightkube understands no other."""
+    """Make the response. `Content-Type` is exactly application/json, the only one that lightkube accepts."""
     body = msgspec.json.encode(refusal.to_json()) + b"\n"
     answer = web.Response(status=refusal.code, body=body, headers=refusal.headers, content_type="application/json")
-    protect(answer)  # here, too: some are sent where no application is asked
+    protect(answer)  # also here, because some responses bypass the application
     return answer
 
 
 def protect(answer: web.StreamResponse) -> None:
-    """Let no browser guess the type of *answer*, and no cache store it; documents with a tag are revalidated."""
+    """Forbid browsers to guess the type of *answer*, and caches to store it; an answer with a tag is revalidated."""
     headers = answer.headers
     headers.setdefault("X-Content-Type-Options", "nosniff")
     headers.setdefault("Cache-Control", "no-cache" if "ETag" in headers else "no-store")
@@ -254,7 +254,7 @@ def _details(message: str) -> dict[str, Any]:
 
 
 def _invalid(message: str) -> Refusal:
-    """The store says `Kind "name" is invalid: field: problem`, or only `field: problem`."""
+    """Parse the store's message: `Kind "name" is invalid: field: problem`, or only `field: problem`."""
     about, said, rest = message.partition(" is invalid: ")
     kind, _, name = about.partition(" ") if said else ("", "", "")
     kind, _, group = kind.partition(".")
@@ -272,7 +272,7 @@ def _invalid(message: str) -> Refusal:
 
 
 def reason_of(problem: str) -> str:
-    """The reason of a cause, by how its text begins."""
+    """Return the reason of a cause, by the start of its text."""
     reasons = {
         "Required value": "FieldValueRequired",
         "Forbidden": "FieldValueForbidden",

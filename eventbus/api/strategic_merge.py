@@ -1,4 +1,4 @@
-"""Strategic merge patches: JSON merge patches that know which lists are sets, and which are maps by a key.
+"""Strategic merge patches: JSON merge patches that merge lists, as sets or as maps by a key.
 
 Source: apimachinery `pkg/util/strategicpatch/patch.go`; the keys are those of the types in k8s.io/api.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from eventbus.api.json_patch import PatchTooLarge
 
-#: Lists that are merged, by their path in an object: the key of their items, "" of a list of plain values. Others are
+#: Merged lists by their path in an object, with the key of their items; "": a list of plain values. Other lists are
 #: replaced.
 MERGED: Final[Mapping[str, str]] = {
     "metadata.ownerReferences": "uid",
@@ -45,22 +45,22 @@ MERGED: Final[Mapping[str, str]] = {
 _MERGED: Final = {tuple(path.split(".")): key for path, key in MERGED.items()}
 _PATCH, _RETAIN = "$patch", "$retainKeys"
 _ORDER, _TAKEN = "$setElementOrder/", "$deleteFromPrimitiveList/"
-#: Fields and items that one merge may handle. A list that names one key again and again is merged as often, so the work
-#: grows with the square of the patch; a patch and an object without such lists have a fifth of it at the most.
+#: Maximum fields and items of one merge. A list that repeats a key is merged once for each repeat, so the work grows
+#: with the square of the patch. A patch and an object without such lists reach a fifth of the limit at most.
 MAX_HANDLED: Final = 1_000_000
 
 
 class BadDirective(ValueError):
-    """A directive of the patch has a form that there is not."""
+    """A directive of the patch is malformed."""
 
 
 def strategic_merge(target: Any, patch: Mapping[str, Any]) -> Any:
-    """*target* with *patch* applied. Raises: BadDirective. PatchTooLarge: it handles more than `MAX_HANDLED`."""
+    """Return *target* with *patch* applied. Raises: BadDirective. PatchTooLarge: more than `MAX_HANDLED`."""
     return _Merge().merge(target, patch, ())
 
 
 class _Merge:
-    """One merge, and how much it has handled."""
+    """One merge, with the count of fields and items so far."""
 
     def __init__(self) -> None:
         self._handled = 0
@@ -134,7 +134,7 @@ class _Merge:
 
 
 def _in_order(held: list[Any], named: list[Any]) -> list[Any]:
-    """The keys *held*, in their order, with those that a patch has *named*: what is new comes before what is left."""
+    """Merge the keys *held* with the keys that a patch has *named*: new keys come before the remaining ones."""
     places = {key: place for place, key in enumerate(held)}
     named_keys = set(named)
     left = deque(key for key in held if key not in named_keys)
@@ -147,7 +147,7 @@ def _in_order(held: list[Any], named: list[Any]) -> list[Any]:
 
 
 def _identity(value: Any) -> Any:
-    """*value*, or its JSON where it is no plain value: something to find it by in a set."""
+    """Return a hashable identity: *value* itself, or its JSON if it is not a plain value."""
     return msgspec.json.encode(value, order="sorted") if isinstance(value, dict | list) else value
 
 

@@ -1,4 +1,4 @@
-"""Makes the Table that kubectl prints: the columns of a kind, and a row an object."""
+"""Makes the Table that kubectl prints: the columns of a kind, and one row for each object."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eventbus.kinds import Kind
 
 _encode: Final = msgspec.json.Encoder().encode
 
-#: Most of a list was in the one before.
+#: Cache of encoded rows. Most items of a list were in the list before.
 _event_rows: Final[EncodedItems[EventRow]] = EncodedItems()
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Tables of one kind, as JSON's values. Thread-safe.
+    """Tables of one kind, as JSON values. Thread-safe.
 
-    *shown* makes what a row has of its object, in the version told; *shape* says all that it depends on besides.
+    *shown* makes the object in a row, with the given version. *shape* holds all other inputs of *shown*.
     """
 
     kind: Kind[Any]
@@ -36,17 +36,17 @@ class Table(msgspec.Struct, frozen=True):
     def of(
         self, items: Sequence[Any], metadata: Mapping[str, Any], *, columns: bool = True, version: str = ""
     ) -> dict[str, Any]:
-        """*columns*: name them. *version*: of the object in a frame of a watch."""
+        """Make a table. *columns*: include the column definitions. *version*: the object's, in a frame of a watch."""
         now = datetime.now(UTC)
         rows: list[Any]
-        if self.kind.type is Event and not version:  # a frame of a watch is kept by `Frames`
+        if self.kind.type is Event and not version:  # `Frames` caches the frames of watches
             rows = [msgspec.Raw(row) for row in aged(self._event_rows(items, now), now)]
         else:
             rows = [{"cells": cells(self.kind, item, now), "object": self.shown(item, version)} for item in items]
         return self._head(metadata, columns=columns) | {"rows": rows}
 
     def bookmark(self, empty: Mapping[str, Any]) -> dict[str, Any]:
-        """A row without cells' texts; *empty* is its object, which has nothing but metadata."""
+        """Make a table of one row with empty cells. *empty*: its object, with only metadata."""
         row = {"cells": [""] * len(definitions(self.kind)), "object": empty}
         return self._head(empty["metadata"], columns=False) | {"rows": [row]}
 

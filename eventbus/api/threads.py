@@ -1,4 +1,4 @@
-"""Threads that work for one event loop: many results are handed back in one wake-up of it."""
+"""Threads that work for one event loop, and return many results in one wake-up of the loop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Final, TypeVar
 
 R = TypeVar("R")
 
-#: Of a thread that is asked to end.
+#: Task that ends a thread.
 _END: Final = None
 
 
 class Threads:
-    """Up to *most* threads, begun as they are needed. All but the threads' own work is for the loop's thread.
+    """A pool of up to *most* threads, started on demand. Its methods must be called from the loop's thread.
 
-    `concurrent.futures` wakes the loop once for each result and makes three objects for it; under load that took a
+    `concurrent.futures` wakes the loop once for each result and makes three objects for it. Under load this took a
     sixth of the loop's time.
     """
 
@@ -34,7 +34,7 @@ class Threads:
         self._telling = False
 
     async def run(self, work: Callable[[], R]) -> R:
-        """Return or raise what *work* does in a thread. Begun, it goes on to its end though the caller is cancelled."""
+        """Run *work* in a thread; return its result or raise its error. Started work finishes after a cancel."""
         self._loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = self._loop.create_future()
         self._unfinished += 1
@@ -46,7 +46,7 @@ class Threads:
         return await future
 
     def close(self) -> None:
-        """Wait for what is begun, and drop what is not."""
+        """Wait for running tasks, and drop tasks that have not started."""
         with suppress(Empty):
             while True:
                 self._tasks.get_nowait()
@@ -60,17 +60,17 @@ class Threads:
             work, future = task
             result: Any = None
             failure: BaseException | None = None
-            if not future.cancelled():  # its client is gone
+            if not future.cancelled():  # its client has disconnected
                 try:
                     result = work()
                 except BaseException as error:
                     failure = error
             self._done.append((future, result, failure))
-            del task, work, future, result, failure  # or they would live until there is another
+            del task, work, future, result, failure  # or they would live until the next task
             if not self._telling:  # else the loop has not looked yet
                 self._telling = True
                 assert self._loop is not None
-                with suppress(RuntimeError):  # the loop is closed: nobody waits
+                with suppress(RuntimeError):  # the loop is closed: no caller waits
                     self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:

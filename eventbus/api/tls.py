@@ -1,4 +1,4 @@
-"""TLS of the API's listeners: with given files, or with a CA of our own that is made at the first start."""
+"""TLS of the API's listeners: with given files, or with our own CA, made at the first start."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from typing import Any, Final, NamedTuple
 from eventbus.errors import ConfigError
 from eventbus.extras import extra_needed
 
-#: Bytes that asyncio holds for reading of each connection: its own 256 KiB are 600 MB for 2 000 watches.
+#: Bytes of asyncio's read buffer per connection. Its default of 256 KiB takes 600 MB for 2 000 watches.
 READ_BUFFER: Final = 16 * 1024
 _CA_LIFE: Final = timedelta(days=3650)
 _LEAF_LIFE: Final = timedelta(days=365)
-#: A leaf that lives no longer than this is made anew.
+#: A leaf certificate is renewed when it has no more than this left.
 _RENEWED: Final = timedelta(days=60)
-#: Seconds between two looks at how long the leaf lives.
+#: Seconds between two checks of the leaf's expiry.
 _RENEW_EVERY_S: Final = 3600.0
-#: Clocks of clients are off.
+#: Start of validity before now, because clients' clocks may be slow.
 _EARLIER: Final = timedelta(hours=1)
 
 
@@ -37,16 +37,16 @@ class Files(NamedTuple):
     key: Path
 
 
-#: When the two files were written; or why that cannot be known.
+#: Times and inodes of the two files; or the error that prevented reading them.
 _Stamp = tuple[int, ...] | str
 
 
 class ServerTls:
-    """The context of listeners. `refresh` reads changed files, for the connections that come after.
+    """The TLS context of listeners. `refresh` reads changed files, for later connections.
 
-    Args:   client_ca: whom it certifies is known; a client may come without a certificate, too.
-            renew: makes the files anew if they are soon to expire. Blocks for a moment. Raises: ConfigError.
-    Raises: ConfigError: a file cannot be read, or key and certificate do not belong together.
+    Args:   client_ca: authenticates client certificates, which stay optional.
+            renew: renews the files if they expire soon. Blocks for a moment. Raises: ConfigError.
+    Raises: ConfigError: a file cannot be read, or key and certificate do not match.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class ServerTls:
                 raise ConfigError(f"--client-ca {client_ca}: {error}") from error
 
     def refresh(self) -> None:
-        """Read certificate and key again, if they have changed. Raises: as `has_changed`."""
+        """Reload certificate and key if they have changed. Raises: as `has_changed`."""
         if self.has_changed():
             self.load()
 
     def has_changed(self) -> bool:
-        """Renew the leaf if it is due, and return True if there are other files than before, which can be used.
+        """Renew the leaf if it is due, and return True if the files have changed and are valid.
 
-        Blocks for a moment: for a thread.
+        Blocks for a moment: call it in a thread.
 
-        Raises: ConfigError: they cannot be used; once for each change. The context has what it had.
+        Raises: ConfigError: the files are invalid; once for each change. The context keeps the previous files.
         """
         if self._renew is not None and time.monotonic() - self._renewed_at >= _RENEW_EVERY_S:
             self._renewed_at = time.monotonic()
@@ -87,18 +87,18 @@ class ServerTls:
         if stamp == self._seen:
             return False
         self._seen = stamp
-        # Into another context first: where the key is of another certificate, this one would be left with half of it.
+        # Load into another context first: a key that does not match would leave this one half changed.
         self._load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         return True
 
     def load(self) -> None:
-        """Have the next connections served with the files. For the loop: no handshake may begin meanwhile."""
+        """Load the files for the next connections. Call it in the loop, so that no handshake starts during the load."""
         self._load_into(self.context)
 
     def _load_into(self, context: ssl.SSLContext) -> None:
         certificate, key = self._files
         try:
-            # Without a word OpenSSL would ask for a password on the terminal.
+            # Without this argument OpenSSL would prompt for a password on the terminal.
             context.load_cert_chain(certificate, key, password="")
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"--tls-cert {certificate}, --tls-key {key}: {error}") from error
@@ -112,9 +112,9 @@ class ServerTls:
 
 
 def own_files(folder: Path, names: Sequence[str]) -> Files:
-    """The certificate of a server of these *names*, by the CA in *folder*; both are made where they are missing.
+    """Return a server certificate for *names*, by the CA in *folder*; make both if they are missing.
 
-    Workers that share the folder share the CA, and those of the same names the certificate. Blocks for a moment.
+    Workers that share the folder share the CA. With equal names they share the certificate. Blocks for a moment.
 
     Raises: ConfigError: the folder cannot be written, or eventbus[api] is not installed.
     """
@@ -126,7 +126,7 @@ def own_files(folder: Path, names: Sequence[str]) -> Files:
             authority = Files(folder / "ca.crt", folder / "ca.key")
             if not all(path.exists() for path in authority):
                 _make_authority(authority)
-            # One for each set of names: a worker with others would take this one's from those that serve it.
+            # One for each set of names, or workers with different names would replace each other's certificate.
             digest = hashlib.sha256("\n".join(sorted(set(names))).encode()).hexdigest()[:16]
             leaf = Files(folder / f"server-{digest}.crt", folder / f"server-{digest}.key")
             if not _serves(leaf, authority, names):
@@ -144,7 +144,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _serves(leaf: Files, authority: Files, names: Sequence[str]) -> bool:
-    """Return True if the leaf is of this CA, has its key and all names, and lives for a while."""
+    """Return True if the leaf is of this CA, matches its key, has all names, and does not expire soon."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -221,7 +221,7 @@ def _alternatives(names: Sequence[str]) -> list[Any]:
 
 
 def _write(files: Files, made: Any, key: Any, issuer_key: Any) -> None:
-    """Whole or not at all; the key is nobody else's to read."""
+    """Write each file atomically. Only its owner may read the key."""
     from cryptography.hazmat.primitives import hashes, serialization
 
     encoding = serialization.Encoding.PEM

@@ -1,4 +1,4 @@
-"""Writes that come while others are under way go to Redis together: one thread, one round trip for all of them."""
+"""Batches concurrent writes: writes that arrive during a round trip share the next one, in one thread."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from eventbus.store.repeatable_call import Command, Steps, call_together
 
 R = TypeVar("R")
 
-#: Writes that go together: each keeps the ones behind it waiting for as long as it takes Redis.
+#: Maximum writes of a batch. Each write delays the later ones by its time in Redis.
 MOST: Final = 64
 
 
 class Together:
-    """Does work that is written as steps on partition 0. Lives in the loop.
+    """Runs work that is written as steps, on partition 0. Runs in the loop.
 
-    A write that comes alone is begun at once; who comes meanwhile waits for it, and then all that wait are begun.
+    A single write starts at once. Writes that arrive during a batch wait, and start together as the next batch.
     """
 
     def __init__(self, pool: BlockingPool) -> None:
@@ -28,7 +28,7 @@ class Together:
         self._writing: asyncio.Task[None] | None = None
 
     async def run(self, begin: Callable[[Desk], Steps[R]]) -> R:
-        """Return or raise what the steps do. Begun, they go on to their end though the caller is cancelled."""
+        """Run the steps; return their result or raise their error. Started steps finish after a cancel."""
         write = _Write(begin, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
         if self._writing is None:
@@ -39,7 +39,7 @@ class Together:
         try:
             while self._waiting:
                 writes, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
-                writes = [write for write in writes if not write.done.done()]  # else its client is gone
+                writes = [write for write in writes if not write.done.done()]  # else its client has disconnected
                 try:
                     await self._pool.run(partial(_do, writes))
                 except Exception as error:
@@ -52,12 +52,12 @@ class Together:
 
 
 class _Write:
-    """One of them. *done* belongs to the loop, all else to the thread that goes through its steps."""
+    """One write. *done* belongs to the loop, all other fields to the thread that runs the steps."""
 
     def __init__(self, begin: Callable[[Desk], Steps[Any]], done: asyncio.Future[Any]) -> None:
         self.done = done
         self.failure: Exception | None = None
-        self.command: Command | None = None  #: what it waits for; None: it has ended
+        self.command: Command | None = None  #: the pending command; None: the write has ended
         self._begin = begin
         self._result: Any = None
 
@@ -88,7 +88,7 @@ class _Write:
 
 
 def _do(writes: Sequence[_Write], desk: Desk) -> None:
-    """Take all to their ends, in as many rounds as the longest has steps."""
+    """Run all writes to their ends, in as many rounds as the longest has steps."""
     for write in writes:
         write.start(desk)
     while under_way := [write for write in writes if write.command is not None]:

@@ -1,4 +1,4 @@
-"""Finds the fields of a body that its kind does not have, which clients ask to be told of or refused."""
+"""Finds the unknown fields of a body, for clients that want a warning or an error."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from msgspec import inspect
 from eventbus.encoding.event_json import EVENTS_V1_SHAPE
 from eventbus.kinds import EVENTS_V1, Kind
 
-#: Fields of other servers that say nothing here, and are kept or dropped without a word.
+#: Fields of other servers that have no meaning here. They are kept or dropped without a warning.
 _IGNORED: Final = frozenset({"kind", "apiVersion", "selfLink"})
 
 
 def shape_of(kind: Kind[Any]) -> type:
-    """The type whose fields are those of the kind's JSON."""
+    """Return the type whose fields match the kind's JSON."""
     return EVENTS_V1_SHAPE if kind is EVENTS_V1 else kind.type
 
 
 def unknown_fields(kind: Kind[Any], plain: Mapping[str, Any]) -> list[str]:
-    """The paths of the fields that are not of *kind*, as `spec.bogus`; those that are null say nothing."""
+    """Yield the paths of fields that *kind* does not have, such as `spec.bogus`; null fields are skipped."""
     return list(_unknown(plain, _info(shape_of(kind)), ""))
 
 

@@ -1,4 +1,4 @@
-"""Get, list, create, update, patch: thin over the store; `deletes` has the rest. Each runs in a thread of the pool."""
+"""Get, list, create, update and patch: a thin layer over the store, run in the pool. For deletes see `deletes`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from eventbus.store.writer import ObjectWriter
 
 
 class Written(NamedTuple):
-    """The result of a write; *made*: it was not there before. *warnings* are told the client."""
+    """The result of a write. *made*: the object is new. *warnings* are sent to the client."""
 
     object: Any
     made: bool = False
@@ -39,7 +39,7 @@ class Written(NamedTuple):
 
 
 def get(desk: Desk, asked: Asked, version: str = "") -> Any:
-    """One object, not older than *version*. Raises: NotFound, AheadOfStore."""
+    """Return an object, not older than *version*. Raises: NotFound, AheadOfStore."""
     if version not in ("", "0"):
         _expect(desk, asked.resource.kind, version)
     if asked.resource.kind is NAMESPACE:
@@ -48,18 +48,18 @@ def get(desk: Desk, asked: Asked, version: str = "") -> Any:
 
 
 def _expect(desk: Desk, kind: Kind[Any], version: str) -> None:
-    """Raises: AheadOfStore: nothing is as new as *version* yet."""
+    """Raises: AheadOfStore: the store has not reached *version*."""
     with in_client_versions(desk, kind, version):
         try:
             desk.objects(kind).expect(desk.to_store(kind, version))
         except AheadOfStore:
             raise
-        except Expired:  # it is older than what is still known, and what is read is not
+        except Expired:  # *version* is older than the known history, but the object read is current
             return
 
 
 def list_objects(desk: Desk, asked: Asked, options: ListOptions) -> ObjectList[Any]:
-    """One page. Raises: Expired, InvalidSelector."""
+    """Return one page. Raises: Expired, InvalidSelector."""
     if asked.resource.kind is NAMESPACE:
         return list_namespaces(desk, options)
     kind = asked.resource.kind
@@ -69,7 +69,7 @@ def list_objects(desk: Desk, asked: Asked, options: ListOptions) -> ObjectList[A
 
 @contextmanager
 def in_client_versions(desk: Desk, kind: Kind[Any], asked: str) -> Iterator[None]:
-    """Have a version that is ahead named as the client did. Raises: AheadOfStore, in the place of the store's."""
+    """Convert the store's AheadOfStore to client versions. Raises: AheadOfStore."""
     try:
         yield
     except AheadOfStore as error:
@@ -77,14 +77,14 @@ def in_client_versions(desk: Desk, kind: Kind[Any], asked: str) -> Iterator[None
 
 
 def store_version(desk: Desk, kind: Kind[Any], options: ListOptions) -> ListOptions:
-    """*options* with the version that the store knows for the client's. Raises: Expired."""
+    """Return *options* with the client's version converted to the store's. Raises: Expired."""
     version = desk.to_store(kind, options.resource_version)
     return (
         options if version == options.resource_version else msgspec.structs.replace(options, resource_version=version)
     )
 
 
-#: Told what is about to be written, or, of a patch, what is to be patched. Raises: Refusal.
+#: Called with the object to be written, or, for a patch, the object to be patched. Raises: Refusal.
 Admit = Callable[[Any], None]
 
 
@@ -104,13 +104,13 @@ def creating(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit:
 def _to_create(
     desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit
 ) -> tuple[Any, tuple[str, ...]]:
-    """The object that is to be created, and warnings. Raises: Refusal."""
+    """Return the object to create, and warnings. Raises: Refusal."""
     made, warnings = object_of(asked, body, options)
     if asked.resource.kind is NAMESPACE:
         made = begun(made)
-    if made.metadata.resource_version == "0":  # any, and of what is new none
+    if made.metadata.resource_version == "0":  # "0" is any version; a new object has none
         made = with_metadata(made, resource_version="")
-    if asked.name:  # it is applied
+    if asked.name:  # an apply
         _check_name(asked, made)
     admit(made)
     check_rules(asked, made)
@@ -120,15 +120,15 @@ def _to_create(
 
 
 def update(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
-    """Replace an object; of events and leases, make it where it is not there. Raises: Refusal, Conflict, NotFound."""
+    """Replace an object; create missing events and leases. Raises: Refusal, Conflict, NotFound."""
     new, warnings = object_of(asked, body, options)
     _check_name(asked, new)
     metadata = new.metadata
-    version = "" if metadata.resource_version == "0" else metadata.resource_version  # 0 is any
+    version = "" if metadata.resource_version == "0" else metadata.resource_version  # "0" is any version
     admit(new)
 
     def change(former: Any) -> Any:
-        if asked.resource.kind is LEASE and not version:  # whoever holds it wants to lose to whoever was quicker
+        if asked.resource.kind is LEASE and not version:  # a holder without a version could overwrite a faster one
             problem = "Invalid value: 0x0: must be specified for an update"
             cause = Cause("FieldValueInvalid", problem, "metadata.resourceVersion")
             raise status.invalid(LEASE.plural, asked.name, [cause], group=asked.resource.group)
@@ -151,14 +151,14 @@ def update(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
 
 
 def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
-    """Raises: Refusal: 400, 409, 422. NotFound, unless it is applied, which makes what is not there."""
+    """Raises: Refusal: 400, 409, 422. NotFound, except for an apply, which creates a missing object."""
     return _patch(desk, asked, body, options, admit)
 
 
 def patch_unread(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
-    """Patch, for a user who may not read the object: the answer holds its name, uid and version, and what was sent.
+    """Patch for a user without read access: the answer has only name, uid, version, and the fields of the patch.
 
-    Raises: as `patch`; no refusal shows values of the object.
+    Raises: as `patch`, but no error shows values of the object.
     """
     try:
         written = _patch(desk, asked, body, options, admit)
@@ -177,7 +177,7 @@ def patch_unread(desk: Desk, asked: Asked, body: Body, options: WriteOptions, ad
 
 
 def _without_values(asked: Asked, refusal: status.Refusal) -> status.Refusal:
-    """*refusal*; of a 422 only the fields, since what is wrong may be the object's and not the patch's."""
+    """Return *refusal*; for a 422 with only the fields, because its values may be the object's."""
     if refusal.code != 422:
         return refusal
     fields = [cause["field"] for cause in (refusal.details or {}).get("causes", ())] or ["patch"]
@@ -191,7 +191,7 @@ def _patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
         applied = _patcher(body.media_type, value)
     except status.Refusal:
         if body.media_type != APPLY_PATCH:
-            get(desk, asked)  # what is not there is told first
+            get(desk, asked)  # a missing object is reported first
         raise
     version = _version(value)
     warnings = warnings_of(asked, value, (), options, patch=True) if isinstance(value, Mapping) else ()
@@ -199,13 +199,13 @@ def _patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
 
     def change(former: Any) -> Any:
         nonlocal admitted
-        if not admitted:  # once, however often somebody else writes meanwhile
+        if not admitted:  # once, even if concurrent writes cause retries
             admit(former)
             admitted = True
         kind = asked.resource.kind
         try:
             plain = applied(kind.encode(former))
-            if body.media_type == STRATEGIC_PATCH and isinstance(plain, dict):  # it is of the type, whatever it says
+            if body.media_type == STRATEGIC_PATCH and isinstance(plain, dict):  # the result keeps its type
                 plain |= {"kind": kind.name, "apiVersion": kind.api_version}
             new = kind.decode(plain)
             check_base64(new)
@@ -229,12 +229,12 @@ def _patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
             raise
     try:
         return create(desk, asked, body, options, admit)
-    except AlreadyExists:  # between the two of them
+    except AlreadyExists:  # created between the two calls
         return Written(_modify(desk, asked, options, change, version=version), warnings=warnings)
 
 
 def writer(desk: Desk, asked: Asked, options: WriteOptions) -> ObjectWriter[Any]:
-    """Return what writes objects, or, of a dry run, only checks."""
+    """Return the writer; for a dry run it only validates."""
     objects = desk.objects(asked.resource.kind)
     return objects.dry_run() if options.dry_run else objects
 
@@ -253,16 +253,19 @@ def _modify(
 
 
 def _kept_part(asked: Asked, former: Any, new: Any) -> Any:
-    """*new*, with what this path does not write: the status, or everything but status and metadata."""
+    """Return *new* with the former fields that this path must not write.
+
+    These are the status, or, for the status path, all fields except status and metadata.
+    """
     if asked.subresource:
         return replaced(former, status=new.status, metadata=new.metadata)
-    if asked.resource.kind is NAMESPACE:  # its finalizers are another path's, which is not served
+    if asked.resource.kind is NAMESPACE:  # only another path, which is not served, writes its finalizers
         new = replaced(new, spec=former.spec)
     return replaced(new, status=former.status) if asked.resource.kind.has_status else new
 
 
 def _check_name(asked: Asked, new: Any) -> None:
-    """Raises: Refusal: 400: it is another object than the one that the path names."""
+    """Raises: Refusal: 400: the name differs from the name in the path."""
     given = new.metadata.name
     if given != asked.name:
         raise status.bad_request(
@@ -273,7 +276,7 @@ def _check_name(asked: Asked, new: Any) -> None:
 
 
 def _patch_of(body: Body) -> Any:
-    """The plain value of a patch; null is none at all. Raises: Refusal: 400."""
+    """Return the plain value of a patch; null is an empty patch. Raises: Refusal: 400."""
     try:
         value = body.value()
     except ValueError as error:
@@ -286,7 +289,7 @@ def _patch_of(body: Body) -> Any:
 def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
     """Return the function that patches an object's JSON.
 
-    Raises: Refusal: 400, it is no patch; 413, it is too large; when called 422, it does not fit.
+    Raises: Refusal: 400: not a patch; 413: too large; from the function, 422: it does not fit the object.
     """
     if media_type == JSON_PATCH:
         try:
@@ -307,7 +310,7 @@ def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _fitting(apply: Callable[[], Any]) -> Any:
-    """The result of a patch, bounded in bytes and in depth. Raises: Refusal: 400, 413, 422."""
+    """Apply a patch, and limit the result in bytes and depth. Raises: Refusal: 400, 413, 422."""
     try:
         result = apply()
         size = len(msgspec.json.encode(result))
@@ -328,7 +331,7 @@ def _unfit() -> status.Refusal:
 
 
 def _version(value: Any) -> str:
-    """The version that a patch names, "" or "0" for any."""
+    """Return the version in a patch; "" is any version."""
     metadata = value.get("metadata") if isinstance(value, Mapping) else None
     if not isinstance(metadata, Mapping):
         return ""
@@ -337,13 +340,13 @@ def _version(value: Any) -> str:
 
 
 def _check_same_version(desk: Desk, asked: Asked, held: str, given: str) -> None:
-    """Raises: Conflict: a JSON patch has put another version there than the object has."""
+    """Raises: Conflict: a JSON patch sets a version that differs from the object's."""
     if given not in ("", "0", held) and desk.versions(asked.resource.kind).to_store(given) != held:
         raise conflict(asked.resource.kind, asked.name)
 
 
 def _refuse_used(desk: Desk, name: str) -> None:
-    """A namespace that something lies in may be made: it is then stored. One that is stored may not."""
+    """Raises: Refusal: 409: the namespace is stored. One that is only in use may be created."""
     try:
         desk.objects(NAMESPACE).get(name)
     except NotFound:

@@ -1,4 +1,4 @@
-"""The connection of a watch over HTTP whose head is sent: taken over from aiohttp, of which nothing stays with it."""
+"""The HTTP connection of a watch, taken over from aiohttp after the response head. It keeps no aiohttp objects."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from eventbus.api.protocol import ABORTED, Protocol, Stall
 from eventbus.log import log
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
-#: Writes what a watch tells to its connection, until it ends.
+#: Writes the events of a watch to its connection, until the watch ends.
 Tell: TypeAlias = Callable[["WatchConnection"], Awaitable[None]]
 
 
 class WatchConnection(asyncio.Protocol):
-    """Implements `Outlet` and `Taker`. What its client still sends is read and dropped: the head says that it closes.
+    """Implements `Outlet` and `Taker`. Further data from the client is read and dropped: the head has `close`.
 
-    A request, its headers and two tasks in aiohttp's hands are half of what an idle watch took.
+    In aiohttp, a request, its headers and two tasks took half of the memory of an idle watch.
     """
 
     __slots__ = ("_aborted", "_chunked", "_ended", "_labels", "_room", "_stall", "_task", "_transport")
 
     def __init__(self, request: web.Request, ended: Callable[[], None]) -> None:
-        self._chunked = request.version >= HttpVersion11  # else its end is that of the connection
+        self._chunked = request.version >= HttpVersion11  # else the end of the connection ends the response
         self._aborted, self._labels = request.app[ABORTED], labels_of(request)
         self._ended = ended
         self._transport: Any = None
@@ -37,7 +37,7 @@ class WatchConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def reply(self, tell: Tell) -> web.StreamResponse:
-        """Make the reply whose head the caller sends. Its handler has to return it: then *tell* is begun."""
+        """Make the response. The caller sends its head, and the handler must return it: *tell* starts then."""
         reply = _Reply(self, tell)
         reply.force_close()
         if self._chunked:
@@ -45,20 +45,22 @@ class WatchConnection(asyncio.Protocol):
         return reply
 
     def take_over(self, protocol: Protocol, tell: Tell) -> None:
-        """Tell from here on, without aiohttp. Raises: ConnectionError: there is no connection; *ended* was called."""
+        """Continue without aiohttp. Raises: ConnectionError: the connection is closed; *ended* was called."""
         try:
             protocol.hand_over(self)
         except ConnectionError:
             self._ended()
             raise
         self._task = asyncio.get_running_loop().create_task(self._tell(tell))
-        self._task.add_done_callback(self._end)  # what it ends with itself is not done where it is cancelled at once
+        self._task.add_done_callback(
+            self._end
+        )  # a task that is canceled before its first step runs no cleanup of its own
 
     async def _tell(self, tell: Tell) -> None:
         try:
             await tell(self)
             if self._chunked:
-                self._transport.write(_LAST_CHUNK)  # the client knows that nothing was cut off
+                self._transport.write(_LAST_CHUNK)  # shows the client that the response is complete
             await self.drain()
             self._transport.close()
         except ConnectionError:
@@ -80,7 +82,7 @@ class WatchConnection(asyncio.Protocol):
         await self.drain()
 
     async def drain(self) -> None:
-        """See `Outlet`. It does not raise: who is gone is not told on."""
+        """See `Outlet`. Does not raise if the client has disconnected; the next `send` does."""
         if self._stall is not None:
             self._room = asyncio.get_running_loop().create_future()
             await self._room
@@ -101,7 +103,7 @@ class WatchConnection(asyncio.Protocol):
         return not self._transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take what aiohttp had: it may have stopped reading, and the head may not have left."""
+        """Take over aiohttp's state: reading may be paused, and the head may still be in the buffer."""
         self._transport = transport
         if not self._transport.is_reading() and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -109,7 +111,7 @@ class WatchConnection(asyncio.Protocol):
             self.pause_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End the watch: its client is gone."""
+        """End the watch: its client has disconnected."""
         self.resume_writing()
         if self._task is not None:
             self._task.cancel()
@@ -129,16 +131,16 @@ class WatchConnection(asyncio.Protocol):
 
 
 class _Reply(web.StreamResponse):
-    """A reply whose connection is taken over where aiohttp would end it: nothing waits for the handler any more."""
+    """A response whose connection is taken over when aiohttp would end it, after the handler has returned."""
 
     def __init__(self, connection: WatchConnection, tell: Tell) -> None:
-        # No buffering by a proxy: the client knows by the head that its watch has begun.
+        # Proxies must not buffer: the head shows the client that its watch has started.
         super().__init__(headers={"Content-Type": JSON, "Cache-Control": "no-store"})
         self._connection = connection
         self._tell = tell
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """See above."""
+        """Take over the connection instead of ending the response."""
         assert self._req is not None
         protocol = self._req.protocol
         assert isinstance(protocol, Protocol)

@@ -40,9 +40,9 @@ class Outlet(Protocol):
 
 
 class Frames:
-    """Encodes what watches tell, once for all that tell the same of the same object in the same way.
+    """Encodes the lines of watches. Watches that send the same object in the same form share the encoding.
 
-    Args: sizes: where the bytes of each line are noted, of whichever watch.
+    Args: sizes: histograms of bytes per line, for all watches of a resource.
     """
 
     def __init__(self, sizes: Mapping[Resource, Histogram]) -> None:
@@ -51,11 +51,11 @@ class Frames:
         self._clearing = False
 
     def note(self, renderer: Renderer, line: bytes, times: int = 1) -> None:
-        """Count a line that so many watches are told."""
+        """Count a line that is sent to *times* watches."""
         self._sizes[renderer.resource].note(len(line), times)
 
     def line(self, renderer: Renderer, event: WatchEvent[Any], *, first: bool) -> bytes:
-        """A line. The object is kept for as long as its number stands for it, one round of the loop."""
+        """Return a line. The cache keeps the object alive while its id is a key, for 50 ms."""
         if event.type is WatchEventType.BOOKMARK or first:
             return renderer.frame(event, first=first)
         key = (id(event.object), event.type, event.position, renderer.resource.kind.api_version, renderer.answer)
@@ -73,9 +73,9 @@ class Frames:
 
 
 class Watcher:
-    """One watch. `run` it in its own task; `stop` ends it soon.
+    """One watch. Call `run` in its own task; `stop` ends it soon.
 
-    Raises, from `open`: Refusal, Expired, InvalidSelector: nothing was begun.
+    Raises, from `open`: Refusal, Expired, InvalidSelector: the watch has not started.
     """
 
     def __init__(self, *, pool: BlockingPool, resource: Resource, answer: Answer, frames: Frames) -> None:
@@ -91,7 +91,7 @@ class Watcher:
         self._stopped = False
 
     async def open(self, begin: Callable[[Desk, Callable[[], None]], WatchState[Any]]) -> None:
-        """List, if that is asked for, and attach; after that `close` must be called."""
+        """List, if requested, and attach. The caller must call `close` afterwards."""
         opening = asyncio.ensure_future(self._pool.run(lambda desk: begin(desk, self._ready)))
         try:
             self._state = await asyncio.shield(opening)
@@ -99,12 +99,12 @@ class Watcher:
             if self._stopped:
                 self._state.stop()
         except asyncio.CancelledError:
-            # The client is gone, and the thread goes on: what it attaches must not stay.
+            # The client has disconnected, but the thread continues: detach the state that it attaches.
             opening.add_done_callback(self._abandon)
             raise
 
     async def run(self, outlet: Outlet) -> None:
-        """Write what the watch tells until it ends. Raises: ConnectionError: the client is gone, or reads nothing."""
+        """Write events until the watch ends. Raises: ConnectionError: the client has disconnected, or reads nothing."""
         assert self._state is not None
         failure: EventBusError | None = None
         ended = False
@@ -132,19 +132,19 @@ class Watcher:
                 await outlet.send(b"".join(lines))
             if isinstance(step, Wait) and not ended:
                 await self._wait(step, outlet.taker)
-                await outlet.drain()  # of what was written meanwhile, with others
+                await outlet.drain()  # waits for the lines that the group wrote in the meantime
         if failure is not None:
             await outlet.send(_error_frame(failure))
 
     def stop(self) -> None:
-        """End soon, without an error: clients go on elsewhere from their last position."""
+        """End soon, without an error. Clients resume elsewhere from their last position."""
         self._stopped = True
         if self._state is not None:
             self._state.stop()
         self._wake()
 
     def close(self) -> None:
-        """Let go of the hub. Idempotent."""
+        """Detach from the hub. Idempotent."""
         self._wake_at(None)
         state, self._state = self._state, None
         if state is not None:
@@ -169,7 +169,7 @@ class Watcher:
             self.close()
 
     async def _wait(self, step: Wait, taker: Taker | None) -> None:
-        # Between `next` and here nothing else has run, so nobody can have called `ready` in vain.
+        # No other code of the loop has run since `next`, so no call of `ready` was missed.
         if self._stopped:
             return
         state, hub, kind = self._state, self._pool.hub, self._resource.kind
@@ -185,12 +185,12 @@ class Watcher:
             hub.scatter(state, kind)
 
     def _may_join(self) -> bool:
-        """Return True if all that it has to tell can be told in the words of others."""
+        """Return True if the watch can share its lines with a group."""
         versions = self._renderer.versions
         return not self._first and bool(versions.base or versions.partitions > 1)
 
     def _wake_at(self, when: float | None) -> None:
-        """One timer lasts over many changes: they come far more often than it is due."""
+        """Set the timer. One timer serves many changes, which come far more often than it fires."""
         if self._timer is not None and self._timer.when() != when:
             self._timer.cancel()
             self._timer = None
@@ -202,7 +202,7 @@ class Watcher:
         self._wake()
 
     def _ready(self) -> None:
-        # Offers come in the loop; a failure, or the end of the store, may come from any thread.
+        # Offers arrive in the loop. A failure, or the end of the store, may arrive in any thread.
         try:
             if asyncio.get_running_loop() is self._loop:
                 self._wake()
@@ -218,13 +218,13 @@ class Watcher:
 
 
 def _error_frame(error: EventBusError) -> bytes:
-    """The last line of a watch that cannot go on."""
+    """Encode the last line of a watch that has failed."""
     plain = status.refusal_of(error).to_json()
     return msgspec.json.encode({"type": "ERROR", "object": plain}) + b"\n"
 
 
 def begin_watch(resource: Resource, options: ListOptions) -> Callable[[Desk, Callable[[], None]], WatchState[Any]]:
-    """Return the function by which `Watcher.open` begins a watch of a stored kind."""
+    """Return the function with which `Watcher.open` starts a watch of a stored kind."""
 
     def begin(desk: Desk, ready: Callable[[], None]) -> WatchState[Any]:
         objects = desk.objects(resource.kind)

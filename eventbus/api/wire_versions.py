@@ -1,8 +1,9 @@
-"""Resource versions as HTTP clients see them: one whole number a kind, that only grows.
+"""Resource versions as HTTP clients see them: for each kind one integer that only grows.
 
-Of one partition it is the store's own counter less a base, which the bus keeps, so that numbers begin small though the
-store's begin at the time in microseconds. Of several it is the sum of the counters less a base, along a line of
-checkpoints that all workers share: see `checkpoint_line`. Objects have their number there before they come here.
+With one partition it is the store's counter minus a base, which the bus stores. The base keeps numbers small, because
+the store's counter starts at the time in microseconds. With several partitions it is the sum of the counters minus a
+base, along a line of checkpoints that all workers share: see `checkpoint_line`. There, objects already have their
+number.
 """
 
 from __future__ import annotations
@@ -19,39 +20,39 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused
 from eventbus.store.changes import NEVER_WRITTEN, UNFINISHED, read_versions
 
-#: Where numbers begin: what was changed before a base was set, so many times at the most, has one, too.
+#: The first number, so that up to this many changes before the base was set have a positive number too.
 FIRST: Final = 1_000_000
 
 
 class WireVersions(msgspec.Struct, frozen=True):
-    """The versions of one kind, there and back."""
+    """Converts the versions of one kind in both directions."""
 
     base: int = 0
     partitions: int = 1
 
     def own(self, version: str) -> str:
-        """Of an object."""
+        """Return the client's version of an object."""
         if self.partitions > 1 or not self.base or not version.isdecimal() or int(version) <= NEVER_WRITTEN:
             return version
         return str(max(NEVER_WRITTEN, int(version) - self.base))
 
     def of_list(self, version: str) -> str:
-        """Of a list, or a bookmark."""
+        """Return the client's version of a list or a bookmark."""
         return str(sum(map(int, version.split("-"))) - self.base) if "-" in version else self.own(version)
 
     def of_frame(self, position: str, own: str) -> str:
-        """Of a frame: the watch's *position*, or the object's *own* as long as nobody can go on from there."""
+        """Return the version of a frame: the watch's *position*, or *own* while no watch can resume from it."""
         return self.own(own) if position in ("", UNFINISHED) or "-" not in position else self.of_list(position)
 
     def to_store(self, version: str) -> str:
-        """Return the store's version for a client's. Text that is no number stays as it is, and fits no object."""
+        """Return the store's version for a client's. Text that is not a number is kept, and matches no object."""
         if self.partitions > 1 or not (self.base and version.isdecimal() and version.isascii()):
             return version
         return version if int(version) <= NEVER_WRITTEN else str(int(version) + self.base)
 
 
 class Bases:
-    """The bases of a bus, as its workers have agreed on them: fields of `eb:{p}:bus`, set once. Thread-safe."""
+    """The bases of a bus, shared by its workers: fields of `eb:{p}:bus`, set once. Thread-safe."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -59,7 +60,7 @@ class Bases:
         self._known: dict[str, WireVersions] = {}
 
     def of(self, client: Client, plural: str) -> WireVersions:
-        """The versions of a kind in one partition. Redis: HGET, GET, HSETNX on bus, the first time."""
+        """Return the versions of a kind in one partition. Redis: HGET, GET, HSETNX on bus, the first time."""
         found = self._known.get(plural)
         if found is not None:
             return found
@@ -71,7 +72,7 @@ class Bases:
             return self._known.setdefault(plural, made)
 
     def keep(self, client: Client) -> None:
-        """Tell the bases again to a bus that was flushed: numbers jump up, and no worker begins them anew."""
+        """Store the bases again after a flush of the bus: numbers jump up, and no worker restarts them."""
         for plural, versions in list(self._known.items()):
             if versions.base:
                 self._agreed(client, plural, versions.base)
@@ -83,7 +84,7 @@ class Bases:
                 client.hsetnx(key, field, str(base))
                 found: Any = client.hmget(key, [field])
             return int(found[0])
-        except BusRefused:  # who may only read sees the store's own numbers, as nobody who writes has set a base
+        except BusRefused:  # a read-only user sees the store's own numbers until a writer sets the base
             with redis_errors():
                 found = client.hmget(key, [field])
             return int(found[0] or 0)

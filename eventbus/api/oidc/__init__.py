@@ -1,1 +1,1 @@
-"""Users by the signed tokens of OpenID Connect issuers. Imported where `--authentication-config` is given alone."""
+"""Authenticates users by signed OpenID Connect tokens. Imported only with `--authentication-config`."""

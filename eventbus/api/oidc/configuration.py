@@ -1,4 +1,4 @@
-"""Reads the API server's own AuthenticationConfiguration, as far as it is served here.
+"""Reads the API server's AuthenticationConfiguration, except the fields that are not supported.
 
 Source: `apiserver.config.k8s.io/v1` and its validation. Departures: no CEL, so no `expression` and no
 `userValidationRules`; no `extra`, no `anonymous`.
@@ -19,12 +19,12 @@ from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
 
 FLAG: Final = "--authentication-config"
-#: Bytes of the file.
+#: Maximum size of the file in bytes.
 MAX_BYTES: Final = 1024 * 1024
 _VERSIONS: Final = ("apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1")
-#: The API server's own bound.
+#: The API server's own limit.
 _MOST: Final = 64
-#: What the API server has and we have not, and what to do instead.
+#: Unsupported fields of the API server, with the alternative to each.
 _NOT_SERVED: Final = {
     "expression": "CEL is not served here: give a claim, and its prefix or requiredValue",
     "userValidationRules": "CEL is not served here: leave it out; names that begin with system: are refused anyway",
@@ -39,24 +39,24 @@ class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
 
 class IssuerConfig(_Part, frozen=True):
-    """Who signs the tokens (`url` is their `iss`), and for whom."""
+    """The issuer that signs the tokens (`url` is their `iss`), and their audiences."""
 
     url: str
     audiences: tuple[str, ...]
-    certificate_authority: str = ""  #: PEM; "" trusts whom the machine trusts
+    certificate_authority: str = ""  #: PEM; "": use the machine's CA certificates
     discovery_url: str = msgspec.field(name="discoveryURL", default="")
     audience_match_policy: str = ""
 
 
 class PrefixedClaim(_Part, frozen=True):
-    """The claim that is mapped, and what is put before its value."""
+    """A mapped claim, and the prefix of its value."""
 
     claim: str = ""
     prefix: str | None = None
 
 
 class PlainClaim(_Part, frozen=True):
-    """The claim that is mapped as it is."""
+    """A claim that is mapped without a prefix."""
 
     claim: str = ""
 
@@ -70,14 +70,14 @@ class ClaimMappings(_Part, frozen=True):
 
 
 class RequiredClaim(_Part, frozen=True):
-    """A claim that must be there and have this value, which is a string."""
+    """A required claim, and its value, a string."""
 
     claim: str
     required_value: str = ""
 
 
 class JwtConfig(_Part, frozen=True):
-    """One issuer, and what its tokens say."""
+    """One issuer, with the mapping and the validation of its claims."""
 
     issuer: IssuerConfig
     claim_mappings: ClaimMappings
@@ -91,7 +91,7 @@ class _Configuration(_Part, frozen=True):
 
 
 def read_configuration(path: Path) -> tuple[JwtConfig, ...]:
-    """The issuers of a configuration file, YAML or JSON.
+    """Read the issuers from a configuration file, YAML or JSON.
 
     Raises: ConfigError: others can write the file, or a field will not do, which it names.
     """
@@ -112,7 +112,7 @@ def read_configuration(path: Path) -> tuple[JwtConfig, ...]:
 
 
 def trusting(issuer: IssuerConfig) -> ssl.SSLContext:
-    """The context of connections to *issuer*. Raises: ValueError: its certificateAuthority is none."""
+    """Make the TLS context for *issuer*. Raises: ValueError: its certificateAuthority is invalid."""
     try:
         return ssl.create_default_context(cadata=issuer.certificate_authority or None)
     except ssl.SSLError as error:
@@ -120,7 +120,7 @@ def trusting(issuer: IssuerConfig) -> ssl.SSLContext:
 
 
 def _not_served(plain: Any, where: str = "") -> Iterator[str]:
-    """The path of each field that the API server has and we have not."""
+    """Yield the path of each unsupported field."""
     if isinstance(plain, Mapping):
         for key, value in plain.items():
             path = f"{where}.{key}" if where else str(key)

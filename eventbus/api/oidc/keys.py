@@ -1,4 +1,4 @@
-"""The public keys of an issuer: read from its documents, fetched when they are needed, and kept."""
+"""Fetches and caches the public keys of an issuer."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from eventbus.decodable import decodable
 from eventbus.log import log
 from eventbus.text import printable
 
-#: Seconds that a fetch may take in all, and that a sign-in waits for it.
+#: Timeout of a fetch in seconds, and of a sign-in that waits for it.
 FETCH_S: Final = 5.0
-#: Seconds from the begin of one fetch to the next: who makes up key ids does not make us ask for each.
+#: Minimum seconds between the starts of two fetches, so that made-up key ids do not cause a fetch each.
 AGAIN_S: Final = 10.0
-#: Seconds after which keys are asked for anew, so that a withdrawn one is known.
+#: Seconds after which keys are fetched again, so that withdrawn keys stop working.
 REFRESH_S: Final = 3600.0
-#: Bytes of a document: Microsoft's keys are some 20 KiB.
+#: Maximum size of a document in bytes. Microsoft's keys take about 20 KiB.
 _MOST: Final = 512 * 1024
 _MOST_KEYS: Final = 256
-#: Keys that a token is tried with: one that names none, which is good form only where there is but one. A signature
-#: takes a quarter of a millisecond of the loop, and strangers may send as many as they like.
+#: Maximum keys to try for a token without a key id. Such tokens are proper only if the issuer has a single key. A
+#: verification blocks the loop for a quarter of a millisecond, and any client can send tokens.
 MOST_TRIED: Final = 4
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
-#: The asymmetric ones, as in the API server, by what key they take; those of secrets (HS) and `none` are in none.
+#: Asymmetric algorithms by key type, as in the API server. HMAC (HS) and `none` are never accepted.
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _EC: Final = ("ES256", "ES384", "ES512")
 ALGORITHMS: Final = frozenset(_RSA + _EC)
 
 
 class Key(NamedTuple):
-    """A public key. *public*: of `cryptography`; *algorithms*: those that it may verify, by what its issuer says."""
+    """A public key. *public*: of `cryptography`; *algorithms*: those that its issuer allows for it."""
 
     kid: str | None
     public: Any
@@ -60,7 +60,7 @@ class _KeySet(msgspec.Struct, frozen=True):
 
 
 class IssuerKeys:
-    """The keys of one issuer. Lives in the loop; a fetch is a task, one at a time, that no sign-in cuts off."""
+    """Keys of one issuer, used in the loop. One fetch runs at a time, as a task that survives a canceled sign-in."""
 
     def __init__(self, issuer: IssuerConfig, *, clock: Clock) -> None:
         self._issuer = issuer
@@ -68,10 +68,10 @@ class IssuerKeys:
         self._clock = clock
         self._begun = self._fetched = -math.inf
         self._fetching: asyncio.Task[None] | None = None
-        self.known: tuple[Key, ...] = ()  #: replaced as a whole, and only by others
+        self.known: tuple[Key, ...] = ()  #: replaced as a whole, and only if the keys differ
 
     async def find(self, kid: str | None) -> tuple[Key, ...]:
-        """The keys that a token may be signed with, by the *kid* that it names. Waits for at most `FETCH_S`."""
+        """Return the candidate keys for a token with key id *kid*. Waits for at most `FETCH_S`."""
         if found := self._named(kid):
             self.freshen()
             return found
@@ -81,7 +81,7 @@ class IssuerKeys:
         return self._named(kid)
 
     def freshen(self) -> None:
-        """Have keys that are old fetched; nobody waits for it."""
+        """Start a fetch in the background if the keys are old."""
         if self._clock.monotonic() - self._fetched >= REFRESH_S:
             self._begin()
 
@@ -90,7 +90,7 @@ class IssuerKeys:
         return self._fetching is not None and not self._fetching.done()
 
     def _begin(self) -> None:
-        """Begin a fetch, unless one is under way or was begun a moment ago."""
+        """Start a fetch, unless one is running or has started recently."""
         now = self._clock.monotonic()
         if not self._is_fetching and now - self._begun >= AGAIN_S:
             self._begun = now
@@ -114,7 +114,7 @@ class IssuerKeys:
 
 
 class _Resolver(AbstractResolver):
-    """Looks a name up in a thread that nobody waits for: asyncio's own would hold up the end of the process."""
+    """Resolves names in daemon threads. Asyncio's own resolver would delay the exit of the process."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -133,7 +133,7 @@ class _Resolver(AbstractResolver):
                 loop.call_soon_threadsafe(tell, found)
 
         def tell(found: list[Any] | OSError) -> None:
-            if future.done():  # it was given up
+            if future.done():  # it was canceled
                 return
             if isinstance(found, OSError):
                 future.set_exception(found)
@@ -151,7 +151,7 @@ class _Resolver(AbstractResolver):
 
 
 async def _fetched(issuer: IssuerConfig, context: Any) -> tuple[Key, ...]:
-    """Ask for the discovery document, then for the keys. Raises: OSError, ValueError, aiohttp.ClientError."""
+    """Fetch the discovery document, then the keys. Raises: OSError, ValueError, aiohttp.ClientError."""
     connector = aiohttp.TCPConnector(ssl=context, resolver=_Resolver())
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "eventbus"}
     async with aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False) as session:
@@ -165,7 +165,7 @@ async def _fetched(issuer: IssuerConfig, context: Any) -> tuple[Key, ...]:
 
 
 async def _document(session: aiohttp.ClientSession, url: str) -> bytes:
-    """Follows no redirect: it could lead to what is not TLS."""
+    """Fetch a document. Follows no redirect, which could lead to a URL without TLS."""
     async with session.get(url, allow_redirects=False) as answer:
         if answer.status != 200:
             raise ValueError(f"{url} answers {answer.status}")
@@ -178,7 +178,7 @@ async def _document(session: aiohttp.ClientSession, url: str) -> bytes:
 
 
 def _read_keys(document: bytes) -> tuple[Key, ...]:
-    """Read a JWK set; keys that verify no signature of ours are passed over. Raises: ValueError: there is none."""
+    """Read a JWK set; skip keys that cannot verify tokens. Raises: ValueError: no key is left."""
     found = []
     for plain in msgspec.json.decode(document, type=decodable(_KeySet)).keys[:_MOST_KEYS]:
         try:
@@ -193,7 +193,7 @@ def _read_keys(document: bytes) -> tuple[Key, ...]:
 
 
 def _key(plain: dict[str, Any]) -> Key | None:
-    """None: it is for something else. Only what the issuer says decides for which algorithms, never a token."""
+    """Read a key; None: it has another use. The issuer decides the algorithms, never the token."""
     algorithm, kid = plain.get("alg"), plain.get("kid")
     maker: Callable[[dict[str, Any]], Any]
     possible: tuple[str, ...]
@@ -201,7 +201,7 @@ def _key(plain: dict[str, Any]) -> Key | None:
         case "RSA":
             maker, possible = RSAAlgorithm.from_jwk, _RSA
         case "EC":
-            maker, possible = ECAlgorithm.from_jwk, _EC  # which of them, the curve decides
+            maker, possible = ECAlgorithm.from_jwk, _EC  # the curve decides the algorithm
         case _:
             return None
     if plain.get("use", "sig") != "sig" or (algorithm is not None and algorithm not in possible):

@@ -1,8 +1,8 @@
 """Finds the user of a token that an issuer of `--authentication-config` has signed.
 
 Source: the API server's `plugin/pkg/authenticator/token/oidc`. Departures: names that begin with `system:` are refused
-unless the prefix does; a clock may be off by `LEEWAY_S`, also for `exp`; no distributed claims; who is known is
-remembered until `exp`, as long as the issuer's keys are the same.
+unless the prefix does; a clock may be off by `LEEWAY_S`, also for `exp`; no distributed claims; users are cached until
+`exp`, as long as the issuer's keys are the same.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from eventbus.clock import Clock, SystemClock
 from eventbus.log import log
 from eventbus.text import printable
 
-#: Characters of a token; one with two hundred groups has some 10 000.
+#: Maximum length of a token in characters. A token with two hundred groups has about 10 000.
 MAX_TOKEN: Final = 16 * 1024
 #: Seconds by which an issuer's clock may be off.
 LEEWAY_S: Final = 10
-#: Tokens whose users are remembered; some 1 KB each.
+#: Maximum number of cached tokens, about 1 KB each.
 MAX_KNOWN: Final = 4096
-#: Seconds between two lines in the log of one reason: whoever sends nonsense does not fill it.
+#: Minimum seconds between two log lines with the same reason, so that invalid tokens do not flood the log.
 _TELL_S: Final = 10.0
-#: Of names that are ours to give.
+#: Prefix of names that tokens must not claim.
 RESERVED: Final = "system:"
-#: What PyJWT raises, in the words of the metric; the first that fits.
+#: PyJWT's exceptions, with the reason in the metric. The first match counts.
 _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (jwt.InvalidSignatureError, "signature"),
     (jwt.InvalidAlgorithmError, "algorithm"),
@@ -48,7 +48,7 @@ _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 class _Refused(Exception):
-    """A token that names nobody. *reason*: of the metric."""
+    """The token is refused. *reason*: its label in the metric."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class _Issuer(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A user who has been found. *until*: seconds since 1970.  *by*: the keys that the issuer had."""
+    """A cached user. *until*: seconds since 1970.  *by*: the issuer's keys at that time."""
 
     user: User
     until: float
@@ -70,10 +70,10 @@ class _Known(NamedTuple):
 
 
 class JwtUsers:
-    """The users of all issuers in the file *path*, which is read again when it changes. Lives in the loop.
+    """The users of all issuers in the file *path*, which is read again when it changes. Runs in the loop.
 
-    Raises: ConfigError: it cannot be read, or has something that is not served. Later this is told in the log only, and
-            what was read before goes on to hold.
+    Raises: ConfigError: the file cannot be read, or has an unsupported field. A later failure is only logged, and the
+            previous configuration stays in use.
     """
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
@@ -87,9 +87,9 @@ class JwtUsers:
         self._take_configuration()
 
     async def user(self, token: str) -> User | None:
-        """Return the user of *token*, or None: it is refused, which is counted and told.
+        """Return the user of *token*; None: it is refused, counted and logged.
 
-        Waits for the issuer's keys if those that are known will not do, `keys.FETCH_S` at most.
+        If no cached key fits, wait for the issuer's keys, for at most `keys.FETCH_S`.
         """
         await self._file.refresh()
         self._take_configuration()
@@ -119,7 +119,7 @@ class JwtUsers:
         if issuer is None:
             raise _Refused("issuer", f"its issuer {printable(name[:200])!r} is not in {FLAG}")
         keys = await issuer.keys.find(kid)
-        if self._issuers.get(name) != issuer:  # the file was read again meanwhile
+        if self._issuers.get(name) != issuer:  # the file was read again during the wait
             return await self._find(token)
         if not keys:
             if not issuer.keys.known:
@@ -140,7 +140,7 @@ class JwtUsers:
         return self._clock.time_ns() / 1e9
 
     def _take_configuration(self) -> None:
-        """Issuers that stay the same keep their keys; who was found by the rules of before is asked for anew."""
+        """Apply a changed file. Unchanged issuers keep their keys; all tokens are verified again."""
         if self._configs is self._file.value:
             return
         self._configs = self._file.value
@@ -155,10 +155,10 @@ class JwtUsers:
 
 
 def _unverified(token: str) -> tuple[str | None, str]:
-    """The key and the issuer that *token* says it is of; neither is believed. Raises: _Refused."""
+    """Return the key id and the issuer in *token*, both unverified. Raises: _Refused."""
     try:
         found = jwt.decode_complete(token, options={"verify_signature": False})
-    except (jwt.PyJWTError, ValueError) as error:  # text that UTF-8 cannot say
+    except (jwt.PyJWTError, ValueError) as error:  # text that is not valid UTF-8
         raise _Refused("malformed", f"it cannot be read: {printable(str(error))[:200]}") from None
     algorithm, kid, issuer = found["header"].get("alg"), found["header"].get("kid"), found["payload"].get("iss")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
@@ -169,7 +169,7 @@ def _unverified(token: str) -> tuple[str | None, str]:
 
 
 def _verified(token: str, keys: tuple[Key, ...], config: JwtConfig) -> Mapping[str, Any]:
-    """The claims of *token*. Raises: _Refused: no key has signed it, or it is not for us, or not for now."""
+    """Return the verified claims of *token*. Raises: _Refused: wrong signature, audience or time."""
     wrong: Exception | None = None
     for key in keys:
         try:
@@ -189,7 +189,7 @@ def _verified(token: str, keys: tuple[Key, ...], config: JwtConfig) -> Mapping[s
                 },
             )
         except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError, jwt.InvalidKeyError, TypeError) as error:
-            if wrong is None or isinstance(error, jwt.InvalidSignatureError):  # it says most
+            if wrong is None or isinstance(error, jwt.InvalidSignatureError):  # the most specific reason
                 wrong = error
             continue  # another key may fit
         except (jwt.PyJWTError, ValueError, OverflowError) as error:
@@ -204,7 +204,7 @@ def _verified(token: str, keys: tuple[Key, ...], config: JwtConfig) -> Mapping[s
 
 
 def _user(claims: Mapping[str, Any], config: JwtConfig) -> User:
-    """Who the *claims* are of, in the API server's order. Raises: _Refused."""
+    """Return the user of *claims*; checks run in the API server's order. Raises: _Refused."""
     mappings = config.claim_mappings
     name = _mapped(_text(claims, mappings.username.claim), mappings.username)
     if mappings.username.claim == "email" and claims.get("email_verified", True) is not True:
@@ -222,7 +222,7 @@ def _user(claims: Mapping[str, Any], config: JwtConfig) -> User:
 
 
 def _text(claims: Mapping[str, Any], claim: str, *, empty: bool = False) -> str:
-    """Raises: _Refused: it is not there, or no text that can be written down."""
+    """Raises: _Refused: the claim is missing, or is not valid text."""
     found = claims.get(claim)
     if not isinstance(found, str) or not (found or empty):
         raise _Refused("claims", f"{claim} is not there, or is no text")
@@ -230,7 +230,7 @@ def _text(claims: Mapping[str, Any], claim: str, *, empty: bool = False) -> str:
 
 
 def _mapped(value: str, mapping: PrefixedClaim) -> str:
-    """*value* behind its prefix. Raises: _Refused: it would be one of our own names, or UTF-8 cannot say it."""
+    """Return *value* with its prefix. Raises: _Refused: the name is reserved, or not valid UTF-8."""
     prefix = mapping.prefix or ""
     name = prefix + value
     if name.startswith(RESERVED) and not prefix.startswith(RESERVED):
