@@ -1,4 +1,4 @@
-"""Records events from what a program already has: its log, its functions, its kopf handlers. A few lines each."""
+"""Adapters that record events from a program's log records, function calls or kopf handlers."""
 
 from eventbus.contrib.functions import recorded
 from eventbus.contrib.logging import EventHandler

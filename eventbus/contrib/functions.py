@@ -27,16 +27,16 @@ def recorded(
         @recorded(lambda user, **_: {"kind": "User", "name": user}, "Billed")
         def bill(user, amount): ...
 
-    Also for `async def`. The exception goes on unchanged, and its text is in the message. Nothing is recorded of a
-    call that is cancelled or interrupted, for nobody knows what it did. Never blocks, and never raises by itself.
+    Also for `async def`. The exception is raised unchanged, and its text is in the message. Cancelled or interrupted
+    calls are not recorded, because their result is unknown. Never blocks, and never raises by itself.
 
-    Args:     object: what the events are about: anything `EventRecorder.event` takes, or a callable that makes it of
-              the call's arguments, before the call.
+    Args:     object: the object of the events: any value that `EventRecorder.event` accepts, or a callable that returns
+              it from the call's arguments. It is called before the function.
               reason: CamelCase.
-              recorder: None is `make_event_recorder` of the function's module, made at the first call; where none
-              can be made, for a setting is wrong, the log says so once and nothing is recorded.
-              namespace: of an object that does not say its own.
-    Raises:   TypeError: when decorating a generator, which is not done when its call is.
+              recorder: None: `make_event_recorder` with the function's module, at the first call. If that fails
+              because a setting is wrong, the error is logged once and nothing is recorded.
+              namespace: for objects without a namespace of their own.
+    Raises:   TypeError: when decorating a generator, whose call returns before its body has run.
               InvalidEvent: when decorating: *object* is a string or a mapping that names no object.
     """
     about = _placed(object, namespace)

@@ -8,8 +8,8 @@
     def start(**_):
         record_kopf_events(make_event_recorder("my-operator"))
 
-kopf has no public hook for them. All of them go through one function, `enqueue` of its posting engine, and that is what
-is replaced here; a version of kopf without it is refused.
+kopf has no public hook for them. All of them go through one function, `enqueue` of its posting engine. This module
+replaces that function, and refuses a version of kopf without it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ WARNINGS = frozenset({"Warning", "Error", "Fatal", "Critical"})
 def record_kopf_events(recorder: EventRecorder, *, also_in_kubernetes: bool = True) -> Callable[[], None]:
     """Record every event that kopf posts from now on, in all operators of this process.
 
-    kopf's settings decide what is posted, as ever (`settings.posting`: enabled, level, loggers). The events keep kopf's
+    kopf's settings still select the events (`settings.posting`: enabled, level, loggers). The events keep kopf's
     reason, message (at most 1024 bytes) and object; Error and Fatal become Warning, Debug becomes Normal.
     Non-blocking, from any thread.
 
-    Args:     also_in_kubernetes: kopf posts them to the cluster as well; False: the bus alone has them.
-    Returns:  a function that undoes it.
+    Args:     also_in_kubernetes: kopf posts them to the cluster as well; False: only the bus receives them.
+    Returns:  a function that restores kopf's own function.
     Raises:   ConfigError: this version of kopf posts its events in another way.
     """
     original = getattr(posting, "enqueue", None)

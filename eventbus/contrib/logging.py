@@ -16,30 +16,31 @@ from eventbus.validation import MAX_NEW_MESSAGE, MAX_REASON
 #: Records of one handler at once, and then a second. The bus lets through 25 events of a source and object anyway;
 #: this keeps a storm of records out of the outbox, where it would push out the events of others.
 BURST, PER_SECOND = 100, 10
-#: Seconds after which it is told that records are held back, if no later record brought it along.
+#: Seconds after which suppressed records are reported, if no later record has reported them.
 TELL_AFTER_S = 2.0
-#: The thread that sends: what it logs (redis, ssl) must not become events, which it would have to send.
+#: The sender thread. Its own log records (redis, ssl) must not become events, because it would have to send them too.
 SENDER = "eventbus-outbox"
 
 _WORD = re.compile(r"[A-Za-z0-9]+")
 
 
 class EventHandler(logging.Handler):
-    """Records what is logged, as events about *object*.
+    """Records log records as events about *object*.
 
         logging.getLogger().addHandler(EventHandler(recorder, "Service/checkout"))
 
-    Warnings and worse are Warning, anything below Normal. The reason is made of the logger's last name and the
-    function, `payments` and `charge_card` are `PaymentsChargeCard`; `extra={"reason": "CardDeclined"}` says it better.
-    The message is that of the record, with the exception, without the traceback; at most 1024 bytes.
+    Records of level WARNING and above become Warning events, all others Normal. The reason consists of the logger's
+    last name and the function: `payments` and `charge_card` become `PaymentsChargeCard`. Set a better one with
+    `extra={"reason": "CardDeclined"}`. The message is the record's, with the exception and without the traceback; at
+    most 1024 bytes.
 
-    Never waits for Redis (unless the outbox is told to, EVENTBUS_BUFFER_FULL=wait). Of a storm 100 records at once and
-    10 a second become events; how many were held back, an event says with the next record that is let through, or
-    after 2 s, or when the handler is flushed or closed. What eventbus itself logs is left out, so that trouble with the
-    bus makes no events.
+    Never waits for Redis (unless EVENTBUS_BUFFER_FULL=wait). The rate limit is a burst of 100 records, then 10 a
+    second. An event reports the number of suppressed records: with the next record that is allowed, after 2 s, or when
+    the handler is flushed or closed. Log records of eventbus itself are skipped, so that problems with the bus cause no
+    events.
 
-    Args:   object: anything `EventRecorder.event` takes.  namespace: of an object that does not say its own.
-            level: below it nothing is recorded.  clock: for tests.
+    Args:   object: any value that `EventRecorder.event` accepts.  namespace: for objects without a namespace.
+            level: records below it are ignored.  clock: for tests.
     Raises: InvalidEvent: *object* names nothing.
     """
 
@@ -72,7 +73,7 @@ class EventHandler(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Record now what is held back."""
+        """Record the number of suppressed records now."""
         self.acquire()
         try:
             timer, self._timer = self._timer, None
@@ -83,12 +84,12 @@ class EventHandler(logging.Handler):
             self.release()
 
     def close(self) -> None:
-        """Record what is held back, and end."""
+        """Record the number of suppressed records, then close the handler."""
         self.flush()
         super().close()
 
     def _tell_soon(self) -> None:
-        # A thread that lives until then, or until `flush`. One that a fork has left behind is not alive.
+        # The timer thread runs until then or until `flush`. After a fork, the parent's timer thread is not alive.
         if self._timer is None or not self._timer.is_alive():
             self._timer = threading.Timer(TELL_AFTER_S, self.flush)
             self._timer.daemon = True
@@ -104,7 +105,7 @@ class EventHandler(logging.Handler):
 
 
 class _Limit:
-    """A token bucket that counts what it refuses. Used with the handler's lock held."""
+    """A token bucket that counts rejected records. Used with the handler's lock held."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,8 +1,8 @@
 """The correlator's keys: which events share a count, an aggregate, a token bucket.
 
-The rules themselves are in `broker/lua/correlation.lua`, next to the state they change. This module says what
-client-go's key functions say (reference: tools/record/events_cache.go), with one departure: client-go joins the fields
-with nothing between them, so that its keys collide; here every field carries its length.
+The rules themselves are in `broker/lua/correlation.lua`, next to the state they change. This module implements
+client-go's key functions (reference: tools/record/events_cache.go), with one departure: client-go joins the fields
+without a separator, so that its keys collide; here every field is prefixed with its length.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from eventbus.encoding.uid import PackedUid
 from eventbus.encoding.wire import STRIPPED_END, STRIPPED_HEAD, USUAL_HEAD, WireEvent, pack_array, stored_body
 from eventbus.settings import AggregateKey, Options, SpamKey
 
-#: A new correlation key costs record about eight times what one more event of a known key does, and a call of this
-#: weight takes a little under 2 ms: 71 distinct events, or 632 of one hot object. A batch is never split.
+#: In `record`, an event with a new correlation key costs about eight times as much as an event with a known key. A call
+#: of this weight takes a little under 2 ms: 71 distinct events, or 632 of one hot object. A batch is never split.
 KEY_WEIGHT = 8
 MAX_CALL_WEIGHT = 640
 
@@ -196,7 +196,7 @@ class CallBuilder:
         start: int = 0,
         next_position: int | None = None,
     ) -> None:
-        """Add one batch, or a part that begins at *start*: events, and (cause, deaths, bytes) of what is buried."""
+        """Add a batch, or its part from *start*: events, and (cause, deaths, bytes) of each dead letter."""
         row: list[Any] = []
         for event in events:
             self._add_event(row, event)

@@ -16,10 +16,10 @@ from eventbus.errors import DeadCause, EventBusError, PoisonBatch
 from eventbus.failpoints import failpoint
 from eventbus.log import log
 
-#: The events of a batch with their keys; and (cause, deaths, the event as a batch of its own) of what cannot be read.
+#: The events of a batch with their keys, and (cause, deaths, the event as a batch of its own) of each unreadable event.
 Opened = tuple[list[KeyedEvent], list[tuple[DeadCause, int, bytes]]]
 
-#: The bounds are looked at after so many events.
+#: The limits are checked after so many events.
 RELIEVE_EVERY = 1_000
 
 #: One that Redis works on, and one that it finds when it is done, so that it does not wait for us.
@@ -86,7 +86,7 @@ class StoreSink:
             self._settle(reader)
 
     def _send(self, reader: GroupReader, builder: CallBuilder) -> None:
-        """Begin a call behind the one under way: Redis works on while its answer is read and the next is prepared."""
+        """Send a call after the pending one, so that Redis is busy while this worker reads and prepares."""
         call = builder.call()
         while len(self._sent) >= CALLS_UNDER_WAY:
             self._settle(reader)
@@ -108,11 +108,11 @@ class StoreSink:
         self._are_done(reader, call, replies)
 
     def _are_done(self, reader: GroupReader, call: CorrelateCall, replies: Sequence[str]) -> bool:
-        """Count what was buried. False: another worker has taken over one of the batches."""
+        """Count the dead letters. Return False if another worker has taken over one of the batches."""
         reader.buried += sum(n for reply, n in zip(replies, call.burials, strict=True) if reply not in ("-", "<"))
         for _ in range(replies.count("-")):
             log.warning("group %s: a batch was taken over by another worker; left to it", reader.group)
-        if "<" in replies:  # the consumer reads what is pending for it anew, and its notes with it
+        if "<" in replies:  # the consumer then reads its pending batches and their positions again
             raise EventBusError("a batch has been worked further than was known here")
         return "-" not in replies
 

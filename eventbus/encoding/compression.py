@@ -1,18 +1,18 @@
-"""Compression of what travels and waits: LZ4 blocks with their size before them. Nothing is opened beyond a bound."""
+"""Compression of batches: LZ4 blocks prefixed with their size. Decompression is limited to a maximum size."""
 
 from __future__ import annotations
 
 import lz4.block
 
-#: Less than this is not tried: an event alone has little that repeats, and its time matters.
+#: Smaller contents are not compressed: a single event has little repetition, and its latency matters.
 LEAST_BYTES = 768
-#: Of the size, what compression must save; else who opens it pays for nothing.
+#: The share of the size that compression must save; else the cost of decompression has no benefit.
 LEAST_SAVED = 1 / 8
 _SIZE_BYTES = 4
 
 
 def compress(content: bytes) -> bytes | None:
-    """Return *content* as an LZ4 block behind its own size (4 bytes, little-endian). None: it does not pay."""
+    """Return *content* as an LZ4 block, prefixed with its size (4 bytes, little-endian). None: it saves too little."""
     if len(content) < LEAST_BYTES:
         return None
     block: bytes = lz4.block.compress(content)
@@ -20,11 +20,11 @@ def compress(content: bytes) -> bytes | None:
 
 
 def decompress(block: bytes, most: int) -> bytes:
-    """Return what *block* was made of.
+    """Return the content of *block*.
 
-    No memory is taken before the size that it states is known to be at most *most*, and no more than that is written.
+    The stated size is checked against *most* before memory is allocated, and no more bytes than that are written.
 
-    Raises: ValueError: it states more, or is no such block.
+    Raises: ValueError: the stated size is larger than *most*, or *block* is not an LZ4 block with a size.
     """
     stated = int.from_bytes(block[:_SIZE_BYTES], "little")
     if stated > most:

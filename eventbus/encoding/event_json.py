@@ -45,7 +45,7 @@ class _EventsV1(msgspec.Struct, rename="camel", kw_only=True):
     deprecated_count: Int32 = 0
 
 
-#: The fields of events.k8s.io/v1, for whoever describes them.
+#: The fields of events.k8s.io/v1, for descriptions of the format.
 EVENTS_V1_SHAPE: Final = _EventsV1
 
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -62,7 +62,7 @@ def encode_core(event: Event) -> bytes:
 
 
 def encode_checked(event: Event) -> bytes:
-    """`encode_core` of an event whose values were checked."""
+    """Return `encode_core` of an event with checked values."""
     return _ENCODE(_checked_to_core(event))
 
 
@@ -78,7 +78,7 @@ def decode_core(data: bytes | str) -> Event:
 
 
 def read_core(data: bytes | str) -> Event | None:
-    """`decode_core` in one go; None if that cannot read it: `from_core` can, or says what is wrong."""
+    """`decode_core` in one step; None if that cannot read *data*: `from_core` reads it or reports the error."""
     shape = decode_fast(_CORE, data, CORE_VERSION)
     return None if shape is None else _finish(shape)
 
@@ -96,7 +96,7 @@ def to_core(event: Event) -> dict[str, Any]:
 
 
 def _checked_to_core(event: Event) -> dict[str, Any]:
-    """`to_core` of an event whose values were checked. Raises: InvalidEvent: a time is beyond what UTC has."""
+    """Return `to_core` of an event with checked values. Raises: InvalidEvent: a time is out of range in UTC."""
     core: dict[str, Any] = {
         "kind": KIND,
         "apiVersion": CORE_VERSION,
@@ -256,15 +256,15 @@ def _from_shape(shape: _EventsV1) -> Event:
 
 
 def _finish(event: Event) -> Event:
-    """Do what the shape cannot: check that text can be stored, put times in UTC, make Go's zero time None."""
+    """Check that text can be stored, convert times to UTC, and replace Go's zero time by None."""
     check_values(event)
     return _with_times(event, _in_utc)
 
 
 def as_read_back(event: Event) -> Event:
-    """Return what `decode_core` makes of what `encode_core` makes of *event*, whose values were checked.
+    """Return *event*, with checked values, as it is after `encode_core` and `decode_core`.
 
-    Raises:   InvalidEvent: a time is beyond what UTC has.
+    Raises:   InvalidEvent: a time is out of range in UTC.
     """
     return _with_times(event, _in_whole_seconds)
 

@@ -1,4 +1,4 @@
-"""Reads JSON, or a mapping that was JSON or YAML, into a typed shape. `event_json` knows what the shapes mean."""
+"""Reads JSON, or a mapping parsed from JSON or YAML, into a typed shape. `event_json` defines the shapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbus.validation import invalid_from
 
 KIND: Final = "Event"
 
-#: One of msgspec.inspect's, whose import most programs do without.
+#: A type of msgspec.inspect, which is imported only when it is needed.
 Info: TypeAlias = Any
 
 _ZEROS: Final[dict[str, Callable[[], Any]]] = {
@@ -39,7 +39,7 @@ _TYPE_META: Final = msgspec.json.Decoder(decodable(_TypeMeta))
 
 
 def decode_fast(decoder: msgspec.json.Decoder[Shape], data: bytes | str, version: str) -> Shape | None:
-    """Decode well-formed data; None if only the slow way can read it, or say what is wrong with it."""
+    """Decode well-formed data; None if only the slow path can read it or report its error."""
     try:
         encoded = data.encode() if isinstance(data, str) else data
         if _LONG_FRACTION.search(encoded):
@@ -87,10 +87,10 @@ def convert(mapping: Mapping[str, Any], shape: type[Shape], version: str) -> Sha
 
 
 def as_go_reads(value: Any, shape: type) -> Any:
-    """Return *value*, which was JSON, with what Go makes of null and of fine fractions where *shape* has them.
+    """Return *value*, parsed from JSON, with nulls and long fractions of seconds in *shape* converted as Go does.
 
-    null is an unset field, and elsewhere the zero value; what is typed Any keeps it. Times are cut, not rounded, to
-    microseconds. Unknown keys and wrong types are left for msgspec to pass over and to name.
+    A null field becomes unset; other nulls become the zero value; fields of type Any keep null. Times are truncated,
+    not rounded, to microseconds. msgspec later ignores unknown keys and reports wrong types.
 
     Raises: RecursionError.
     """
@@ -137,7 +137,7 @@ def _member(value: Any, info: Info) -> Info | None:
 
 
 def _zero(name: str) -> Any:
-    """Return what Go makes of a null in a list or mapping."""
+    """Return Go's zero value for a null in a list or mapping."""
     return _ZEROS[name]() if name in _ZEROS else None
 
 

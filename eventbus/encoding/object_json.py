@@ -65,7 +65,7 @@ def namespace_to_json(found: Namespace) -> dict[str, Any]:
 
 
 def struct_to_json(found: msgspec.Struct, *, kind: str, api_version: str) -> dict[str, Any]:
-    """Return any other object: its fields as msgspec writes them, behind kind, apiVersion and metadata."""
+    """Return any other object: kind, apiVersion and metadata, then its fields as msgspec writes them."""
     plain: dict[str, Any] = {"kind": kind, "apiVersion": api_version}
     plain["metadata"] = metadata_to_json(found.metadata)  # type: ignore[attr-defined]
     rest: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)

@@ -1,4 +1,4 @@
-"""YAML as objects are written in it: what JSON could say as well, and nothing that a few lines can make immense."""
+"""The subset of YAML that JSON can express, without aliases, so that a short text cannot expand to a huge object."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ MOST_DEPTH: Final = 100
 
 @cache
 def plain_loader() -> Any:
-    """Return the loader: times stay texts, every key is a text, and nothing stands for something else.
+    """Return the loader: times stay strings, every key is a string, and aliases are refused.
 
-    It raises yaml.YAMLError, ValueError, TypeError and RecursionError for what cannot be read.
+    It raises yaml.YAMLError, ValueError, TypeError and RecursionError for unreadable text.
     """
-    import yaml  # which takes long, and few need it
+    import yaml  # a slow import, seldom needed
 
-    # Not the one in C: it crashes the process on brackets that are nested deeply.
+    # Not the C loader: it crashes the process on deeply nested brackets.
     class Loader(yaml.SafeLoader):
         def fetch_flow_collection_start(self, token: Any) -> None:
-            # Each bracket looks at all that are open: thousands of them cost seconds.
+            # PyYAML checks all open brackets at each new one: thousands of them take seconds.
             if self.flow_level >= MOST_DEPTH:
                 raise ValueError("nested too deeply")
             super().fetch_flow_collection_start(token)

@@ -14,7 +14,7 @@ PackedUid: TypeAlias = bytes | str | tuple[str]
 
 
 def pack_uid(producer: str, sequence: int) -> PackedUid:
-    """Return what is stored of an event's uid."""
+    """Return the stored form of an event's uid."""
     packed = _producer_bytes(producer)
     if packed is not None and 0 <= sequence < 1 << 64:
         return packed + sequence.to_bytes((sequence.bit_length() + 7) // 8 or 1, "big")
@@ -23,7 +23,7 @@ def pack_uid(producer: str, sequence: int) -> PackedUid:
 
 
 def open_uid(stored: Any) -> str:
-    """Return the uid in what was stored and read with `raw`; "" if there is none."""
+    """Return the uid of the form that `pack_uid` stores, unpacked with `raw`; "" if there is none."""
     if type(stored) is list and len(stored) == 1:
         stored = stored[0]
     elif type(stored) is bytes and len(stored) in _PACKED:

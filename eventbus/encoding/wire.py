@@ -1,8 +1,8 @@
 """The wire format: one event as a msgpack array, and a record batch as one stream entry. See docs/wire.md.
 
-Besides it only `record/packing.py`, `correlate/keys.py` and `broker/lua/correlation.lua` know the positions. msgpack
-packs and unpacks entries; msgspec writes and reads the events in them, which is the same format in one step less: what
-it reads is typed at once, and a wrong type is found there.
+Only `record/packing.py`, `correlate/keys.py` and `broker/lua/correlation.lua` use the positions as well. msgpack packs
+and unpacks entries. msgspec writes and reads the events in them: the same format, but it decodes to typed values in one
+step and reports wrong types.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EXACT_US = 2**51
 #: An event as bytes. The same bytes as msgpack makes, in half the time.
 pack_array = msgspec.msgpack.Encoder().encode
 
-#: What a datetime, and core/v1's int32, can hold: what is beyond would be stored and then be unreadable for ever.
+#: The ranges of a datetime and of core/v1's int32. A larger value could be stored but never be read again.
 Microseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 #: A reference has seven fields.
@@ -43,9 +43,9 @@ Pairs: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_PAIRS)]
 
 
 class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An event as it travels. Times are µs since 1970; trailing defaults may be left out.
+    """An event in the wire format. Times are µs since 1970; trailing defaults may be left out.
 
-    *reporting_component* and *reporting_instance* None mean "as in source", which is what a recorder sends.
+    *reporting_component* and *reporting_instance* None mean "as in source"; recorders send None.
     """
 
     name: str
@@ -79,7 +79,7 @@ class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def has_more(self) -> bool:
-        """Return True if it has something behind the reporter, which few events have."""
+        """Return True if a field after the reporter is set, as in few events."""
         few = self.event_us is not None or self.action or self.series or self.related is not None
         return bool(few or self.annotations or self.labels or self.generate_name)
 
@@ -116,7 +116,7 @@ def pack_events(events: Sequence[bytes], codecs: Collection[int] = BASELINE_CODE
     content = pack_array(events)
     compressed = compress(content) if CODEC_LZ4 in codecs else None
     if compressed is None:
-        exact = bytes(memoryview(content))  # msgspec's own has room behind it that nobody counts
+        exact = bytes(memoryview(content))  # msgspec's buffer has spare capacity at its end, which no size counts
         return PackedEvents(CODEC_NONE, len(events), exact)
     return PackedEvents(CODEC_LZ4, len(events), compressed)
 
@@ -158,7 +158,7 @@ def rename_batch(body: bytes, producer: str) -> bytes:
 
 
 def _unpack_parts(body: bytes) -> tuple[str, int, int, Any]:
-    """Return a batch's producer, first sequence, codec and what is packed so. Raises: PoisonBatch."""
+    """Return a batch's producer, first sequence, codec and encoded content. Raises: PoisonBatch."""
     if len(body) > MAX_BATCH_BYTES:
         raise PoisonBatch(DeadCause.TOO_LONG)
     parts = _unpack(body)
@@ -212,19 +212,19 @@ def unpack_wire(packed: bytes) -> WireEvent:
 USUAL_HEAD, STRIPPED_END = 0x9A, 19
 _pack_end = struct.Struct(">BQBQB").pack
 _NINE_BYTES = 0xCF
-#: What the stored body has instead of the array's head, name and namespace.
+#: The stored body's replacement for the array's head, name and namespace.
 _HEAD = b"\x97\xa0\xa0"
 STRIPPED_HEAD = len(_HEAD)
 
 
 def stored_body(packed: bytes, event: WireEvent) -> bytes:
-    """Return *packed*, which opens to *event*, without what is stored beside it: name, namespace, times and count.
+    """Return *packed*, which decodes to *event*, without the separately stored name, namespace, times and count.
 
-    So the bodies of an event's repeats are the same. One of an unusual shape stays as it is."""
+    So the bodies of an event's repeats are the same. An unusual shape is returned unchanged."""
     first, last = event.first_us, event.last_us
     if packed[0] != USUAL_HEAD or first is None or last is None or first < 0 or last < 0:
         return packed
-    # All of it is compared: other libraries may pack the same numbers in other lengths.
+    # Compare all bytes: other libraries may pack the same numbers in other lengths.
     if packed[-STRIPPED_END:] != _pack_end(_NINE_BYTES, first, _NINE_BYTES, last, 1):
         return packed
     after = 1
@@ -295,7 +295,7 @@ def unpack_event(packed: bytes, uid: str = "") -> Event:
         reporting_component=component,
         reporting_instance=host,
     )
-    # What is not passed here has its default in nearly all: each of them would cost every event.
+    # Fields that are not passed here have their defaults in nearly all events: passing them would slow down all.
     return event if packed[0] == USUAL_HEAD else _with_more(event, wire)
 
 
@@ -337,7 +337,7 @@ def microseconds(moment: datetime | None) -> int | None:
 
 
 def from_microseconds(us: int | None) -> datetime | None:
-    """Return the aware UTC moment. Raises: PoisonBatch: beyond what a datetime holds."""
+    """Return the time as an aware datetime in UTC. Raises: PoisonBatch: out of a datetime's range."""
     if us is None:
         return None
     if 0 <= us < _EXACT_US:

@@ -13,11 +13,11 @@ import msgspec
 
 from eventbus.objects.node import Node, NodeCondition, NodeStatus
 
-#: Where the leases of nodes lie; each is called as its node.
+#: The namespace of the nodes' leases; each lease has its node's name.
 NODE_LEASES: Final = "kube-node-lease"
-#: Namespace and name of the lease by which lifecycle workers agree on who acts.
+#: Namespace and name of the lease for the leader election of lifecycle workers.
 LIFECYCLE_LEASE: Final = ("eventbus-system", "eventbus-lifecycle")
-#: A lease that does not say how long it holds, holds so long.
+#: The duration of a lease that does not set its own.
 DEFAULT_LEASE_S: Final = 40
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
@@ -41,7 +41,7 @@ _REASONS: Final = {
 
 
 class Transition(NamedTuple):
-    """One event that a write of a node's status is: what it says, and since when it is so."""
+    """An event for a change of a node's status: its type, reason, message and the time of the change."""
 
     type: str
     reason: str
@@ -69,11 +69,11 @@ def differs_beyond_heartbeats(one: NodeStatus, other: NodeStatus) -> bool:
 
 
 def transitions(before: NodeStatus, after: NodeStatus, name: str) -> Iterator[Transition]:
-    """List what a write that made *after* of *before* is to tell.
+    """Yield the events for a write that changed *before* to *after*.
 
     Source:     kubelet `nodestatus/setters.go`, node controller `RecordNodeStatusChange`.
-    Departures: what is bad is a Warning, so that whoever asks for warnings is told of dead nodes; a pressure that was
-                not known before and is absent now is no news.
+    Departures: bad conditions are Warnings, so that a list of warnings contains dead nodes; a pressure condition that
+                was unknown before and is absent now makes no event.
     """
     for condition in after.conditions:
         former = before.condition(condition.type)
@@ -94,7 +94,7 @@ def _is_news(condition: NodeCondition, was: str) -> bool:
 
 
 def rebooted(before: Node, after: Node) -> Transition | None:
-    """The event that the machine of a node was started anew since its status was last written."""
+    """Return the event for a reboot of the node's machine since the last write of its status, or None."""
     former, boot_id = before.status.node_info.boot_id, after.status.node_info.boot_id
     if not former or not boot_id or former == boot_id:
         return None

@@ -85,7 +85,7 @@ class EnvFrom(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ResourceRequirements(FrozenStruct, frozen=True, rename="camel", omit_defaults=True):
-    """The limits of a container, and what is set aside for it. Quantities are text or numbers: `500m`, `64Mi`, 2."""
+    """A container's resource limits and requests. Quantities are text or numbers: `500m`, `64Mi`, 2."""
 
     limits: Mapping[str, Any] = EMPTY
     requests: Mapping[str, Any] = EMPTY

@@ -10,7 +10,7 @@ from msgspec import inspect
 
 from eventbus.frozen import FrozenDict, FrozenStruct
 
-#: What a FrozenStruct freezes, and what nothing can.
+#: The types that a FrozenStruct freezes, and the types that cannot be frozen.
 _FREEZABLE: Final = (inspect.AnyType, inspect.DictType, inspect.ListType, inspect.SetType, inspect.TypedDictType)
 _MUTABLE: Final = (inspect.ByteArrayType, inspect.CustomType, inspect.MemoryViewType)
 
@@ -23,14 +23,14 @@ def decode_frozen(wanted: type, value: Any) -> Any:
 
 
 def mutable_parts(shape: type[msgspec.Struct]) -> Iterator[str]:
-    """Yield the fields of *shape*, and of what is in it, that could be changed in place: `Robot.arms: list`."""
+    """Yield the mutable fields of *shape* and of the types in it, such as `Robot.arms: list`."""
     yield from _mutable_parts(inspect.type_info(shape), shape.__name__, set(), frozen=False)
 
 
 def _mutable_parts(found: inspect.Type, where: str, known: set[type], *, frozen: bool) -> Iterator[str]:
     """Yield the mutable parts of *found*.
 
-    *frozen*: it is a field of a struct that freezes what it is given, or part of one."""
+    *frozen*: it is a field, or a part of a field, of a struct that freezes its values."""
     cls = getattr(found, "cls", None)
     if (isinstance(found, _MUTABLE) and cls is not FrozenDict) or (isinstance(found, _FREEZABLE) and not frozen):
         word = type(found).__name__.removesuffix("Type").lower()

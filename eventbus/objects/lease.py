@@ -1,4 +1,4 @@
-"""Lease of coordination.k8s.io/v1: a record of who holds something, and until when."""
+"""Lease of coordination.k8s.io/v1: the holder of a lock, and the time until it expires."""
 
 from __future__ import annotations
 

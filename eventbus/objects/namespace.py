@@ -8,12 +8,12 @@ import msgspec
 
 from eventbus.event import ObjectMeta
 
-#: What every namespace has in its spec.
+#: The finalizer in every namespace's spec.
 FINALIZER: Final = "kubernetes"
 
 
 class NamespaceSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """*finalizers* are kept as they come; nobody here waits for them."""
+    """*finalizers* are stored unchanged; deletion does not wait for them."""
 
     finalizers: tuple[str, ...] = (FINALIZER,)
 
@@ -25,7 +25,7 @@ class NamespaceStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Namespace(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One core/v1 Namespace. Nothing here needs one to be made: whoever uses a namespace has it.
+    """A core/v1 Namespace. A namespace can be used without creating this object.
 
     Source: k8s.io/api core/v1 types.go. Departure: without conditions.
     """

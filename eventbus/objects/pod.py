@@ -1,7 +1,7 @@
-"""Pod of core/v1: processes that are started and stopped together, what was asked for and how they are.
+"""Pod of core/v1: processes that are started and stopped together, with their spec and status.
 
-What nobody here reads (affinity, tolerations, …) is kept and given back as it came; its fields are typed `Any`.
-Defaults are the API server's, and stand in the JSON as they do there.
+Unused fields (affinity, tolerations, …) have the type `Any` and are stored and returned unchanged. Defaults are the API
+server's, and are written to the JSON as the API server does.
 """
 
 from __future__ import annotations

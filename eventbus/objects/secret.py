@@ -1,4 +1,4 @@
-"""Secret of core/v1: what pods take as files and variables, and nobody else may read."""
+"""Secret of core/v1: confidential values, which pods read as files and environment variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _opaque() -> str:
 
 
 class Secret(FrozenStruct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """One core/v1 Secret, in a namespace. *data* is base64; what is given as *string_data*, plain, is put into it.
+    """A core/v1 Secret, in a namespace. *data* is base64; the plain values of *string_data* are added to it.
 
     Its repr shows no values, so that none gets into a log. Source: k8s.io/api core/v1 types.go.
     """

@@ -17,7 +17,7 @@ class _HasMetadata(Protocol):
     def metadata(self) -> ObjectMeta: ...
 
 
-#: What every kind can be selected by.
+#: The selectable fields of every kind.
 OBJECT_FIELDS: Final[Mapping[str, Callable[[_HasMetadata], str]]] = {
     "metadata.name": lambda found: found.metadata.name,
     "metadata.namespace": lambda found: found.metadata.namespace,
@@ -37,7 +37,7 @@ _COMMON_FIELDS: Final[Mapping[str, Callable[[Event], str]]] = {
     "reason": lambda event: event.reason,
     "type": lambda event: str(event.type),
 }
-#: What core/v1 events can be selected by.
+#: The selectable fields of core/v1 events.
 EVENT_FIELDS: Final[Mapping[str, Callable[[Event], str]]] = {
     **{f"involvedObject.{name}": getter for name, getter in _REFERENCE_FIELDS.items()},
     **_COMMON_FIELDS,
@@ -69,7 +69,7 @@ class FieldSelector(Generic[T]):
 
     @classmethod
     def parse(cls, text: str, fields: Mapping[str, Callable[[T], str]]) -> FieldSelector[T]:
-        r"""Read `a=b,c==d,e!=f`; in values `,`, `=` and `\` stand behind a backslash; "" selects everything.
+        r"""Parse `a=b,c==d,e!=f`; in values, escape `,`, `=` and `\` with a backslash; "" selects everything.
 
         Args:   fields: how to read each field that can be selected by, as `EVENT_FIELDS`.
         Raises: InvalidSelector: worded as the API server does.

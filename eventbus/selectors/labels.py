@@ -196,7 +196,7 @@ def _check_key(key: str) -> None:
     problem = _BAD_PREFIX if slash and not is_dns_subdomain(prefix) else _BAD_NAME
     if len(name) > MAX_LABEL:
         problem = f"name part must be no more than {MAX_LABEL} bytes"
-    # "<nil>" is what the API server prints for the path of a selector.
+    # The API server prints "<nil>" as the path of a selector.
     raise InvalidSelector(f'<nil>: Invalid value: "{key}": {problem}')
 
 
