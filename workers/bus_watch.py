@@ -1,4 +1,4 @@
-"""Tells when Redis goes away and when it is back, for a process that reads nothing of the bus itself."""
+"""Reports when Redis becomes unreachable or reachable, for a process that does not read the bus itself."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eventbus.broker.options import read_options
 from eventbus.clock import SystemClock
 from eventbus.errors import EventBusError
 
-#: How often Redis is asked, seconds; so short an absence goes unnoticed.
+#: Seconds between two checks of Redis. Shorter outages go unnoticed.
 EVERY_S = 1.0
 
 
 class BusWatch:
-    """Asks Redis once a second, in a thread of its own, from `start` until `stop`.
+    """Checks Redis once a second, in a thread of its own, from `start` until `stop`.
 
-    Args: on_change: told `LostRedis` with the error, and `Reconnected`, as consumers tell them.
+    Args: on_change: called with `LostRedis` and the error, and with `Reconnected`, as by consumers.
     """
 
     def __init__(self, url: str, prefix: str, *, on_change: Callable[[str, str], object]) -> None:
@@ -33,7 +33,7 @@ class BusWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop asking; returns at once, since a Redis that does not answer must not hold up the end."""
+        """Stop the checks. Returns at once, because a Redis that does not answer must not delay the exit."""
         self._stop.set()
 
     def _run(self) -> None:

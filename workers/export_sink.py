@@ -1,4 +1,4 @@
-"""Runs the sink of `eventbus worker export`, after a look at what is wrong with it for good."""
+"""Runs the sink of `eventbus worker export`, after a check for permanent errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbus.workers.worker import Context, Part, run
 
 
 class ExportFlags(NamedTuple):
-    """The command line of `eventbus worker export`, as its --help says."""
+    """The options of `eventbus worker export`; see its --help."""
 
     url: str
     name: str
@@ -30,13 +30,13 @@ class ExportFlags(NamedTuple):
 
 
 def run_export(flags: ExportFlags, *, metrics: str) -> int:
-    """Export until a signal. Returns: the exit code. Raises: ConfigError and what else will not do, before it."""
+    """Export until a signal; return the exit code. Raises: ConfigError and other permanent errors, before the start."""
     to, counts = split_counts(given_url(flags.url, os.environ))
 
     def open_sink(bus_id: str = "") -> EventSink:
         return make_sink(to, os.environ, name=flags.name, timeout_s=flags.timeout_s, bus_id=bus_id)
 
-    first = open_sink()  # what is wrong with the URL is said before anything is begun
+    first = open_sink()  # reports errors in the URL before anything starts
     try:
         if isinstance(first, CheckedSink):
             first.check()

@@ -1,4 +1,4 @@
-"""`eventbus worker lifecycle`: says which node has fallen silent."""
+"""`eventbus worker lifecycle`: detects lost nodes."""
 
 from __future__ import annotations
 

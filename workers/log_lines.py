@@ -1,6 +1,6 @@
-"""Formats one event as one line of the fleet's log, and finds the uid in such a line again.
+"""Formats an event as one line of the fleet's log, and parses the uid of such a line.
 
-Lines hold nothing that could fool a terminal or a parser: whatever the event says, it is one line with one uid.
+Lines are safe for terminals and parsers: any event becomes exactly one line with one uid.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Format(StrEnum):
     LOGFMT = "logfmt"
 
 
-#: logfmt: what needs no quotes.
+#: logfmt: values that need no quotes.
 _BARE = re.compile(r"[!#-<>-~]+\Z")
-#: What a uid of ours is made of; any other is percent-encoded in text and logfmt.
+#: Characters of our own uids. Other uids are percent-encoded in text and logfmt.
 _PLAIN_UID = re.compile(r"[A-Za-z0-9._:-]+\Z")
 
 _UID_OF_LOGFMT = re.compile(rb"uid=([^ ]*)(?: |\Z)")
 _UID_OF_TEXT = re.compile(rb" uid=([^ ]*)\Z")
-#: The first one is metadata's: before it stand only name and namespace, whose own quotes are escaped.
+#: The first match is the uid in metadata: only name and namespace precede it, and their quotes are escaped.
 _UID_OF_JSON = re.compile(rb'\A\{"kind":"Event",.*?"uid":"((?:[^"\\]|\\.)*)"')
 
 
@@ -42,7 +42,7 @@ def formatter(form: Format) -> Callable[[Event], str]:
 
 
 def _text_line(event: Event) -> str:
-    """Format for eyes: time, namespace, type, reason, object, source, message, uid; two spaces between them."""
+    """Format for people: time, namespace, type, reason, object, source, message, uid, separated by two spaces."""
     about, source = event.involved_object, event.source
     who = f"{source.component}, {source.host}" if source.host else source.component
     cells = (
@@ -63,7 +63,7 @@ def json_line(event: Event) -> str:
 
 
 def _logfmt_line(event: Event) -> str:
-    """Format as key=value, the uid first; values in JSON's quotes where they need some."""
+    """Format as key=value, the uid first; values are quoted as in JSON if necessary."""
     about, source = event.involved_object, event.source
     pairs = {
         "uid": _bare_uid(event),
@@ -81,7 +81,7 @@ def _logfmt_line(event: Event) -> str:
 
 
 def uid_of_line(line: bytes) -> str | None:
-    """Return the uid in a line of any of the three formats, without its newline; None if it is no such line."""
+    """Return the uid in a line of any format, given without its newline; None if it is not such a line."""
     if found := _UID_OF_JSON.match(line):
         uid: str = json.loads(b'"' + found[1] + b'"')
         return uid
@@ -96,7 +96,7 @@ def line_uid(event: Event, form: Format) -> str:
 
 
 def begins_like_ours(torn: bytes) -> bool:
-    """Return True if a piece of a line may be the beginning of one of these, cut off by a crash."""
+    """Return True if *torn* may be the start of such a line, cut off by a crash."""
     marks = (b'{"kind":"Event",', b"uid=")
     return any(torn.startswith(mark) or mark.startswith(torn) for mark in marks) or _begins_with_time(torn)
 

@@ -1,4 +1,4 @@
-"""A worker of the group `log` as threads of this process, and the housekeeping."""
+"""Runs a worker of the group `log` in threads of this process, and the housekeeping."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from eventbus.workers.log_output import Batch as Lines
 from eventbus.workers.log_output import Line, Output, Owned, ReaderGone
 from eventbus.workers.worker import Context
 
-#: How long after a restart or failover of Redis, and after a start, each uid is looked for in the file: producers send
-#: again what Redis has lost, most within a minute; a producer that is silent for longer is forgotten by Redis.
+#: Seconds after a start, or a restart or failover of Redis, in which each uid is looked up in the file. Producers send
+#: lost events again, most within a minute. After this time Redis forgets a silent producer.
 SENT_AGAIN_S = PRODUCER_LIFE_MS / 1000
 
 
 class LogRunner(GroupRunner):
-    """A worker of the group `log`, from the oldest entry at first. The group never holds the stream (DROP)."""
+    """A worker of the group `log`, which starts at the oldest entry. The group never delays trimming (DROP)."""
 
     def __init__(self, context: Context, *, output: Output, form: Format, take_over_s: float) -> None:
         handler = _LogHandler(context, output=output, form=form)
@@ -47,7 +47,7 @@ class LogRunner(GroupRunner):
 
 
 class _LogHandler:
-    """Formats deliveries as lines and has them written; what cannot be decoded is buried. Any thread."""
+    """Formats deliveries as lines and writes them; undecodable events become dead letters. Any thread."""
 
     def __init__(self, context: Context, *, output: Output, form: Format) -> None:
         self._output = output
@@ -55,16 +55,16 @@ class _LogHandler:
         self._format = formatter(form)
         self._end = context.end
         self._clock = context.clock
-        self._datasets: dict[int, str] = {}  #: partition -> the server and its history that the last write was from
+        self._datasets: dict[int, str] = {}  #: partition -> the server and its history at the last write
         self._sent_again_until = 0.0  #: monotonic
 
     def handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
-        """Write every delivery. Raises: OutputUnavailable: nothing is acknowledged; it is handed out again."""
+        """Write all deliveries. Raises: OutputUnavailable: nothing is acknowledged, so they are delivered again."""
         lots = [lot for delivery in deliveries if (lot := self._open(reader, delivery))]
         return self._write(reader, lots, again=any(delivery.again for delivery in deliveries))
 
     def handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
-        """Write one event of a batch. False: the batch is another worker's by now. Raises: as `handle`."""
+        """Write one event of a batch. False: another worker has taken the batch over. Raises: as `handle`."""
         lines = self._lines(reader, delivery, batch, [position])
         return not lines or bool(self._write(reader, [Lines(delivery.id, lines)], again=True))
 
@@ -79,7 +79,7 @@ class _LogHandler:
             return ()
 
     def _owned(self, reader: GroupReader, ids: Sequence[bytes]) -> Owned:
-        """Return what is still ours, and whether the server may have lost writes lately."""
+        """Return the ids that this worker still owns, and whether the server may have lost writes recently."""
         still, now = reader.still_own(ids), self._clock.monotonic()
         if self._datasets.get(reader.keys.partition) != reader.dataset:
             self._datasets[reader.keys.partition] = reader.dataset
@@ -103,7 +103,7 @@ class _LogHandler:
                 lines.append(self._line(batch.events[position], uid))
             except PoisonBatch as poison:
                 self._bury(reader, delivery, poison.cause, batch.alone(position), uid=uid)
-            except Exception:  # a fault of ours must not stop the log at this event for ever
+            except Exception:  # our own bug must not block the log at this event forever
                 log.exception("event %s cannot be written as a line", uid)
                 self._bury(reader, delivery, DeadCause.NO_LINE, batch.alone(position), uid=uid)
         return lines

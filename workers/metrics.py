@@ -1,6 +1,6 @@
-"""Serves a worker's port: Prometheus metrics, liveness and readiness, read from the worker's loops; nothing asks Redis.
+"""Serves Prometheus metrics, liveness and readiness, from the state of the worker's loops. Never calls Redis.
 
-Labels are component, group (or `export:<sink>`) and partition: what is bounded, never the name of an object.
+Labels are component, group (or `export:<sink>`) and partition. Their values are bounded: never the name of an object.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from eventbus.log import log
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-#: A loop without a sign for so long hangs: more than any call of a sink or of Redis may take.
+#: Seconds without progress after which a loop counts as hung. Longer than any call of a sink or Redis.
 HANGS_AFTER_S = 120.0
 
-#: Where a port without a host is served: whoever wants it seen from elsewhere says so.
+#: Default host. Other machines can connect only if the address names a host.
 LOCAL_HOST = "127.0.0.1"
 
-#: Counters by their name in `LoopHealth`, with what they mean. Others are left out.
+#: Counters by their name in `LoopHealth`, with their help text. Other counters are not exported.
 COUNTERS = {
     "events": "Events handled.",
     "batches": "Stream entries handled.",
@@ -69,7 +69,7 @@ GAUGES = {
 
 
 class Health:
-    """The answers of the two health paths; the arguments are called at each request. *draining*: the worker ends."""
+    """Answers the two health paths. Each request calls the arguments. *draining*: the worker is shutting down."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Health:
         self._monotonic = monotonic
 
     def live(self) -> tuple[bool, str]:
-        """Check that every loop still comes round; a worker that waits for Redis or a sink lives."""
+        """Check that every loop makes progress. A worker that waits for Redis or a sink is alive."""
         hanging = [
             f"{health.group}, partition {health.partition}: no sign for {age:.0f} s"
             for health in self._loop_health()
@@ -92,7 +92,7 @@ class Health:
         return not hanging, "\n".join(hanging) or "ok"
 
     def ready(self) -> tuple[bool, str]:
-        """Check that every loop has Redis, and that the worker does not end."""
+        """Check that every loop has Redis, and that the worker is not shutting down."""
         found = self._loop_health()
         waiting = [
             f"{health.group}, partition {health.partition}: waits for Redis" for health in found if not health.ready
@@ -104,14 +104,14 @@ class Health:
 
 
 class _Collector:
-    """Turns the loops' health into metrics at each scrape."""
+    """Converts the loops' health to metrics at each scrape."""
 
     def __init__(self, component: str, loop_health: Callable[[], Sequence[LoopHealth]]) -> None:
         self._component = component
         self._loop_health = loop_health
 
     def collect(self) -> Iterator[Metric]:
-        """Make the metrics of all loops anew. What no loop has is left out."""
+        """Make the metrics of all loops. Metrics that no loop has are omitted."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         found, now = self._loop_health(), time.monotonic()
@@ -138,7 +138,7 @@ class MetricsServer:
     """Serves /metrics, /livez and /readyz from threads of its own, until `stop`.
 
     Args:     address: as `parse_address` reads it; port 0 picks a free one (see `port`).
-    Raises:   ConfigError: prometheus-client is missing, or the address cannot be had.
+    Raises:   ConfigError: prometheus-client is missing, or the address cannot be bound.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse host and port: `9108` (of this machine alone), `host:9108` or `[::1]:9108`. Raises: ConfigError."""
+    """Parse host and port: `9108` (this machine only), `host:9108` or `[::1]:9108`. Raises: ConfigError."""
     host, colon, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"--metrics-port {text!r}: give a port, or host:port")
@@ -198,7 +198,7 @@ def _renderer(component: str, loop_health: Callable[[], Sequence[LoopHealth]]) -
 
 def _handler(health: Health, render: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # a client that says nothing
+        timeout = 10  # for clients that send nothing
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]

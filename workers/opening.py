@@ -1,4 +1,4 @@
-"""Opens the bus for a worker: waits for a Redis that is away, but not for one that will never do."""
+"""Opens the bus for a worker: waits for an unreachable Redis, but fails on permanent errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eventbus.settings import Options, Settings
 
 OPTIONS_VARIABLE = "EVENTBUS_OPTIONS"
 BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)
-#: One line in so many seconds says what is waited for.
+#: Seconds between two log lines about the wait.
 TELL_EVERY_S = 10.0
 
 
 class Opener:
-    """Opens the bus as often as it has to be.
+    """Opens the bus, and opens it again after changes.
 
-    Args: wait: sleeps for so many seconds; True: give up.  options: None takes those of the bus.
+    Args: wait: sleeps for the given seconds; True: give up.  options: required options; None: use those of the bus.
     """
 
     def __init__(self, settings: Settings, options: Options | None, *, wait: Callable[[float], bool]) -> None:
@@ -33,9 +33,9 @@ class Opener:
         self._wait = wait
 
     def open(self, settings: Settings | None = None, options: Options | None = None) -> Bus | None:
-        """Open the bus, whenever it comes; None if `wait` gave up.
+        """Open the bus as soon as it is available; None if `wait` gave up.
 
-        Raises: BusRefused, ConfigError: waiting would not help; the message says what would.
+        Raises: BusRefused, ConfigError: a permanent error; the message has the solution.
         """
         attempts, told = 0, -TELL_EVERY_S
         while True:
@@ -53,12 +53,12 @@ class Opener:
                 return None
 
     def news(self, bus: Bus, client: Client) -> str:
-        """Describe in one line what has changed of the bus or its options since *bus* was opened; empty: nothing.
+        """Describe changes of the bus or its options since *bus* was opened, in one line; "": no change.
 
-        A bus that is gone (FLUSHALL) is no news: the consumers are just making it anew as it was.
+        A missing bus (FLUSHALL) is not a change: the consumers are about to create it again with the same options.
 
-        Raises: ConfigError: this worker insists on other options, or a build of another format has made the bus anew.
-                BusUnavailable: ask again.
+        Raises: ConfigError: this worker requires other options, or a build of another format has recreated the bus.
+                BusUnavailable: retry.
         """
         try:
             bus.look_again(client)
@@ -82,6 +82,6 @@ class Opener:
 
 
 def explicit_options(environ: Mapping[str, str]) -> Options | None:
-    """Parse EVENTBUS_OPTIONS: a JSON object; options it leaves out have their default. Raises: ConfigError."""
+    """Parse EVENTBUS_OPTIONS: a JSON object; missing options have their default. Raises: ConfigError."""
     text = environ.get(OPTIONS_VARIABLE, "")
     return parse_json(text) if text.strip() else None

@@ -1,4 +1,4 @@
-"""The options that all workers' command lines have in common."""
+"""Command-line options that all workers share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from eventbus.cli.input.option_types import Finite
 
-#: Hidden: shorter than a living worker's pause makes workers rob each other. For tests.
+#: Hidden, for tests: with a time shorter than a live worker's pause, workers take over each other's batches.
 take_over_option = click.option("--take-over-s", type=Finite(min=0), default=15.0, hidden=True)
 
 #: Prometheus metrics, /livez and /readyz of any worker.
@@ -20,7 +20,7 @@ metrics_option = click.option(
 )
 
 
-#: Of workers that share a stream.
+#: Help text of workers that share a stream.
 _SHARED = """Any number of these may run; each event reaches one of them, and what a dead one had begun is taken over
     after 15 s."""
 _REST = """ SIGTERM and Ctrl-C finish what is begun, a second one ends at once. Without Redis the worker waits, with a
@@ -43,5 +43,5 @@ _REST = """ SIGTERM and Ctrl-C finish what is begun, a second one ends at once. 
 
 
 def worker_help(first: str = _SHARED) -> str:
-    """Return the end of each worker's --help; *first* says how many of them may run, and why."""
+    """Return the end of a worker's --help; *first*: how many of these workers may run, and why."""
     return first + _REST

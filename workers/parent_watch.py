@@ -1,6 +1,6 @@
-"""Ties a worker to the `eventbus up` that started it: when that is gone, however it went, the worker drains and ends.
+"""Ties a worker to the `eventbus up` that started it: when `up` ends, for any reason, the worker drains and exits.
 
-It is a named pipe: `up` alone holds it for writing, the worker reads it, and reads its end when nobody does.
+It uses a named pipe: only `up` has it open for writing. The worker reads it, and gets EOF when `up` has ended.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-#: The path of the pipe that the worker is to read.
+#: Variable with the path of the pipe.
 VARIABLE = "EVENTBUS_LIFELINE"
 
 
 class ParentPipe:
-    """The end that `up` holds, until `close` or its own end, of a pipe in *folder*."""
+    """The writing end of a pipe in *folder*, which `up` keeps open until `close` or its exit."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder.absolute() / "lifeline"
@@ -26,7 +26,7 @@ class ParentPipe:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Return the environment variable by which a worker finds the pipe."""
+        """Return the environment variable with which a worker finds the pipe."""
         return {VARIABLE: str(self._path)}
 
     def close(self) -> None:
@@ -34,15 +34,15 @@ class ParentPipe:
 
 
 def follow_starter(end: Callable[[], object]) -> None:
-    """Have *end* called, in a thread, when the `up` that started this process is gone; nothing where none did."""
+    """Call *end*, in a thread, when the `up` that started this process has ended. Without `up`, do nothing."""
     path = os.environ.pop(VARIABLE, "")
     if not path:
         return
     try:
-        # Whoever opens it for reading waits for a writer, who may be gone already.
+        # A blocking open would wait for a writer, which may have ended already.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
-        end()  # with its folder, `up` is gone
+        end()  # the folder is gone, so `up` has ended
         return
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -53,5 +53,5 @@ def follow_starter(end: Callable[[], object]) -> None:
 
 def _follow(descriptor: int, end: Callable[[], object]) -> None:
     while os.read(descriptor, 1):
-        continue  # nobody writes to it
+        continue  # `up` writes no data
     end()

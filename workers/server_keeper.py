@@ -1,4 +1,4 @@
-"""Keeps an embedded server running as long as `eventbus up` does."""
+"""Keeps the embedded server running while `eventbus up` runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _KEY = "server"
 
 
 class ServerKeeper:
-    """Starts the server, starts it again when it is gone, and stops it if it was not there before.
+    """Starts the server, restarts it when it has exited, and stops it unless it was already running.
 
-    The first time it is started again at once, for any other command would do the same; then after the pauses.
+    The first restart is immediate, because any other command would do the same. Later restarts back off.
 
     Args: tell: prints a line.  note: records (type, reason, message).
     """
@@ -33,22 +33,22 @@ class ServerKeeper:
         self._tell = tell
         self._note = note
         self._ours = not server.running()
-        self._gone_s = 0.0  # since when, seconds since 1970; 0.0: it runs
+        self._gone_s = 0.0  # time of the exit, seconds since 1970; 0.0: it runs
         self._told_of_others = False
         self._lock = KeeperLock(server.directory)
 
     def start(self) -> str:
-        """Find or start it; its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""
+        """Find or start the server; return its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""
         url = self._server.start()
         if not self._told_of_others:
             if processes := holders(self._server.directory):
                 self._tell(f"another eventbus up (process {', '.join(processes)}) runs here; these workers join it")
             self._told_of_others = True
-        self._lock.take()  # `eventbus down` would be of no use from now on
+        self._lock.take()  # from now on `eventbus down` would have no effect
         return url
 
     def look(self) -> None:
-        """Start it again if it is gone and its pause is over."""
+        """Restart the server if it has exited and its back-off is over."""
         if self._running():
             return
         self._gone_s = self._gone_s or self._backoff.now_s()
@@ -70,10 +70,10 @@ class ServerKeeper:
         try:
             return self._server.running()
         except EventBusError:
-            return True  # who may not look cannot start it either
+            return True  # without the right to check, a restart would fail too
 
     def stop(self) -> None:
-        """Stop it, unless somebody else had started it."""
+        """Stop the server, unless another process had started it."""
         if self._ours:
             self._server.stop()
         self._lock.release()

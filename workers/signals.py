@@ -1,4 +1,4 @@
-"""Ends this process by signals: the first asks, the second ends at once."""
+"""Ends this process by signals: the first requests a graceful shutdown, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import FrameType
 
 
 class Signals:
-    """SIGTERM and SIGINT of this process, and the reasons of its own to end. Used by the main thread.
+    """Handles SIGTERM and SIGINT, and internal requests to exit. Used by the main thread.
 
-    A handler runs in the middle of anything, so it may take no lock: it writes to a pipe.
+    A signal handler can interrupt any code, so it must not take a lock: it writes to a pipe.
 
-    Args: at_once: done by the second signal before the process ends; takes no lock either.
+    Args: at_once: called at the second signal, before the process exits; must not take a lock either.
     """
 
     def __init__(self, at_once: Callable[[], object] = lambda: None) -> None:
@@ -28,23 +28,23 @@ class Signals:
         self.idle = True
 
     def install(self) -> None:
-        """Handle the signals from now on; the main thread calls it."""
+        """Install the handlers. Call it in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
     def end(self, exit_code: int) -> None:
-        """Ask from any thread for an end with *exit_code*; the first to ask decides."""
+        """Request an exit with *exit_code*, from any thread. The first request decides."""
         if self._exit_code is None:
             self._exit_code = exit_code
             self._wake()
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code; None until somebody asked to end."""
+        """Return the exit code; None until an exit is requested."""
         return self._exit_code
 
     def wait(self, seconds: float) -> bool:
-        """Wait for *seconds*, or less if somebody asks to end. Returns whether somebody has."""
+        """Wait for *seconds*, or until an exit is requested. Returns: an exit was requested."""
         if self._exit_code is None:
             select.select([self._read], [], [], seconds)
         return self._exit_code is not None
@@ -64,4 +64,4 @@ class Signals:
         try:
             os.write(self._write, b"x")
         except BlockingIOError:
-            return  # it is full of wake-ups
+            return  # the pipe is full of wake-ups

@@ -109,7 +109,7 @@ def up(
 
 
 def _has_programs(procfile: Path) -> bool:
-    """Return True if there is such a file, with lines that are no workers."""
+    """Return True if the file exists and has lines that are not workers."""
     from eventbus.process.procfile import read_procfile
 
     commands: dict[str, str] = {}

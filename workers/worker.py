@@ -26,18 +26,18 @@ from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.plain_log import log_plainly
 from eventbus.workers.signals import Signals
 
-#: Where workers speak of themselves.
+#: Namespace of the workers' own events.
 NAMESPACE = "eventbus-system"
-#: What exporters to an external sink and housekeepers tell, once a partition, and the type of event that it is.
+#: Reasons that export workers and housekeepers report, once for each partition, with the type of the event.
 OTHER_REASONS = {
     "SinkUnreachable": "Warning",
     "SinkThrottled": "Normal",
     "SinkReachable": "Normal",
     "GroupReleased": "Warning",
 }
-#: How long a part is given to stop: longer than any drain.
+#: Seconds for a part to stop: longer than any drain.
 STOP_S = 100_000.0
-#: How often the options are compared with those of the bus.
+#: Seconds between comparisons of the options with those of the bus.
 LOOK_EVERY_S = 1.0
 
 
@@ -47,30 +47,30 @@ class Part(Protocol):
     def start(self) -> None: ...
 
     def stop(self, timeout_s: float) -> None:
-        """Finish what is begun, and end; blocks for about *timeout_s* at most."""
+        """Finish started work, then stop; blocks for about *timeout_s* at most."""
         ...
 
     def loop_health(self) -> Sequence[LoopHealth]:
-        """Return the health of each of its loops; safe to call from any thread."""
+        """Return the health of each loop. Thread-safe."""
         ...
 
 
 class Running:
-    """The part that a worker process runs now: none while it waits for Redis, another one after a change of options."""
+    """The current part of a worker process: none while it waits for Redis, a new one after a change of options."""
 
     part: Part | None = None
     stopping = False
 
     def loop_health(self) -> Sequence[LoopHealth]:
-        """Return the health of the part's loops; safe to call from any thread."""
+        """Return the health of the part's loops. Thread-safe."""
         part = self.part
         return part.loop_health() if part else ()
 
 
 class Context(NamedTuple):
-    """The things that a part is built of.
+    """The inputs for building a part.
 
-    *on_change*: for consumers.  *end*: ends the worker with an exit code.  *ending*: it ends, and is not begun anew.
+    *on_change*: for consumers.  *end*: ends the worker with an exit code.  *ending*: the worker shuts down for good.
     """
 
     bus: Bus
@@ -86,16 +86,16 @@ Build = Callable[[Context], Part]
 
 
 def run(component: str, build: Build, *, metrics: str = "", doing: str = "", signals: Signals | None = None) -> int:
-    """Run what *build* makes until a signal, and return the exit code. Call it in the main thread.
+    """Run the part from *build* until a signal, and return the exit code. Call it in the main thread.
 
-    SIGTERM and SIGINT drain for at most `drain_s`; a second one ends the process at once. Without Redis it waits.
-    The end of the `eventbus up` that started it drains as well.
+    SIGTERM and SIGINT drain for at most `drain_s`; a second signal ends the process at once. Without Redis it waits.
+    The worker also drains when the `eventbus up` that started it ends.
 
-    Args:   component: who speaks in the worker's own events, like `eventbus-sink`.
-            metrics: the port of `--metrics-port`, "": none. It answers while the worker waits for Redis, too.
-            doing: what the line that says where it works adds, like ` and writes to stdout:`.
-            signals: installed already; None: the usual ones.
-    Raises: ConfigError, BusRefused: this worker cannot work with this bus; nothing was begun, or all was stopped.
+    Args:   component: the source of the worker's own events, such as `eventbus-sink`.
+            metrics: the value of `--metrics-port`; "": none. The port also answers while the worker waits for Redis.
+            doing: an addition to the log line at start, such as ` and writes to stdout:`.
+            signals: already installed; None: install the usual handlers.
+    Raises: ConfigError, BusRefused: this worker cannot use this bus; nothing was started, or all was stopped.
     """
     log_plainly()
     if signals is None:
@@ -115,7 +115,7 @@ def run(component: str, build: Build, *, metrics: str = "", doing: str = "", sig
 def open_metrics(
     address: str, component: str, loop_health: Callable[[], Sequence[LoopHealth]], *, draining: Callable[[], bool]
 ) -> MetricsServer | None:
-    """Start serving the metrics of what *loop_health* tells; None for no *address*. Raises: ConfigError."""
+    """Start to serve metrics from *loop_health*; None without an *address*. Raises: ConfigError."""
     if not address:
         return None
     server = MetricsServer(address, component=component, loop_health=loop_health, draining=draining)
@@ -142,7 +142,7 @@ def _run(component: str, build: Build, settings: Settings, signals: Signals, run
 
 
 class Worker:
-    """One process of workers with its bus open. It records events about itself as Worker/<name>."""
+    """A worker process with its bus open. It records events about itself as Worker/<name>."""
 
     def __init__(
         self,
@@ -169,13 +169,13 @@ class Worker:
         self._events = WorkerEvents(self._broadcaster.new_recorder(component), self._name)
 
     def run(self) -> int:
-        """Run until the end; blocks. See `run` above."""
+        """Run until the exit; blocks. See `run` above."""
         self._events.write("Starting", f"Starting {self._component}.")
         log.info("%s %s works on %s%s", self._component, self._name, self._bus, self._doing)
         deadline = 0.0
         try:
             while True:
-                # Before it takes events: an upgrade of the format must not overlook a worker that has just started.
+                # Before it reads events, so that a format upgrade notices a worker that has just started.
                 with self._bus.client(name="eventbus-options") as client:
                     self._announce(client)
                 part, changed = self._start_part(), ""
@@ -184,7 +184,7 @@ class Worker:
                 finally:
                     deadline = time.monotonic() + self._settings.drain_s
                     if not changed:
-                        # While the consumers still run: they are told of it too.
+                        # While the consumers still run, so that they receive this event too.
                         self._say_stopping()
                     drained = drain(part, deadline)
                 if not drained:
@@ -198,7 +198,7 @@ class Worker:
                     return 0
                 self._bus = bus
         finally:
-            # What was not sent by now is counted and told; it must not hold up the end.
+            # Events that are still unsent are counted and logged. They must not delay the exit.
             self._broadcaster.shutdown(max(0.2, min(self._settings.flush_s, deadline - time.monotonic())))
 
     def _start_part(self) -> Part:
@@ -218,16 +218,16 @@ class Worker:
         return part
 
     def _look_after(self) -> str:
-        """Wait for the end, or for a change of options, which it then describes."""
+        """Wait for an exit request or a change of options. Returns: a description of the change; "": exit."""
         client = self._bus.client(name="eventbus-options")
-        announce_at = 0.0  # again at once: the functions were missing, perhaps, until the consumers loaded them
+        announce_at = 0.0  # at once, because the functions may have been missing until the consumers loaded them
         try:
             while not self._signals.wait(LOOK_EVERY_S):
                 try:
                     if changed := self._opener.news(self._bus, client):
                         return changed
                 except BusUnavailable:
-                    continue  # the consumers wait for it, and say so
+                    continue  # the consumers wait for Redis too, and log it
                 if time.monotonic() >= announce_at and self._announce(client):
                     announce_at = time.monotonic() + ANNOUNCE_EVERY_S
             return ""
@@ -235,7 +235,7 @@ class Worker:
             client.close()
 
     def _announce(self, client: Client) -> bool:
-        """Say that this build is in use. False: functions or rights are missing; the consumers say so."""
+        """Announce that this build is in use. False: functions or rights are missing; the consumers report it."""
         try:
             self._bus.functions(client, 0).announce("worker", f"{self._component} {self._name}")
         except EventBusError as error:
@@ -250,8 +250,8 @@ class Worker:
 
 
 def drain(part: Part, deadline: float) -> bool:
-    """Stop *part* until *deadline* of the monotonic clock; False if it did not manage in time."""
-    # In a thread, which gives up long after we do: a part that gave up first would look as if it had finished.
+    """Stop *part* by *deadline* on the monotonic clock; False if it timed out."""
+    # In a thread with a much longer timeout: a part that timed out first would look as if it had finished.
     stopper = threading.Thread(target=part.stop, args=(STOP_S,), name="eventbus-stop", daemon=True)
     stopper.start()
     stopper.join(max(0.0, deadline - time.monotonic()))
@@ -267,13 +267,13 @@ class WorkerEvents:
         self._lock = threading.Lock()
 
     def write(self, reason: str, message: str, event_type: str = "Normal") -> None:
-        """Record one event about this worker."""
+        """Record an event about this worker."""
         self._recorder.event(self._about, event_type, reason, message)
 
     def on_change(self) -> Callable[[str, str], None]:
         """Return a callback for one part's consumers that records LostRedis and Reconnected.
 
-        LostRedis is recorded when the first consumer loses Redis, Reconnected when the last has it again."""
+        LostRedis is recorded when the first consumer loses Redis, Reconnected when the last one is connected again."""
         lost = 0
 
         def note(reason: str, message: str) -> None:
