@@ -1,4 +1,4 @@
-"""Kubernetes-style Events for any distributed system: record what happens, read a short, true history.
+"""Kubernetes-style Events for any distributed system: record events, and read a short, correct history.
 
     from eventbus import EventBroadcaster, ObjectReference
 
@@ -6,8 +6,8 @@
         recorder = broadcaster.new_recorder("scheduler")
         recorder.event(ObjectReference("Pod", "default", "web-0"), "Warning", "BackOff", "restarting failed container")
 
-Importing this package imports nothing but names: each module comes when one of its names is first asked for, and redis
-when a bus is opened.
+Importing this package is cheap: each module is imported when one of its names is first used, and redis when a bus is
+opened.
 """
 
 from importlib import import_module

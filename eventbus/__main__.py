@@ -10,16 +10,16 @@ import signal
 import sys
 from types import FrameType
 
-#: What a shell reports for a program that ended by Ctrl-C.
+#: The exit code that a shell reports for a program that ended by Ctrl-C.
 INTERRUPTED = 130
-#: Words of commands that run for as long as what they serve.
+#: The commands that run until they are stopped or their child program ends.
 LONG = frozenset({"exec", "heartbeat", "up", "worker"})
 
 
 def main() -> None:
     """Run the command line. Ctrl-C ends it without a word, also while it is being imported."""
     handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:  # not for what `nohup` and the like have ignored
+    if handler is signal.default_int_handler:  # not if the signal is ignored, as under `nohup`
         signal.signal(signal.SIGINT, _end)
     if sys.argv[1:2] == ["exec"] and "_EVENTBUS_COMPLETE" not in os.environ:
         from eventbus.cli.lean_exec import run_lean

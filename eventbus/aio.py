@@ -20,29 +20,30 @@ from eventbus.store.watch_state import Behind, Step, Wait
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Events of the raw stream that wait for the program; beyond it the watcher waits, and Redis keeps what comes.
+#: The maximum number of queued events of the raw stream. If the queue is full, the watcher waits and Redis keeps the
+#: newer events.
 QUEUED: Final = 256
-#: A full queue is looked at so often for whether anybody reads it still, seconds.
+#: The interval, in seconds, at which a full queue is checked for a reader.
 _LOOK_S: Final = 0.2
 
 
 async def watch(objects: ObjectReader[T], options: ListOptions | None = None) -> AsyncGenerator[WatchEvent[T], None]:
-    """Yield what is stored, then each change, in order; without a thread that waits.
+    """Yield the stored objects, then each change, in order; without a waiting thread.
 
-    One thread of the loop's pool is used for moments: to begin, and to read what the process has missed. Nobody else
-    may use *objects* meanwhile, so open a store for it: `ObjectStore.open()`. Leave the loop with `aclosing`, or the
-    watch ends when Python collects it.
+    A thread of the loop's pool is used only for short calls: to start, and to read missed changes. Other code must not
+    use *objects* meanwhile, so open a store for it: `ObjectStore.open()`. Leave the loop with `aclosing`; else the
+    watch ends only when Python collects it.
 
         async with aclosing(watch(store.objects(EVENT), ListOptions(namespace="shop"))) as changes:
             async for change in changes:
                 print(change.type, change.object.message)
 
-    Raises: Expired: changes were lost; list again. BusUnavailable: go on from the last `resource_version`.
+    Raises: Expired: changes were lost; list again. BusUnavailable: watch again from the last `resource_version`.
     """
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
     def ready() -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with suppress(RuntimeError):  # the loop is closed, so no coroutine waits
             loop.call_soon_threadsafe(woken.set)
 
     state = await asyncio.to_thread(objects.open_watch, options or ListOptions(), ready)
@@ -63,11 +64,11 @@ async def watch(objects: ObjectReader[T], options: ListOptions | None = None) ->
 
 
 async def raw_events(broadcaster: EventBroadcaster, *, since: datetime | None = None) -> AsyncGenerator[Event, None]:
-    """Yield every event of the bus as it was recorded, uncounted, in order, from now on or from *since*.
+    """Yield every recorded event of the bus in order, not correlated, from now on or from *since*.
 
-    A program that is slower than the bus is waited for. Workers that share the events of a group use
-    `EventBroadcaster.start_event_watcher(handler, group=…)`: what is acknowledged when a loop is left half-way would
-    be lost.
+    If the program is slower than the bus, the watcher waits for it. Workers that share the events of a group use
+    `EventBroadcaster.start_event_watcher(handler, group=…)`: with this generator, events that are acknowledged but not
+    processed when the loop ends would be lost.
 
     Raises: BusUnavailable, BusRefused, ConfigError: as that does.
     """

@@ -12,10 +12,10 @@ _MOST_DOUBLINGS = 30
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """An exponential back-off with jitter. It has no state: whoever waits counts the failures in a row.
+    """An exponential back-off with jitter. It has no state: the caller counts the consecutive failures.
 
-    The n-th pause is drawn from *at_least* × p to p, where p is *first_s* × 2^(n-1), and *last_s* at most. With
-    *at_least* 0 (full jitter) those that failed together come back spread out best; more of it promises a pause.
+    The n-th pause is random from *at_least* × p to p, where p is *first_s* × 2^(n-1), at most *last_s*. With *at_least*
+    0 (full jitter), the retries of clients that failed together are spread best; a larger value guarantees a pause.
     """
 
     first_s: float

@@ -16,10 +16,10 @@ _lock = threading.RLock()
 
 
 def decodable(shape: T) -> T:
-    """Return *shape*, a type with structs in it, ready to be given to msgspec by any thread.
+    """Return *shape*, a type that contains structs, prepared for msgspec calls in any thread.
 
-    Up to msgspec 0.22 at least, two threads that are the first to decode to one struct end the process by a
-    segmentation fault: the second uses what the first has half built. So whatever decodes says `type=decodable(…)`.
+    In msgspec up to 0.22 at least, if two threads are the first to decode to the same struct, the process crashes with
+    a segmentation fault: the second uses a half-built type of the first. So every decoder gets `type=decodable(…)`.
     """
     if shape not in _ready:
         with _lock:
@@ -28,8 +28,8 @@ def decodable(shape: T) -> T:
     return shape
 
 
-# A fork waits for a type that is half built: in the child it would never be finished. `process_hooks` takes its lock
-# before this one, as who imports does: its hooks are registered later, so they are called earlier.
+# A fork waits until no type is half built: in the child it would never be finished. `process_hooks` takes its lock
+# before this one, in the same order as imports do: its hooks are registered later, so they are called earlier.
 
 
 def _after_fork_in_parent() -> None:

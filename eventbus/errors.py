@@ -7,9 +7,9 @@ from enum import StrEnum
 
 
 class EventBusError(Exception):
-    """The base of all of them. *exit_code* is what a command ends with when it meets the error.
+    """The base of all errors of this package. *exit_code* is the exit code of a command that fails with the error.
 
-    *cure* is the part of the message that says what to do; empty where the class alone says it.
+    *cure* is the part of the message with the remedy; empty if the class alone implies it.
     """
 
     exit_code = 1
@@ -20,7 +20,7 @@ class EventBusError(Exception):
 
 
 class InvalidEvent(EventBusError, ValueError):
-    """The event breaks a rule of core/v1. Cure: fix the caller; *field* names what is wrong."""
+    """The event breaks a rule of core/v1. Cure: fix the caller; *field* names the invalid field."""
 
     exit_code = 2
 
@@ -31,13 +31,13 @@ class InvalidEvent(EventBusError, ValueError):
 
     @property
     def kind(self) -> str:
-        """Which mistake it is, whatever the caller's values: the field, and the problem's first plain words."""
+        """The kind of mistake, independent of the caller's values: the field, and the problem's first plain words."""
         words = re.sub(r"(?<!\w)(['\"]).*?\1", " ", self.problem).split()
         return " ".join([self.field, *[word for word in words if word.isalpha()][:3]])
 
 
 class ConfigError(EventBusError):
-    """A setting, an option or the server's configuration cannot be used. Cure: what the message says."""
+    """A setting, an option or the server's configuration cannot be used. Cure: see the message."""
 
     exit_code = 2
 
@@ -54,11 +54,11 @@ class BusUnavailable(EventBusError):
 
 
 class BusFull(BusUnavailable):
-    """There is no room for what was to be written, and nothing of it was. Cure: wait and call again; let it drain."""
+    """The bus is full, and nothing was written. Cure: let the bus drain, then call again."""
 
 
 class BusRefused(EventBusError):
-    """Redis answered and refused (wrong password, no permission, too old). Cure: what the message says."""
+    """Redis answered and refused (wrong password, no permission, too old). Cure: see the message."""
 
     exit_code = 2
 
@@ -77,7 +77,7 @@ class FunctionsForbidden(FunctionsMissing):
 
 
 class GroupMissing(EventBusError):
-    """The stream or the consumer group is gone. Cure: make it anew at the group's floor."""
+    """The stream or the consumer group is gone. Cure: create it again at the group's floor."""
 
 
 class OtherBus(EventBusError):
@@ -85,7 +85,7 @@ class OtherBus(EventBusError):
 
 
 class BusReplaced(ConfigError):
-    """Others have made the bus anew, with other partitions than this process knows. Cure: restart the process."""
+    """The bus was created again, with other partitions than this process knows. Cure: restart the process."""
 
     def __init__(self, known: int, found: int) -> None:
         cure = "restart this process"
@@ -95,7 +95,7 @@ class BusReplaced(ConfigError):
 
 
 class DeadCause(StrEnum):
-    """Tells why an entry is in the dead letter. Other builds may know more causes."""
+    """The reason why an entry is a dead letter. Other builds may know more causes."""
 
     UNREADABLE = "unreadable"
     UNKNOWN_VERSION = "unknown-version"
@@ -126,7 +126,7 @@ class AlreadyExists(EventBusError):
 
 
 class Conflict(EventBusError):
-    """The object has changed since it was read. Cure: read it again, and apply the change to what it is now."""
+    """The object has changed since it was read. Cure: read it again, and apply the change to its current state."""
 
 
 class InvalidObject(EventBusError, ValueError):
@@ -140,13 +140,13 @@ class Expired(EventBusError):
 
 
 class ClientWatchDecoding(EventBusError):
-    """A watch told something that cannot be read; its name is client-go's reason for it. Cure: list again."""
+    """A watch delivered an unreadable change; the name is client-go's reason for it. Cure: list again."""
 
 
 class SinkError(EventBusError):
-    """The base of what an external sink raises, besides NotFound. Cure: the export worker's.
+    """The base of the errors of external sinks, except NotFound. The export worker handles them.
 
-    *status* is the HTTP status that the system answered with; 0: it did not answer, or not in HTTP's words.
+    *status* is the HTTP status of the system's answer; 0: there was no answer, or not an HTTP answer.
     """
 
     def __init__(self, message: str = "", *, status: int = 0) -> None:
@@ -155,11 +155,11 @@ class SinkError(EventBusError):
 
 
 class SinkUnreachable(SinkError):
-    """The system does not answer, or answers nobody: refused, reset, timed out, TLS, 401, 403, 503. Cure: wait."""
+    """No answer, or one that concerns every event: refused, reset, timed out, TLS, 401, 403, 503. Cure: wait."""
 
 
 class SinkGone(SinkError):
-    """Nobody will ever read again what this process writes there, a closed pipe. Cure: end the worker."""
+    """The sink's reader is gone permanently, as with a closed pipe. Cure: end the worker."""
 
 
 class Throttled(SinkError):
@@ -179,7 +179,7 @@ class EventUnbuildable(SinkError):
 
 
 class UnexpectedReply(SinkError):
-    """The system answered with something else than what it was asked for. Cure: try again, a few times."""
+    """The system sent an unexpected answer. Cure: retry a few times."""
 
 
 class NotSent(SinkError):

@@ -15,14 +15,14 @@ import msgspec
 
 from eventbus.frozen import EMPTY, FrozenDict, FrozenStruct, freeze
 
-#: A point in time with its zone. What is decoded is always UTC.
+#: A point in time with its time zone. Decoded times are always in UTC.
 Instant: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 
 #: Counts are int32 in core/v1; other clients refuse anything larger.
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-#: What most objects have of what may be given in any sequence.
+#: The default of sequence fields, which are empty in most objects.
 _NONE: Final = ()
 
 
@@ -33,7 +33,7 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-#: The reason of the bus' own report of what the spam filter held back.
+#: The reason of the bus's own report of the events that the spam filter suppressed.
 SUPPRESSED_REASON: Final = "EventsSuppressed"
 
 
@@ -78,10 +78,10 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class ObjectMeta(FrozenStruct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """The metadata of every stored object. Times are aware; mappings are frozen copies of what was given.
+    """The metadata of every stored object. Times are aware; mappings are frozen copies of the given ones.
 
-    *generation* counts the changes of the object's desired state, its spec; 0: of a kind that has none.
-    *managed_fields* is kept and given back as it came: nobody here reads it.
+    *generation* counts the changes of the object's desired state, its spec; 0: the kind has none.
+    *managed_fields* is stored and returned unchanged, and not used.
     """
 
     name: str = ""

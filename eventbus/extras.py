@@ -33,7 +33,7 @@ def is_needed(extra: str) -> str:
 
 @contextmanager
 def extra_needed(extra: str, asks: str = "") -> Iterator[None]:
-    """Import the packages of *extra* in the block. *asks* is what needs them, if a command can do without.
+    """Import the packages of *extra* in the block. *asks* names the feature that needs them, if it is optional.
 
     Raises: ConfigError: a package is missing, or cannot be loaded.
     """
@@ -41,7 +41,7 @@ def extra_needed(extra: str, asks: str = "") -> Iterator[None]:
         yield
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "eventbus":
-            raise  # a fault of ours
+            raise  # a bug in this package
         who = f"{asks}: " if asks else ""
         why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
         raise ConfigError(f"{who}{is_needed(extra)}{why}", cure=f"pip install 'eventbus[{extra}]'") from error

@@ -1,9 +1,9 @@
 """Named places where a test may kill or freeze this process. In normal runs each is a call that does nothing.
 
-`EVENTBUS_CRASH=kill:recorded:3` kills the process when it comes past `recorded` for the third time; `stop:` freezes it
-(SIGSTOP) instead; `kill:decoded@MARK` only when what it works on contains the bytes MARK, every time. The places are in
-the write path, in the agent's sync of a pod (`kill:pod:volumes`), in shims and their zygote (`kill:shim:made`; each
-counts for itself, and so does each worker): `grep failpoint`.
+`EVENTBUS_CRASH=kill:recorded:3` kills the process when it reaches `recorded` for the third time; `stop:` freezes it
+(SIGSTOP) instead; `kill:decoded@MARK` kills it each time that the processed data contains the bytes MARK. The places
+are in the write path, in the agent's sync of a pod (`kill:pod:volumes`), and in shims and their zygote
+(`kill:shim:made`). Each process, such as a shim or a worker, has its own count. To list the places: `grep failpoint`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Armed:
         self._place, count = (place, count) if count.isdecimal() else (where, "1")
         self._signal = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[action]
         self._mark = mark.encode()
-        import threading  # shims have no use for it, and fork from what is imported
+        import threading  # not at the top: shims do not need it, and fork from a process with these imports
 
         self._left = int(count)
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""The formats and codecs that this build reads and writes: what the processes that share a bus must agree on.
+"""The formats and codecs that this build reads and writes. All processes that share a bus must agree on them.
 
-A bus says in `eb:{0}:bus` which format it has, and which codecs producers may use. A build refuses a bus of a format
-that is not here, and only `eventbus format upgrade` changes what a bus says.
+The key `eb:{0}:bus` contains the bus's format and the codecs that producers may use. A build refuses a bus with a
+format that is not listed here. Only `eventbus format upgrade` changes the format of a bus.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def numbers_text(numbers: tuple[int, ...]) -> str:
 
 
 def parse_numbers(text: bytes | str | None, otherwise: tuple[int, ...]) -> tuple[int, ...]:
-    """Parse what `numbers_text` wrote; anything else is *otherwise*."""
+    """Parse the text of `numbers_text`; return *otherwise* if it is invalid."""
     words = (text.decode("ascii", "replace") if isinstance(text, bytes) else text or "").split(",")
     if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words):
         return otherwise

@@ -1,4 +1,4 @@
-"""Values frozen all the way down: a mapping that cannot be changed, and structs that freeze what they are given."""
+"""Deeply frozen values: an immutable mapping, and structs that freeze their field values."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     Args:   name: as `Node`.  plural: as `nodes`, a DNS label.  type: of its values.
             has_status: `update` leaves the field *status* alone, and `update_status` everything else.
-            short_names: what people may type as well.
-            categories: words for several kinds; `all` is what `kubectl get all` shows.
-            fields: what field selectors may name besides metadata.name and, of a namespaced kind, metadata.namespace.
-            to_json: the plain dict that is an object's JSON; by default as msgspec writes it.
-            from_json: reads it; by default as `struct_from_json`.
-            from_bytes: reads JSON as bytes, if that is quicker; None: only *from_json* can say what is wrong with it.
+            short_names: abbreviations that users may type instead.
+            categories: names for groups of kinds, such as `all` for `kubectl get all`.
+            fields: the selectable fields in addition to metadata.name and, if namespaced, metadata.namespace.
+            to_json: returns an object's JSON as a plain dict; by default as msgspec writes it.
+            from_json: reads that dict; by default `struct_from_json`.
+            from_bytes: a faster reader of JSON bytes; it returns None if *from_json* must report the error.
             version: the apiVersion, of a second shape of the type's objects; by default the type's own.
             has_generation: the store counts the changes of *spec* in metadata.generation; by default if there is one.
             changes_bytes: how far its changes reach back, bytes, if that is less than the bus's option of the name.
@@ -124,7 +124,7 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 def _is_ours(shape: type) -> bool:
-    """Tell our own types, which a test holds to be frozen: looking would double what it takes to import this."""
+    """Return True for types of this package. A test checks that they are frozen: a check here doubles import time."""
     return shape.__module__.startswith(f"{__package__}.")
 
 

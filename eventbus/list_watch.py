@@ -59,9 +59,9 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a list or watch. Change them with `msgspec.structs.replace`.
 
     *resource_version* of a list: "" the newest, "0" any, else not older than it (or exactly it, by *version_match*).
-    Of a watch: everything behind it; "" or "0": first ADDED for all there is. *send_initial_events* of a watch goes
-    with the match NOT_OLDER_THAN. True: these come first whatever the version is, then a bookmark, if that is allowed.
-    False: they do not come, and "" or "0" is everything from now on.
+    Of a watch: every change after it; "" or "0": first ADDED for all objects. *send_initial_events* of a watch requires
+    the match NOT_OLDER_THAN. True: the ADDED events come first for every version, then a bookmark, if allowed.
+    False: they do not come, and "" or "0" means every change from now on.
     """
 
     namespace: str = ""  #: "" is every namespace
@@ -77,9 +77,9 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectList(msgspec.Struct, Generic[T], frozen=True):
-    """A page of objects, the version to watch from, and what to give for the next page ("" on the last).
+    """A page of objects, the version to watch from, and the token of the next page ("" on the last).
 
-    *remaining*: how many are behind this page, where that was easy to count.
+    *remaining*: the number of objects after this page, if it was easy to count.
     """
 
     items: tuple[T, ...]
@@ -102,9 +102,9 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """One event of a watch.
 
     *object* is set iff the type is ADDED, MODIFIED or DELETED (then the last state, with the deletion's version);
-    *error* iff it is ERROR. *position* is the version to go on watching from after this event; "" means the
-    object's own, which a store of several partitions cannot mean. *initial_events_end*: this bookmark is the one
-    behind what was there when the watch began.
+    *error* iff it is ERROR. *position* is the version from which a watch continues after this event; "" means the
+    object's own, which a store of several partitions cannot use. *initial_events_end*: this bookmark ends the initial
+    events.
     """
 
     type: WatchEventType
@@ -156,7 +156,7 @@ class ListerWatcher(Protocol[T]):
         ...
 
     def watch(self, options: ListOptions) -> Watch[T]:
-        """Watch everything behind *options.resource_version*, from now until it is stopped. The caller stops it.
+        """Watch all changes after *options.resource_version* until the caller stops the watch.
 
         Raises: as `list`.
         """

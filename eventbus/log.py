@@ -1,7 +1,7 @@
-"""The logger of all rooms. What log code of the application raises ends no thread of ours.
+"""The logger of all packages. Errors in the application's logging code do not end eventbus threads.
 
-Handlers, filters and factories of records are the application's. One that raises would end whoever logs: a thread of
-ours, for ever, or a call that promises not to raise.
+Handlers, filters and record factories belong to the application. If one raised, it would end the logging thread of
+eventbus, or break a call that promises not to raise.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ OURS: Final = "eventbus-"
 
 
 class GuardedLog(logging.LoggerAdapter[logging.Logger]):
-    """A logger that shows on standard error what log code raises, as `logging` does for its own handlers.
+    """A logger that prints exceptions of logging code to standard error, as `logging` does for its own handlers.
 
-    In a thread of ours nothing gets through. Elsewhere Ctrl-C and the like do: they are for the application.
+    In threads of eventbus, no exception is raised. In other threads Ctrl-C and similar ones are: the application
+    handles them.
     """
 
     def log(self, level: int, msg: object, *args: object, stacklevel: int = 1, **kwargs: Any) -> None:

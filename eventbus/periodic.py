@@ -12,8 +12,8 @@ from eventbus.log import log
 class Periodic:
     """Calls *work* at once and then every *every_s* seconds, from `start` until `stop`.
 
-    A round that took longer is followed at once by one more, never by all that were missed. What *work* raises is
-    logged, and the next round comes all the same. *last_round*: when the last one ended, monotonic.
+    If a call takes longer than that, the next one follows at once; missed calls are skipped. Exceptions of *work* are
+    logged, and the calls continue. *last_round*: the end of the last call, monotonic.
     """
 
     def __init__(self, work: Callable[[], object], *, every_s: float, name: str) -> None:

@@ -1,6 +1,6 @@
-"""Makes an ObjectReference of what a caller gives for an object, and an event's name of the object's.
+"""Converts a caller's object to an ObjectReference, and makes an event's name from the object's.
 
-The one place that knows how an object is written: recorders, commands, the API and the page all come here.
+Recorders, commands, the API and the web page all use this module to parse objects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FROM_METADATA: Final = ("namespace", "name", "uid", "resource_version")
 
 _KIND: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
-#: kubectl's short names of what is built in.
+#: kubectl's short names of built-in kinds.
 _SHORT: Final = {
     "cj": "cronjob",
     "cm": "configmap",
@@ -102,7 +102,7 @@ _SPELLED: Final = {
     )
 }
 
-#: Kinds of Kubernetes, in lower case, whose objects are in no namespace.
+#: Cluster-scoped kinds of Kubernetes, in lower case.
 _CLUSTER_SCOPED: Final = frozenset(
     {
         "apiservice",
@@ -174,12 +174,12 @@ def reference_to(obj: object, namespace: str = DEFAULT_NAMESPACE) -> ObjectRefer
 
 
 def reference_from_text(text: str) -> ObjectReference:
-    """Return the object that a person means by KIND/NAME or NAMESPACE/KIND/NAME, to look for it.
+    """Parse KIND/NAME or NAMESPACE/KIND/NAME, typed by a user, for a search.
 
     The kind is kept as typed, for `meant_kinds`; the namespace is empty if it was not typed.
 
-    Raises:   InvalidEvent: another number of slashes, an empty or too long part, characters no kind or name has; in
-              words for whoever typed it.
+    Raises:   InvalidEvent: wrong number of slashes, an empty or too long part, or invalid characters; the message is
+              for the user who typed it.
     """
     first, *others = text.split("/")
     if len(others) not in (1, 2):
@@ -230,7 +230,7 @@ def known_kinds() -> list[str]:
 
 
 def meant_kinds(typed: str) -> Iterator[str]:
-    """Yield the kinds, in lower case, that *typed* may mean, the likeliest first. A group behind a dot is ignored."""
+    """Yield the kinds, in lower case, that *typed* may mean, the likeliest first. A group after a dot is ignored."""
     word = typed.lower()
     yield word
     plain = word.partition(".")[0]
@@ -253,7 +253,7 @@ def event_name(object_name: str, time_ns: int) -> str:
     name = f"{object_name}.{time_ns:x}"
     if len(name) <= MAX_SUBDOMAIN and time_ns >= 0 and _begins_subdomain(object_name):
         return name
-    from uuid import uuid4  # rarely come to, and a tenth of what importing this package takes
+    from uuid import uuid4  # rarely needed, and a tenth of this package's import time
 
     return str(uuid4())
 
@@ -270,7 +270,7 @@ def _from_string(text: str, namespace: str) -> ObjectReference:
 
 
 def _placed(found: ObjectReference, namespace: str) -> ObjectReference:
-    """Return what came without a namespace in *namespace*, unless it is in none."""
+    """Return *found* with *namespace*, unless it has a uid or no name, or its kind is cluster-scoped."""
     if found.uid or not found.name or is_cluster_scoped(found.kind):
         return found
     return msgspec.structs.replace(found, namespace=namespace)

@@ -37,8 +37,8 @@ def is_clean(text: str) -> bool:
 def repair(text: str) -> str:
     """Return *text* with NUL and each lone surrogate replaced by U+FFFD.
 
-    Lone surrogates are what Python makes of bytes that are not UTF-8 (arguments, file names). A high and a low
-    one in a row are joined to the character they mean.
+    Python decodes bytes that are not UTF-8 (arguments, file names) to lone surrogates. A high one followed by a low
+    one is replaced by the character that they encode.
 
     Returns:  the same object if there is nothing to repair.
     """

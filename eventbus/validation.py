@@ -26,7 +26,7 @@ MAX_COMPONENT: Final = 128
 MAX_HOST: Final = 253
 MAX_CONTROLLER: Final = MAX_QUALIFIED
 MAX_INSTANCE: Final = 253
-#: With event_time set: what events.k8s.io allows.
+#: The limits of events.k8s.io, if event_time is set.
 MAX_NEW_INSTANCE: Final = 128
 MAX_NEW_MESSAGE: Final = 1024
 MAX_ANNOTATIONS: Final = 16
@@ -84,9 +84,9 @@ def validate_recorded(event: Event) -> None:
 def validate_call(
     source: tuple[str, str], reference: ObjectReference, *, namespace: str, type: str, reason: str
 ) -> None:
-    """Raise unless a recorder of *source*, a component and a host, may say *type* and *reason* of an object.
+    """Raise unless a recorder of *source*, a component and a host, may record *type* and *reason* for an object.
 
-    All of an event but its text: what repeats itself, and need be checked once only.
+    Checks the fields of an event except its message. They are the same in repeats, so one check is enough.
 
     Raises:   InvalidEvent: as `validate_recorded`.
     """
@@ -118,9 +118,9 @@ def check_values(event: Event) -> None:
 
 
 def check_annotations(annotations: Mapping[str, str]) -> None:
-    """Raise unless *annotations* are strings, few and small; `validate` asks this too.
+    """Raise unless *annotations* are strings within the limits; `validate` calls this too.
 
-    Raises:   InvalidEvent: what is wrong with the first that does not fit. Put less, or put it into the message.
+    Raises:   InvalidEvent: names the first invalid annotation. Use fewer, or put the text into the message.
     """
     if len(annotations) > MAX_ANNOTATIONS:
         problem = f"has {len(annotations)} keys, at most {MAX_ANNOTATIONS} are allowed"
@@ -271,7 +271,7 @@ def _numbers_and_times_fit(event: Event) -> bool:
 
 
 def _rest_fits(metadata: ObjectMeta) -> bool:
-    """Return True if what few events have has the types that its fields say: what has not could not be read back."""
+    """Return True if rarely used metadata has the declared types; else the event could not be read back."""
     few = metadata.owner_references or metadata.finalizers or metadata.managed_fields or metadata.generation
     if few or metadata.deletion_grace_period_seconds is not None:
         try:
@@ -286,7 +286,7 @@ def _is_int32(count: int) -> bool:
 
 
 def _explain(event: Event) -> None:
-    """Find what `check_values` has seen; slow, and only for events that are wrong."""
+    """Raise the exact error of an event that `check_values` rejected. Slow; only for invalid events."""
     plain = _plain(event)
     try:
         msgspec.convert(plain, decodable(Event))

@@ -1,4 +1,4 @@
-"""Fakes for tests, made with the same care as what they stand for. Import it in tests alone."""
+"""Fakes for tests, which follow the rules of the real classes. Import this package only in tests."""
 
 from eventbus.testing.clock import FakeClock
 from eventbus.testing.fake_watch import FakeWatch

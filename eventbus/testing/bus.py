@@ -1,4 +1,4 @@
-"""A bus for one test: an embedded server, a prefix of its own, and a worker that stores what is recorded."""
+"""A bus for one test: an embedded server, its own key prefix, and a worker that stores the recorded events."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Bus(msgspec.Struct, frozen=True):
         return {"EVENTBUS_REDIS_URL": self.settings.redis_url, "EVENTBUS_PREFIX": self.settings.prefix}
 
     def wait_for(self, wanted: Callable[[Event], bool] | str, *, within_s: float = 10.0) -> Event:
-        """Wait until an event is stored that is *wanted*, or has this reason; return it.
+        """Wait for a stored event that *wanted* accepts, or that has this reason; return it.
 
-        Raises: AssertionError: none is in time; it names what there is.
+        Raises: AssertionError: no such event in time; the message lists the stored events.
         """
         deadline = time.monotonic() + within_s
         while True:

@@ -34,7 +34,7 @@ class FakeClock:
     def sleep(self, seconds: float) -> None:
         """Block until the clock has been advanced by *seconds*; zero or less returns at once.
 
-        Raises: AssertionError: nobody advanced it for 30 real seconds.
+        Raises: AssertionError: the clock was not advanced for 30 real seconds.
         """
         with self._changed:
             until_ns = self._elapsed_ns + round(seconds * 1e9)
@@ -49,7 +49,7 @@ class FakeClock:
             assert woken, f"nobody advanced the clock by {seconds} s"
 
     def advance(self, seconds: float) -> None:
-        """Move on by *seconds* and wake whoever has slept long enough; does not wait for them to run.
+        """Advance the clock by *seconds* and wake the threads whose sleep is over; does not wait for them to run.
 
         Raises: ValueError: *seconds* is below 0.
         """
@@ -62,9 +62,9 @@ class FakeClock:
     def wait_for_sleepers(self, n: int = 1, timeout_s: float = PATIENCE_S) -> None:
         """Block, for at most *timeout_s* real seconds, until at least *n* threads sleep on this clock.
 
-        Those whose time `advance` has brought are awake, even if they have not run yet.
+        Threads whose sleep `advance` has ended count as awake, even if they have not run yet.
 
-        Raises: TimeoutError: they do not.
+        Raises: TimeoutError: fewer threads sleep.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._sleepers() >= n, timeout_s):

@@ -14,11 +14,11 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class FakeWatch(Generic[T]):
-    """Implements `eventbus.list_watch.Watch`: tells what it is offered, until it is ended. Thread-safe.
+    """Implements `eventbus.list_watch.Watch`: delivers offered events until it is ended. Thread-safe.
 
     *stops* counts the calls of `stop`. Made by `FakeWatchSource.watch`, or by a test.
 
-    Args: events: to begin with.  on_stop: called by `stop`.
+    Args: events: the first events.  on_stop: called by `stop`.
     """
 
     def __init__(self, events: Iterable[WatchEvent[T]] = (), on_stop: Callable[[FakeWatch[T]], None] | None = None):
@@ -42,7 +42,7 @@ class FakeWatch(Generic[T]):
             self._on_stop(self)
 
     def offer(self, *events: WatchEvent[T]) -> None:
-        """Deliver *events*, after what waits."""
+        """Deliver *events* after the queued ones."""
         with self._changed:
             self._events += events
             self._changed.notify_all()
@@ -54,20 +54,20 @@ class FakeWatch(Generic[T]):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Deliver what waits, then end."""
+        """Deliver the queued events, then end."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def end(self) -> None:
-        """End at once; what waits is never delivered."""
+        """End at once and drop the queued events."""
         with self._changed:
             self._events.clear()
             self._ended = True
             self._changed.notify_all()
 
     def fail(self, error: EventBusError) -> None:
-        """Deliver ERROR instead of what waits, and end."""
+        """Drop the queued events, deliver ERROR, and end."""
         with self._changed:
             self._events = deque([WatchEvent.failed(error)])
             self._ended = True

@@ -24,7 +24,7 @@ class RecordedEvents(Sequence[Event]):
         self._events: list[Event] = []
 
     def recorder(self, component: str = "test", host: str = "") -> FakeRecorder:
-        """Make a recorder whose events are found here."""
+        """Return a recorder that adds its events to this list."""
         return _Recorder(self._events, component, host)
 
     @property
@@ -49,7 +49,7 @@ class RecordedEvents(Sequence[Event]):
         ]
 
     def clear(self) -> None:
-        """Forget what was recorded so far."""
+        """Remove all events recorded so far."""
         self._events.clear()
 
     @overload

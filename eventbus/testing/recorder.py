@@ -15,17 +15,17 @@ PATIENCE_S = 5.0
 
 
 class FakeRecorder(EventRecorder):
-    """An `EventRecorder` whose events end up in `events`, as lines `<type> <reason> <message>`. Thread-safe.
+    """An `EventRecorder` that puts lines `<type> <reason> <message>` into the queue `events`. Thread-safe.
 
         recorder = FakeRecorder(10)
         reconcile(pod, recorder)
         assert recorder.lines() == ["Warning BackOff restarting failed container"]
 
-    What is wrong with a call is refused by the real recorder's rules: no line, logged, counted in `refused`. A message
+    Invalid calls are refused by the real recorder's rules: no line, a log message, and one more in `refused`. A message
     with line breaks makes a line with line breaks.
 
-    Args:   buffer_size: lines it holds. When it is full the caller waits for a reader, 5 s, and then is told by an
-            AssertionError, since a test that loses events without a word proves nothing. 0 discards everything.
+    Args:   buffer_size: the queue's maximum number of lines. If it is full, the caller waits 5 s for a reader, then
+            gets an AssertionError, because a test must not lose events silently. 0 discards everything.
             include_object: add ` involvedObject{kind=…,apiVersion=…}` to every line.
             component, host: the source of the events in `recorded`.  clock: for their times and names.
     Source: client-go tools/record/fake.go. Departures: that deadline; a `%` in type or reason is never interpreted.
@@ -44,9 +44,9 @@ class FakeRecorder(EventRecorder):
         super().__init__(component, host, put=self._write, losses=Losses(clock), clock=clock)
         self._include_object = include_object
         self._discard = buffer_size == 0
-        #: Lines nobody has read yet, oldest first; `get` one to wait for it.
+        #: The unread lines, oldest first; `get` waits for the next one.
         self.events: queue.Queue[str] = queue.Queue(max(0, buffer_size))
-        #: The whole events, in the order of `events`; reading lines takes nothing away from these.
+        #: The complete events, in the order of `events`; reading lines does not remove them.
         self.recorded: list[Event] = []
 
     def lines(self) -> list[str]:

@@ -18,23 +18,23 @@ from eventbus.testing.fake_watch import FakeWatch
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: As the store's: the position of what a watch tells before it has told all there was.
+#: The position of a watch's initial events except the last, as in the store.
 UNFINISHED = "unfinished"
 
 
 class FakeWatchSource(Generic[T]):
     """Implements `eventbus.list_watch.ListerWatcher`; a test writes with `add`, `modify` and `delete`. Thread-safe.
 
-    Versions are numbers, one for each write; *lists* and *watches* are the options that were asked for.
+    Versions are numbers, one for each write; *lists* and *watches* are the options of all calls so far.
 
-    It misbehaves on request: `drop_watches` ends the watches as a lost connection does; `hold_watches` and
-    `release_watches` keep changes back; `expire` forgets the past, so that who is behind it is told `Expired`;
+    It simulates failures on request: `drop_watches` ends the watches as a lost connection does; `hold_watches` delays
+    changes until `release_watches`; `expire` drops the past changes, so that older watches get `Expired`;
     `fail_next_list`, `fail_next_watch` and `break_watches` raise. Writes are never refused, lists are never late,
-    and a watch's *timeout_s* is not kept: drop it.
+    and a watch's *timeout_s* is ignored: call `drop_watches` instead.
 
-    Args: fields: what field selectors may name.  with_version: gives the object with another version; needed for
-          values that are not `msgspec.Struct`.  first_version: before the first write.
-    Source: the idea is that of client-go's `fake_controller_source.go`.
+    Args: fields: the selectable fields.  with_version: returns the object with another version; needed for
+          values that are not `msgspec.Struct`.  first_version: the version before the first write.
+    Source: the idea of client-go's `fake_controller_source.go`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FakeWatchSource(Generic[T]):
                     watch.offer(WatchEvent.bookmark(str(self._version)))
 
     def drop_watches(self) -> None:
-        """End every open watch; what it has not delivered is lost."""
+        """End every open watch; undelivered events are lost."""
         with self._changed:
             for watch in tuple(self._open):
                 watch.end()
@@ -110,11 +110,11 @@ class FakeWatchSource(Generic[T]):
         self._hold(True)
 
     def release_watches(self) -> None:
-        """Have watches deliver what was held back, and go on."""
+        """Let watches deliver the delayed changes, then all later ones."""
         self._hold(False)
 
     def expire(self) -> None:
-        """Forget all changes up to now: watches behind it, open or new, and continued lists get `Expired`."""
+        """Drop all changes up to now: older watches, open or new, and continued lists get `Expired`."""
         with self._changed:
             self._floor = self._version
             self._changes.clear()
@@ -206,7 +206,7 @@ class FakeWatchSource(Generic[T]):
         return tuple(event for event in seen if event is not None)
 
     def _initial_events(self, options: ListOptions, selection: _Selection[T]) -> tuple[WatchEvent[T], ...]:
-        """Return all there is, and a bookmark if its end is asked for; nobody can go on from the middle of it."""
+        """Return ADDED for all objects, and a bookmark if it is requested. A watch cannot resume in between."""
         found = [one for one in self._objects.values() if selection.matches(one)]
         places = [UNFINISHED] * (len(found) - 1) + [self.version]
         told = [WatchEvent(WatchEventType.ADDED, one, place) for one, place in zip(found, places, strict=False)]
@@ -226,7 +226,7 @@ class FakeWatchSource(Generic[T]):
         return new
 
     def _as_selected(self, old: T, new: T) -> T:
-        """Return *new* with what selectors saw of it before, as the store tells what has left a selection."""
+        """Return *new* with its former labels and fields, as the store returns an object that left a selection."""
         value: object = new
         if not isinstance(value, msgspec.Struct):
             return new
@@ -276,7 +276,7 @@ class _Selection(Generic[T]):
 
 
 class _Change(msgspec.Struct, Generic[T], frozen=True):
-    """A write: the states before and after; *gone* is what those are told of whose selection it left."""
+    """A write: the states before and after; *gone* is the object for watches whose selection it left."""
 
     version: int
     old: T | None
@@ -284,7 +284,7 @@ class _Change(msgspec.Struct, Generic[T], frozen=True):
     gone: T | None
 
     def seen_by(self, selection: _Selection[T]) -> WatchEvent[T] | None:
-        """Return the event for a watch: what leaves its selection is deleted, what comes into it is added."""
+        """Return the event for a watch: DELETED if the object leaves its selection, ADDED if it enters it."""
         match selection.matches(self.old), selection.matches(self.new):
             case False, True:
                 return WatchEvent(WatchEventType.ADDED, self.new)
