@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class NodeFlags(NamedTuple):
-    """The command line of `eventbus worker agent`, without that of its pods."""
+    """The options of `eventbus worker agent`, except those of its pods."""
 
     node_name: str
     labels: Mapping[str, str]
@@ -59,7 +59,7 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
         return run_alone(pods, settings, metrics=metrics)
     signals = _installed(Signals(pods.kill))  # from the first process on: our end ends it
     try:
-        pods.agent.start()  # before there is a bus
+        pods.agent.start()  # before the bus is open
         return _run_node(flags, options, pods, signals, metrics=metrics)
     finally:
         pods.stop(settings.drain_s)
@@ -110,7 +110,7 @@ def _node(
         lease_s=flags.lease_s,
         thresholds=parse_thresholds(options.pressure_thresholds),
         max_pods=options.max_pods,
-        # Opened again after a change of options, it is the same node.
+        # Reopened after a change of options, the node stays the same.
         keep_node=lambda: flags.keep_node or not ending(),
         started=started,
         on_change=on_change,

@@ -22,7 +22,7 @@ LOOK_AGAIN_S = 1.0
 
 
 class Reached(NamedTuple):
-    """The things that a part is built of. *ending*: the worker ends."""
+    """The inputs for building a part. *ending*: the worker is shutting down."""
 
     address: ApiAddress
     ending: Callable[[], bool]
@@ -59,7 +59,7 @@ def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, met
 
 
 def _build(build: Callable[[Reached], Part], reached: Reached, signals: Signals) -> Part | None:
-    """Build it, once the API answers; None: a signal came first."""
+    """Build the part after the API answers; None: a signal came first."""
     attempts, told = 0, -TELL_EVERY_S
     while True:
         try:

@@ -31,12 +31,12 @@ from eventbus.workers.worker import Context, Part, run
 if TYPE_CHECKING:
     from eventbus.api.oidc.tokens import JwtUsers
 
-#: How long a thread may keep the interpreter while others want it.
+#: The interpreter's switch interval in seconds.
 SWITCH_S = 0.0005
 
 
 class ApiFlags(NamedTuple):
-    """The command line of `eventbus worker api`, as its --help says."""
+    """The options of `eventbus worker api`; see its --help."""
 
     listen: tuple[str, ...]
     own_tls: bool
@@ -70,7 +70,7 @@ def serve(flags: ApiFlags, *, metrics: str) -> int:
     if not flags.listen:
         listeners += _default_socket()
 
-    # The loop and the pool's threads hand the interpreter to each other all the time: with 5 ms it is a fifth slower.
+    # The loop and the pool's threads switch very often. With the default of 5 ms the server is a fifth slower.
     sys.setswitchinterval(SWITCH_S)
 
     def build(context: Context) -> Part:
@@ -84,7 +84,7 @@ def serve(flags: ApiFlags, *, metrics: str) -> int:
 
 
 class _Server(ApiServer):
-    """Writes where its page is, for `eventbus up`."""
+    """Writes the address of its page to a file, for `eventbus up`."""
 
     def __init__(self, bus: Bus, options: ApiOptions, listeners: Sequence[Listener], page_file: Path | None) -> None:
         super().__init__(bus=bus, options=options, listeners=listeners)
@@ -94,7 +94,7 @@ class _Server(ApiServer):
     def start(self) -> None:
         super().start()
         if self._page_file is not None and self.page:
-            with suppress(OSError):  # the folder goes with its `up`
+            with suppress(OSError):  # the folder is removed when its `up` ends
                 write_page(self._page_file, Page(bus=self._bus_id, page=self.page))
 
 
@@ -108,7 +108,7 @@ def _import_kinds(modules: Sequence[str]) -> None:
 
 
 def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
-    """Raises: ConfigError: others reach an address that is not protected, or a file or grant will not do."""
+    """Raises: ConfigError: other machines can reach an unprotected address, or a file or grant is invalid."""
     tls = _tls(flags, [*flags.names, *(found.host for found in addresses if found.host)])
     authenticator = Authenticator(
         tokens=TokenFile(flags.token_file) if flags.token_file else None,
@@ -126,7 +126,7 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
 
 
 def _jwt_users(path: Path) -> JwtUsers:
-    """Raises: ConfigError: the file will not do, or eventbus[oidc] is not installed."""
+    """Raises: ConfigError: the file is invalid, or eventbus[oidc] is not installed."""
     with extra_needed("oidc", "--authentication-config"):
         from eventbus.api.oidc.tokens import JwtUsers
     return JwtUsers(path)
@@ -160,7 +160,7 @@ def _tls(flags: ApiFlags, names: Sequence[str]) -> ServerTls | None:
 
 
 def _listener(address: Address, tls: ssl.SSLContext | None, reuse_port: bool, any_port: bool) -> Listener:
-    """Raises: ConfigError: the address cannot be had."""
+    """Raises: ConfigError: the address cannot be bound."""
     try:
         return Listener(address, tls=tls, reuse_port=reuse_port)
     except ConfigError:
@@ -170,7 +170,7 @@ def _listener(address: Address, tls: ssl.SSLContext | None, reuse_port: bool, an
 
 
 def _default_socket() -> list[Listener]:
-    """The one in the state directory, if there is one, another worker has not got it, and its path is short enough."""
+    """Listen in the state directory; [] if it is missing, its socket is in use, or the path is too long."""
     with suppress(ConfigError, OSError):
         folder = default_directory(os.environ)
         return [Listener(Address(path=str(folder / "api.sock")), tls=None, reuse_port=False)]

@@ -47,7 +47,7 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def _let_ctrl_c_end_imports() -> None:
-    """Have Ctrl-C end a worker that is still being imported; then `Signals` handles it.
+    """Let Ctrl-C end a worker during its imports; afterwards `Signals` handles it.
 
     A KeyboardInterrupt in a callback that Python runs in the middle of an import is lost, and the worker would go on.
     """

@@ -1,7 +1,7 @@
-"""Writes the log: to a stream, which gets every event at least once, or to a file, which gets each exactly once.
+"""Writes the log to a stream, at least once for each event, or to a file, exactly once.
 
-A file may be shared by the log workers of one machine. A worker that writes holds a lock on it. The system releases the
-lock of a process that dies, so what is then found behind the last newline is a piece of a line that nobody will finish.
+The log workers of one machine may share a file. A worker locks the file to write. The system releases the lock of a
+process that dies, so text after the last newline is then a torn line that no process will finish.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from eventbus.errors import EventBusError
 from eventbus.log import log
 from eventbus.workers.log_lines import begins_like_ours, uid_of_line
 
-#: How far back lines are looked for that may be there already. At 200 bytes a line this is a million events: more than
-#: come in the 15 s until a dead worker's batches are taken over.
+#: Bytes from the end in which to search for lines that may already be written. At 200 bytes a line this is a million
+#: events: more than arrive in the 15 s before a dead worker's batches are taken over.
 TAIL_BYTES = 256 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
-#: How long another worker may hold the file: less than a living worker's pause, more than any write.
+#: Seconds to wait for another worker's lock: less than a live worker's pause, more than any write.
 LOCK_S = 5.0
 
 
 class OutputUnavailable(EventBusError):
-    """The log cannot be written now (disk full, no permission). Cure: what the message says; nothing is lost."""
+    """The log cannot be written now (disk full, no permission). Follow the message; no event is lost."""
 
 
 class ReaderGone(EventBusError):
-    """The reader of standard output has closed it. Cure: none; the worker ends."""
+    """The reader of standard output has closed it. The worker ends."""
 
 
 class Line(NamedTuple):
@@ -53,9 +53,9 @@ class Batch(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """The ids of the batches that are still ours, in case another worker took them over while this process was paused.
+    """The ids of batches that this worker still owns. Others were taken over while this process was paused.
 
-    *sent_again*: Redis may have lost writes a while ago, so producers may have sent events again that have lines.
+    *sent_again*: Redis may have lost writes, so producers may have sent events again that are already in the file.
     """
 
     ids: Set[bytes]
@@ -63,15 +63,15 @@ class Owned(NamedTuple):
 
 
 class Output(Protocol):
-    """Takes batches of lines. Any thread."""
+    """Writes batches of lines. Any thread."""
 
     def write(self, batches: Sequence[Batch], *, again: bool, owned: Callable[[], Owned]) -> list[bytes]:
         """Write whole batches, in order.
 
-        Args:    again: some of their lines may be there already.  owned: asked once the output is locked.
-        Returns: ids of what is there now, to be acknowledged.
-        Raises:  OutputUnavailable: how much was written is unknown; give the same batches again, *again* set.
-                 ReaderGone: it is over.
+        Args:    again: some of the lines may already be written.  owned: called while the output is locked.
+        Returns: ids of the batches that are written, to be acknowledged.
+        Raises:  OutputUnavailable: it is unknown how much was written; write the same batches again, with *again*.
+                 ReaderGone: the worker must end.
         """
         ...
 
@@ -93,7 +93,7 @@ class StreamOutput:
         return [batch.id for batch in batches]
 
     def close(self) -> None:
-        """Do nothing: the stream is not ours."""
+        """Do nothing: the stream belongs to the caller."""
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(b"\n" + data if self._torn else data)
@@ -109,10 +109,10 @@ class StreamOutput:
 
 
 class FileOutput:
-    """A file that gets each line once, though any of the workers that share it may die at any time.
+    """A file that gets each line once, even if the workers that share it crash at any time.
 
-    Follows a rename (logrotate): the path is looked up before each write. What was rotated away is not searched for
-    redelivered batches.
+    Follows a rename (logrotate): the path is looked up before each write. Rotated files are not searched for
+    redelivered events.
     """
 
     def __init__(self, path: Path) -> None:
@@ -122,7 +122,7 @@ class FileOutput:
         self._written: _WrittenUids | None = None
 
     def open(self) -> None:
-        """Open or make the file. Raises: OutputUnavailable."""
+        """Open or create the file. Raises: OutputUnavailable."""
         with self._lock, _explained(self._path):
             self._reopen()
 
@@ -132,12 +132,12 @@ class FileOutput:
             while True:
                 with self._locked() as descriptor:
                     self._repair(descriptor)
-                    # Asked under the lock: who has taken a batch over cannot write it before we let go.
+                    # Called under the lock: a worker that took a batch over cannot write it before we release the lock.
                     still = owned()
                     self._written = (self._written or _WrittenUids()) if still.sent_again else None
                     if self._written is None or self._written.unread(descriptor) <= CHUNK_BYTES:
                         return self._append_new(descriptor, batches, still, again)
-                # To read 256 MiB takes seconds, in which other workers go on.
+                # To read 256 MiB takes seconds, so other workers may write in the meantime.
                 self._written.read(descriptor)
 
     def _append_new(self, descriptor: int, batches: Sequence[Batch], still: Owned, again: bool) -> list[bytes]:
@@ -171,7 +171,7 @@ class FileOutput:
             self._lock_file(descriptor)
             if _is_still(self._path, descriptor):
                 break
-            self._reopen()  # renamed or removed; closing lets go of the lock
+            self._reopen()  # renamed or removed; closing releases the lock
         try:
             yield descriptor
         finally:
@@ -196,7 +196,7 @@ class FileOutput:
         self._descriptor = fresh
 
     def _append(self, descriptor: int, data: bytes) -> None:
-        """Write each batch at once; a part of one, as on a full disk, is taken back."""
+        """Append *data* completely. After an error, such as a full disk, truncate the file to its former size."""
         if not data:
             return
         before = os.fstat(descriptor).st_size
@@ -209,7 +209,7 @@ class FileOutput:
             raise
 
     def _repair(self, descriptor: int) -> None:
-        """End the last line: its event has not been acknowledged, and will be given to somebody again."""
+        """Remove or end a torn last line. Its event was not acknowledged, so it is delivered again."""
         size = os.fstat(descriptor).st_size
         if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
             return
@@ -219,21 +219,21 @@ class FileOutput:
             log.warning("%s: a crash has cut off the last line; the %d bytes of it are removed", self._path, size - end)
             os.ftruncate(descriptor, end)
         else:
-            os.write(descriptor, b"\n")  # not ours to remove
+            os.write(descriptor, b"\n")  # another program's text is kept
 
 
 class _WrittenUids:
-    """The uids of a file's last TAIL_BYTES and of all that is appended to it from then on.
+    """The uids in a file's last TAIL_BYTES, and in all lines that are appended later.
 
-    A producer numbers its events, so most of them are a few ranges: many, if other files have the events of other
-    partitions. What was rotated away is still known.
+    Producers number their events, so a few ranges cover most uids; more ranges if other files have the events of other
+    partitions. The uids of rotated files stay known.
     """
 
     def __init__(self) -> None:
         self._ranges: dict[str, _Ranges] = {}  #: by producer
         self._others: set[str] = set()
         self._file = (-1, -1)
-        self._at = 0  #: how much of the file was read, always up to the end of a line
+        self._at = 0  #: offset up to which the file was read, always the end of a line
 
     def __contains__(self, uid: str) -> bool:
         producer, number = _numbered(uid)
@@ -242,7 +242,7 @@ class _WrittenUids:
         return producer in self._ranges and number in self._ranges[producer]
 
     def unread(self, descriptor: int) -> int:
-        """Return how many bytes `read` would read."""
+        """Return the number of bytes that `read` would read."""
         there = os.fstat(descriptor)
         if self._file != (there.st_dev, there.st_ino) or there.st_size < self._at:
             self._file, self._at = (there.st_dev, there.st_ino), max(0, there.st_size - TAIL_BYTES)
@@ -260,7 +260,7 @@ class _WrittenUids:
                     self._add(uid)
 
     def appended(self, lines: Sequence[Line]) -> None:
-        """Add lines that were appended right behind those that were read."""
+        """Add lines that were appended directly after the lines that were read."""
         for line in lines:
             self._at += len(line.text)
             self._add(line.uid)
@@ -274,7 +274,7 @@ class _WrittenUids:
 
 
 class _Ranges:
-    """A set of numbers below 2^64, as ranges: 16 bytes each, and found by bisection."""
+    """A set of numbers below 2^64, as ranges of 16 bytes each, with lookup by bisection."""
 
     def __init__(self) -> None:
         self._firsts, self._lasts = array("Q"), array("Q")  # ascending
@@ -300,13 +300,13 @@ class _Ranges:
 
 
 def _numbered(uid: str) -> tuple[str, int | None]:
-    """Split a recorder's uid, `producer:number`; None: it is of another shape."""
+    """Split a recorder's uid, `producer:number`; number None: the uid has another form."""
     producer, _, number = uid.rpartition(":")
     return (producer, int(number)) if number.isascii() and number.isdecimal() and len(number) < 20 else (uid, None)
 
 
 def open_output(path: str | None) -> Output:
-    """Return standard output for None; else the file, or whatever else the path names. Raises: OutputUnavailable."""
+    """Open the output: standard output for None, else a file, pipe or device. Raises: OutputUnavailable."""
     if path is None:
         return StreamOutput(1)
     with _explained(Path(path)):
@@ -318,7 +318,7 @@ def open_output(path: str | None) -> Output:
 
 
 def _find_uids(descriptor: int, wanted: Set[str]) -> Set[str]:
-    """Return those of *wanted* that have a line in the file's last `TAIL_BYTES`; stops when all are found."""
+    """Return the uids of *wanted* that are in the file's last `TAIL_BYTES`; stop when all are found."""
     found: set[str] = set()
     for line in _lines_backwards(descriptor):
         uid = uid_of_line(line)
@@ -330,7 +330,7 @@ def _find_uids(descriptor: int, wanted: Set[str]) -> Set[str]:
 
 
 def _lines_backwards(descriptor: int) -> Iterator[bytes]:
-    """Yield whole lines, the last first, without their newlines."""
+    """Yield complete lines, the last one first, without newlines."""
     at = os.fstat(descriptor).st_size
     stop = max(0, at - TAIL_BYTES)
     rest = b""

@@ -1,4 +1,4 @@
-"""The worker's own log: plain lines on standard error, so that standard output is only the events'."""
+"""The worker's own log: plain lines on standard error, so that standard output has only events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PlainFormatter(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: _Info) -> str:
-        """Format a traceback: its own newlines stay, those in an exception's text begin no line of their own."""
+        """Format a traceback: keep its own newlines, but escape those in an exception's text."""
         lines: list[str] = []
         for part in traceback.TracebackException(*ei).format() if ei[0] else ():
             is_frames = part.startswith("  ")
@@ -41,5 +41,5 @@ def log_plainly() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # It has a line for each request, and the Kubernetes sink one or more requests an event.
+    # It logs each request, and the Kubernetes sink makes one or more requests for each event.
     logging.getLogger("httpx2").setLevel(logging.WARNING)

@@ -16,7 +16,7 @@ from eventbus.workers.plain_log import log_plainly
 from eventbus.workers.signals import Signals
 from eventbus.workers.worker import Part, open_metrics
 
-#: The part of the drain that is left for the node, after its pods.
+#: Seconds of the drain that are reserved for the node, after its pods.
 FOR_NODE_S = 1.0
 #: A signal that arrives in the instant before a wait does not end it: its handler runs when the wait is over.
 LOOK_AGAIN_S = 1.0
@@ -49,7 +49,7 @@ class NodeWithPods:
         self._pods.agent.attach(self._store)
 
     def stop(self, timeout_s: float) -> None:
-        """End the pods if the agent ends, else only let go of the bus; then end the node."""
+        """Stop the pods if the agent ends, else only detach them from the bus; then stop the node."""
         if self._ending():
             self._pods.stop(max(1.0, self._drain_s - FOR_NODE_S))
         else:

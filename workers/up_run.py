@@ -1,4 +1,4 @@
-"""All that `eventbus up` runs: the bus, its workers, and the programs of a Procfile."""
+"""Runs the parts of `eventbus up`: the bus, its workers, and the programs of a Procfile."""
 
 from __future__ import annotations
 
@@ -46,31 +46,31 @@ from eventbus.workers.worker import NAMESPACE, WorkerEvents
 
 COMPONENT = "eventbus-up"
 WORKERS = ("log", "sink", "lifecycle", "agent")
-#: Extra → what there is not without it.
+#: Extra → the features that are missing without it.
 OPTIONAL = {"api": "no page and no API", "agent": "no node, so this machine is not measured"}
 API = "api"
 SERVER = ObjectReference("Process", NAMESPACE, "server")
-#: Of `--api`: no API at all.
+#: Value of `--api` for no API.
 NO_API = "none"
-#: A worker ends by itself after its own drain; it is given a little longer.
+#: Seconds to wait after a worker's drain, at whose end it exits by itself.
 DRAIN_MARGIN_S = 2.0
-#: Signals end the wait; what sends none is looked at so often, seconds.
+#: Seconds between two checks, during the run and at the end. Signals interrupt the wait.
 LOOK_EVERY_S, LOOK_AT_ENDS_S = 1.0, 0.05
-#: Who may not show pods on the bus tries it again so seldom, seconds.
+#: Seconds before a retry after a failure to show pods on the bus.
 REFUSED_FOR_S = 60.0
-#: The page's address comes last: once every worker has said something and nothing more came for so long, or after so
-#: long at the latest, seconds.
+#: The page's address is printed last: after each worker has printed a line and SILENT_S seconds without output, or
+#: after PAGE_WITHIN_S seconds at the latest.
 SILENT_S, PAGE_WITHIN_S = 1.0, 5.0
-#: Of a worker's line: it is routine, a record of its log below WARNING, or an event that the worker log shows.
+#: Matches a routine line of a worker: a log record below WARNING, or an event that the worker log prints.
 _ROUTINE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T\S+ (?: |(?:DEBUG|INFO) )")
-#: Our own events get so long before each stage is ended, and at the end.
+#: Seconds to flush our own events before each stage of the shutdown, and at the end.
 FLUSH_S = 1.0
 
 
 class UpRun:
-    """One `up`: its parts, wired. A context manager, which begins with the bus and ends with it.
+    """Builds and runs the parts of one `up`. A context manager: it starts with the bus, and ends with it.
 
-    Raises: ConfigError, BusUnavailable: there is no bus to be had.
+    Raises: ConfigError, BusUnavailable: the bus cannot be opened.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class UpRun:
         self._ends.close()
 
     def _begin(self, ends: ExitStack) -> None:
-        """Begin one part after the other; *ends* has what ends each of them, should the next one fail."""
+        """Start the parts in order. *ends* gets a callback to stop each part, in case a later one fails."""
         if self._keeper:
             ends.callback(self._keeper.stop)
         self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
@@ -137,7 +137,7 @@ class UpRun:
             raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
 
     def _look_after_functions(self, url: str) -> None:
-        """Load this build's functions on our own server, and delete those of others that nobody uses."""
+        """Load this build's functions on our own server, and delete unused functions of other builds."""
         with connect(url, name="eventbus-up") as client:
             function_library.load(client)
             for name in prune(client, unknown=True):
@@ -152,7 +152,7 @@ class UpRun:
             backoff=self._make_backoff(),
         )
         ends.callback(self._pods.close)
-        (self._pods.folder / PAGE_FILE).unlink(missing_ok=True)  # of a killed one, whose API worker has ended
+        (self._pods.folder / PAGE_FILE).unlink(missing_ok=True)  # left by a killed `up`; its API worker has ended
         self._lifeline = ParentPipe(self._pods.folder)
         ends.callback(self._lifeline.close)
         ends.callback(self._pods.kill)
@@ -161,12 +161,12 @@ class UpRun:
         ends.callback(self._shown.stop)
 
     def run(self) -> bool:
-        """Run until a signal that asks to end, then end everything: the Procfile's lines first, then the workers.
+        """Run until a signal requests the end, then stop the Procfile's lines first and the workers second.
 
-        Programs that record end before workers that store.
+        So programs that record events end before the workers that store them.
 
-        Returns: whether every process ended by itself; False: some had to be killed.
-        Raises:  KeyboardInterrupt: a second signal; everything was killed.
+        Returns: True if all processes exited in time; False: some had to be killed.
+        Raises:  KeyboardInterrupt: a second signal arrived, and all processes were killed.
         """
         workers, lines = self._make_lines()
         for extra in missing_extras(self._commands, self._api):
@@ -198,7 +198,7 @@ class UpRun:
         )
 
     def _make_lines(self) -> tuple[list[Line], list[Line]]:
-        """Make the workers, and the lines of the Procfile; a line that is named as a worker is one."""
+        """Make the workers, and the lines of the Procfile. A line with the name of a worker replaces it."""
         environ = environment(os.environ, self._url)
         python = (sys.executable, "-P", "-m", "eventbus", "worker")
         workers = {name: (*python, name, *self._ports[name]) for name in WORKERS}
@@ -216,7 +216,7 @@ class UpRun:
         return [*ours, *replaced], [line for line in lines if line.name not in (*WORKERS, API)]
 
     def _end(self, pods: ProcfileRunner, names: Sequence[str]) -> bool:
-        """End *names*, which takes as long as the slowest of them; False: one had to be killed."""
+        """Stop *names* in parallel, and wait for all; False: a process had to be killed."""
         pods.ask_to_end(names, self._settings.drain_s + DRAIN_MARGIN_S)
         while not pods.have_ended(names):
             if self._asked_to_end(LOOK_AT_ENDS_S):
@@ -235,7 +235,7 @@ class UpRun:
         return page.page if page is not None else ""
 
     def _look_for_page(self, workers: Sequence[str]) -> None:
-        """Tell the page's address at the end of what is said at the start."""
+        """Print the page's address after the output of the start."""
         page, now = self._read_page(), time.monotonic()
         if not page:
             return
@@ -254,11 +254,11 @@ class UpRun:
     def _say_stopping(self) -> None:
         self._output.hurry()
         self._tell("stopping; Ctrl-C again ends at once")
-        self._watch.stop()  # the server is about to go
+        self._watch.stop()  # the server is about to stop
         self._write_stopping()
 
     def _write_stopping(self) -> None:
-        """Record it once: when the end begins, or when something does not start."""
+        """Record Stopping once: when the shutdown starts, or when a part does not start."""
         if not self._stopping:
             self._stopping = True
             self._events.write("Stopping", f"Stopping {COMPONENT}.")
@@ -269,9 +269,9 @@ class UpRun:
 
 
 class _ShownPods:
-    """Shows what runs here as pods on the bus, for `eventbus get pods`, once the workers have made it.
+    """Shows the processes as pods on the bus, for `eventbus get pods`, after the workers have created the bus.
 
-    In a thread of its own: a bus that is away holds up nothing.
+    Runs in a thread of its own, so that an unreachable bus blocks nothing.
     """
 
     def __init__(self, pods: ProcfileRunner, url: str, settings: Settings) -> None:
@@ -289,7 +289,7 @@ class _ShownPods:
         self._looks.start()
 
     def stop(self) -> None:
-        """Look no more; what is shown stays until the pods are closed. A bus that does not answer is not waited for."""
+        """Stop the checks. Pods stay visible until they are closed. Does not wait for a bus that does not answer."""
         self._looks.stop(FLUSH_S)
 
     def _look(self) -> None:
@@ -308,7 +308,7 @@ class _ShownPods:
                 self._store.close()
             self._bus = self._store = None
         except BusUnavailable:
-            pass  # the workers wait for it as well, and say so
+            pass  # the workers wait for it too, and log it
         except EventBusError as error:
             if str(error) != self._problem:
                 needs = " (that takes the role operator as well)" if isinstance(error, BusRefused) else ""
@@ -328,9 +328,9 @@ class _ShownPods:
 
 
 class _OnOutput(Screen):
-    """Our own output.
+    """Writes to our own output.
 
-    Args: hidden: those whose routine lines are not shown; `eventbus logs` has them.
+    Args: hidden: names whose routine lines are not shown; `eventbus logs` has these lines.
     """
 
     def __init__(self, output: PrefixedOutput, *, hidden: Collection[str] = ()) -> None:
@@ -340,7 +340,7 @@ class _OnOutput(Screen):
         self.last_line = time.monotonic()
 
     def has_heard(self, names: Iterable[str]) -> bool:
-        """Return True if each of *names* has printed something."""
+        """Return True if each of *names* has printed a line."""
         return self._heard.issuperset(names)
 
     def write(self, name: str, line: bytes) -> None:
@@ -355,20 +355,20 @@ class _OnOutput(Screen):
 
 
 def missing_extras(commands: Mapping[str, str], api: Sequence[str] | None) -> list[str]:
-    """Return the extras that are not installed, of the workers that `up` then leaves out."""
+    """Return the extras that are not installed. `up` omits the workers that need them."""
     return [
         name for name in OPTIONAL if name not in commands and not has_extra(name) and (name != API or api is not None)
     ]
 
 
 def metrics_options(metrics: str) -> dict[str, list[str]]:
-    """Return each worker's own `--metrics-port`, one number after the other. Raises: ConfigError."""
+    """Return the `--metrics-port` of each worker, with consecutive ports. Raises: ConfigError."""
     if not metrics:
         return {name: [] for name in WORKERS}
     if not has_extra("metrics"):
         raise ConfigError(f"--metrics-port: {is_needed('metrics')}")
     host, first = parse_address(metrics)
-    # 0 is any free port, also for the next one.
+    # 0 is any free port, for every worker.
     ports = {name: first and first + place for place, name in enumerate(WORKERS)}
     addresses = {name: f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for name, port in ports.items()}
     for address in addresses.values():
@@ -377,7 +377,7 @@ def metrics_options(metrics: str) -> dict[str, list[str]]:
 
 
 def api_options(api: str) -> list[str] | None:
-    """Return the options of the worker api; None: it is not wanted. Raises: ConfigError."""
+    """Return the options of the worker api; None: do not run it. Raises: ConfigError."""
     if api == NO_API:
         return None
     if api and not has_extra(API):
@@ -386,7 +386,7 @@ def api_options(api: str) -> list[str] | None:
 
 
 def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:
-    """Return the environment of every process: the bus, `eventbus` on PATH, and a Python that buffers no lines."""
+    """Return the environment of every process: the bus, `eventbus` on PATH, and unbuffered Python output."""
     path = environ.get("PATH", os.defpath)
     if shutil.which("eventbus", path=path) is None:
         path = os.pathsep.join((path, str(Path(sys.executable).parent)))
@@ -394,7 +394,7 @@ def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:
 
 
 def _log_with(tell: Callable[[str], object]) -> None:
-    """Have the library's log printed as lines of ours."""
+    """Print the library's log as our own lines."""
     logger = logging.getLogger("eventbus")
     logger.addHandler(_Teller(tell))
     logger.propagate = False
