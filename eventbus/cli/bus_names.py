@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 #: Timeout of a completion, seconds. It also bounds waits without a socket timeout, like those for a name server.
 TIMEOUT_S = 1.0
-#: Names another such time, for machines so busy that nothing can be offered in a second.
+#: Variable with another timeout, for machines that are too busy to answer within a second.
 TIMEOUT_VARIABLE = "EVENTBUS_COMPLETION_TIMEOUT_S"
-#: Names that are still of help.
+#: Maximum number of useful names.
 MOST = 100
 
 
 class BusNames:
-    """The names on one bus, read from its indexes. Raises the errors of Redis and its client."""
+    """Reads names from the indexes of one bus. Raises the errors of Redis and its client."""
 
     def __init__(self, client: Client, partitions: Sequence[Keys]) -> None:
         self._client = client
@@ -79,7 +79,7 @@ def _timeout_s() -> float:
 
 
 def ask_bus(question: Callable[[BusNames], list[Any]]) -> list[Any]:
-    """Return the answer to *question*; [] if the bus is away, slow, not there yet, or not ours to read. Main thread."""
+    """Return the answer to *question*; [] if the bus is unreachable, slow, missing, or not readable. Main thread."""
     before = signal.signal(signal.SIGALRM, _on_timeout)
     signal.setitimer(signal.ITIMER_REAL, _timeout_s())
     try:

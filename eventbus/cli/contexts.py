@@ -1,4 +1,4 @@
-"""Buses by name, as kubectl's contexts: the file that keeps them, and how one takes effect.
+"""Named buses, like kubectl's contexts: reads and writes their file, and applies one to the environment.
 
 A context is a set of `EVENTBUS_…` variables with a name. It takes effect in the environment, so that every command,
 including those that `eventbus exec` runs, uses the same bus.
@@ -17,7 +17,7 @@ from eventbus.broker.connection.address import safe_url
 from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
 
-#: Names the file; the context to use; the namespace where -n is not given.
+#: Variables with the file, the context to use, and the namespace without -n.
 FILE_VARIABLE: Final = "EVENTBUS_CONFIG"
 CONTEXT_VARIABLE: Final = "EVENTBUS_CONTEXT"
 NAMESPACE_VARIABLE: Final = "EVENTBUS_NAMESPACE"
@@ -77,13 +77,13 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         raise ConfigError(f'context "{name}" does not exist; there are: {known}; {cure}', cure=cure)
 
     def with_context(self, made: Context) -> Contexts:
-        """Return them with *made*, in the place of the one of its name."""
+        """Return the contexts with *made*, which replaces one of the same name."""
         others = [made if one.name == made.name else one for one in self.contexts]
         kept = others if made in others else [*others, made]
         return msgspec.structs.replace(self, contexts=tuple(kept))
 
     def without(self, name: str) -> Contexts:
-        """Return them without that one."""
+        """Return the contexts without that one."""
         kept = tuple(one for one in self.contexts if one.name != name)
         current = "" if self.current_context == name else self.current_context
         return Contexts(current_context=current, contexts=kept)
@@ -159,7 +159,7 @@ def _take(context: Context, environ: MutableMapping[str, str]) -> None:
 
 
 def shown(context: Context, *, raw: bool) -> Context:
-    """Return it as it may be shown: without password and options in the url, unless *raw*."""
+    """Return the context for display: without password and options in the url, unless *raw*."""
     return (
         context
         if raw

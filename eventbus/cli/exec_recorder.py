@@ -1,4 +1,4 @@
-"""Records, in a process of its own, what `eventbus exec` tells it: see `process/event_helper.py`. Its socket is 0."""
+"""Records the events of `eventbus exec`, in a process of its own: see `process/event_helper.py`. Its socket is fd 0."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from eventbus.record.recorder import EventRecorder
 
 COMPONENT: Final = "eventbus-exec"
-#: A bus that is known to be away gets so long after the command's end: it may just be restarting.
+#: Seconds to wait for an unreachable bus after the command's end, because it may be restarting.
 AWAY_S: Final = 2.0
-#: How often that is looked at.
+#: Seconds between two checks during that wait.
 STEP_S: Final = 0.05
-#: Without another event for so long, and with all sent, this process is not needed.
+#: Seconds without a new event after which this process is not needed, if all events are sent.
 IDLE_S: Final = 1.0
 _READ_BYTES: Final = 65_536
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
-#: How many are waiting is the end of the outbox's line; at the end of ours it would be said twice.
+#: The count at the end of the outbox's log line. It is removed, because our own line has the count too.
 _WAITING: Final = re.compile(r" \(events waiting: \d+\)$")
 
 
 def main() -> None:
-    """Record until the other end is closed, send what is left, and answer what could not be sent."""
+    """Record until the other end is closed, send the remaining events, and answer with the unsent ones."""
     for number in NOT_FOR_IT:
-        signal.signal(number, signal.SIG_IGN)  # it ends with the one that started it, whatever others are told
+        signal.signal(number, signal.SIG_IGN)  # this process ends when its parent does, not by signals
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     import_later()
     leave_to_redis()
@@ -58,7 +58,8 @@ def main() -> None:
         *whole, rest = (rest + data).split(b"\n")
         taken = [json.loads(said) for said in whole]
         told += sum("about" not in said for said in taken)
-        line.sendall(b"taken %d\n" % told)  # first: what is not, the next one gets, should this one die
+        # Before recording: if this process dies, the next one gets only the events that it has not taken.
+        line.sendall(b"taken %d\n" % told)
         for said in taken:
             recording.take(said)
     unsent, why = recording.close(told)
@@ -66,7 +67,7 @@ def main() -> None:
 
 
 class Recording:
-    """Records the events of one object; nothing here waits for Redis, or raises; except `close`."""
+    """Records the events of one object. Only `close` waits for Redis or raises."""
 
     def __init__(self) -> None:
         self._about = ObjectReference()
@@ -75,7 +76,7 @@ class Recording:
         self._problem = LastProblem()
 
     def take(self, said: dict[str, Any]) -> None:
-        """Take what all events are about, or an event."""
+        """Process a message: the object of all events, or one event."""
         if "about" in said:
             self._open(said["about"], said["namespace"], said["command"])
         elif self._recorder is not None:
@@ -83,13 +84,13 @@ class Recording:
             self._recorder.past_eventf(self._about, when, said["type"], said["reason"], "%s", said["message"])
 
     def sent(self) -> bool:
-        """Return True if nothing is left to be sent."""
+        """Return True if all events are sent."""
         return self._broadcaster is not None and self._broadcaster.flush(STEP_S)
 
     def close(self, told: int) -> tuple[int, str]:
-        """Send what is left; return how many of the events could not be sent, and why.
+        """Send the remaining events; return the number of unsent events, and the reason.
 
-        Blocks for at most the settings' `flush_s`, `AWAY_S` if the bus is away, not at all for one that never will do.
+        Blocks for at most the settings' `flush_s`; `AWAY_S` if the bus is unreachable; not at all if it is unusable.
         """
         if self._broadcaster is None:
             return told, self._problem.text if told else ""
@@ -114,11 +115,11 @@ class Recording:
             self._problem.text = str(error)
 
     def _wait(self, broadcaster: EventBroadcaster) -> float:
-        """Wait until everything is sent, or something is in the way. Returns the seconds that are left after that."""
+        """Wait until all events are sent, or a problem is logged. Returns: the remaining seconds."""
         flush_s = broadcaster.settings.flush_s
         if broadcaster.flush(0):
             return flush_s
-        # The outbox is importing it, too, which takes long on a busy machine. The time of the bus begins after that.
+        # The outbox imports it too, which is slow on a busy machine. The timeout for the bus starts after the import.
         import redis  # noqa: F401
 
         began = time.monotonic()
@@ -130,7 +131,7 @@ class Recording:
 
 
 def object_of(about: str | None, namespace: str, command: str) -> ObjectReference:
-    """Return what the events are about: KIND/NAME, or the command itself. Raises: InvalidEvent."""
+    """Return the object of the events: KIND/NAME, or the command itself. Raises: InvalidEvent."""
     from eventbus.reference import named_reference, reference_to
     from eventbus.text import cut_bytes
     from eventbus.validation import MAX_NAME
@@ -142,16 +143,16 @@ def object_of(about: str | None, namespace: str, command: str) -> ObjectReferenc
 
 
 class LastProblem(logging.Handler):
-    """Keeps what the outbox logs about a bus that is away."""
+    """Keeps the last warning of the outbox about an unreachable bus."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what it says, and the error that it was logged with."""
+        """Keep the message, and the error that was logged with it."""
         if getattr(record, "cause", "") == "unsent":
-            return  # the count of what is left, which `close` says itself
+            return  # the count of unsent events, which `close` returns itself
         self.text = _WAITING.sub("", record.getMessage())
         if record.exc_info and record.exc_info[0]:
             self.text += f" ({record.exc_info[0].__name__}: {record.exc_info[1]})"

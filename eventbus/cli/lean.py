@@ -1,4 +1,4 @@
-"""Keeps out of a command's process what it does not need: a module is loaded at the first look at what is in it."""
+"""Speeds up the start of a command: modules that it may not need are loaded at the first use of an attribute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-#: `import redis` imports them: a third of the CPU that a command takes to start, and 8 MB.
+#: Modules that `import redis` imports. They take a third of a command's CPU time at start, and 8 MB.
 _LATER: Final = ("redis.asyncio", "importlib.metadata")
 _OF_KEYSPACES: Final = (
     *("ChannelType", "ClusterKeyspaceNotifications", "EventType", "KeyeventChannel", "KeyNotification"),
@@ -21,10 +21,10 @@ _OF_KEYSPACES: Final = (
     *("SubkeyeventChannel", "SubkeyspaceChannel", "SubkeyspaceeventChannel", "SubkeyspaceitemChannel"),
     "get_channel_type",
 )
-#: What redis-py looks up in modules to define its classes: names for annotations, for an `except` of its asyncio
-#: client, which nobody here uses, and two errors that are made in C; and what it shows of its own clients of clusters
-#: and of key spaces: ours is another. A name that is not here loads the module. A hack; it goes when redis-py imports
-#: them later.
+#: Names that redis-py looks up in modules to define its classes: for annotations, for an `except` of its asyncio
+#: client, which is not used here, and two errors that are defined in C. Also names that it exports from its own cluster
+#: and keyspace clients, because we have another client. Any other name loads the module. A hack, to be removed when
+#: redis-py imports these modules lazily.
 _FOR_REDIS: Final[Mapping[str, Mapping[str, Callable[[], Any]]]] = {
     "asyncio": {"IncompleteReadError": lambda: EOFError, "StreamReader": lambda: object, "Lock": lambda: object},
     "ssl": {
@@ -35,12 +35,12 @@ _FOR_REDIS: Final[Mapping[str, Mapping[str, Callable[[], Any]]]] = {
     "redis.cluster": {"RedisCluster": lambda: object},
     "redis.keyspace_notifications": dict.fromkeys(_OF_KEYSPACES, lambda: object),
 }
-#: How many objects a short command makes before the collector looks: most end before that, and a watch frees its own.
+#: Garbage collection threshold, in objects. Most commands end before it, and a watch frees its own objects.
 _BETWEEN_LOOKS: Final = 100_000
 
 
 class _LaterModule(ModuleType):
-    """A stand-in for a module that has not been imported. importlib's LazyLoader is loaded by any `import` of it."""
+    """A stand-in for a module that is not imported yet. With importlib's LazyLoader, any `import` would load it."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -51,7 +51,7 @@ class _LaterModule(ModuleType):
 
 
 class _LaterForRedis(_LaterModule):
-    """A stand-in that gives redis-py the names it needs for its definitions; anything else loads the module."""
+    """A stand-in with the names that redis-py needs for its definitions. Any other use loads the module."""
 
     def __getattr__(self, name: str) -> Any:
         found = _FOR_REDIS[self.__name__].get(name)
@@ -61,17 +61,17 @@ class _LaterForRedis(_LaterModule):
 
 
 def _importer(frame: FrameType | None) -> str:
-    """Return the name of the module whose import has come to *frame*."""
+    """Return the name of the module that imports, from *frame* upward."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith("importlib."):
         frame = frame.f_back
     return "" if frame is None else str(frame.f_globals.get("__name__", ""))
 
 
 def run_short(program: Callable[[], Any]) -> None:
-    """Run *program*, which a person waits for, in a process of its own, without what costs a fifth of its CPU.
+    """Run the interactive *program*, in a process of its own, with a fifth less CPU time.
 
-    That is asyncio and ssl, which redis-py imports to define its classes; the collector's looks at what imports have
-    made, none of which is garbage; and an orderly end of the interpreter, where nothing is left to be done in it.
+    It avoids asyncio and ssl, which redis-py imports to define its classes; garbage collections of imported objects,
+    which are no garbage; and the interpreter's finalization, if it has nothing left to do.
     """
     gc.set_threshold(_BETWEEN_LOOKS)
     leave_to_redis()
@@ -85,19 +85,19 @@ def run_short(program: Callable[[], Any]) -> None:
 
 
 def leave_to_redis() -> None:
-    """Put a stand-in in the place of what redis-py imports for its definitions alone. For processes of our own."""
+    """Install stand-ins for modules that redis-py imports only for definitions. For our own processes only."""
     for name in _FOR_REDIS if find_spec("_ssl") else ():
         _put_off(_LaterForRedis(name))
 
 
 def _is_done() -> bool:
-    """Return True if nobody in this process has anything left to send, to write or, with a profiler, to tell."""
+    """Return True if the process can exit: no other thread, no broadcaster, and no tracer or profiler."""
     watched = sys.gettrace() is not None or sys.getprofile() is not None
     return threading.active_count() == 1 and "eventbus.record.broadcaster" not in sys.modules and not watched
 
 
 def _flushed() -> bool:
-    """Write what is in the buffers of both outputs. False: it could not be written, and Python's own end says so."""
+    """Flush both outputs. False: the flush failed, and Python reports it at exit."""
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -108,16 +108,16 @@ def _flushed() -> bool:
 
 
 def import_later() -> None:
-    """Put a stand-in in the place of each of them, unless somebody has imported it."""
+    """Install a stand-in for each module in `_LATER` that is not imported yet."""
     for name in _LATER:
         module = _LaterModule(name)
         above = sys.modules.get(name.rpartition(".")[0])
-        if _put_off(module) and above is not None:  # where an import would have put it
+        if _put_off(module) and above is not None:  # as an import would set it
             setattr(above, name.rpartition(".")[2], module)
 
 
 def _put_off(module: ModuleType) -> bool:
-    """Put *module* in the place of the module of its name; False: there is none, or somebody has imported it."""
+    """Install *module* under its name; False: no such module exists, or it is already imported."""
     package, _, _ = module.__name__.rpartition(".")
     above = (sys.modules.get(package) or find_spec(package)) if package else None
     if module.__name__ in sys.modules or (package and above is None):

@@ -1,6 +1,6 @@
-"""`eventbus exec` in its plain form, without what it does not need while it waits: neither click nor Redis.
+"""`eventbus exec` in its basic form, without click and Redis, which it does not need while it waits.
 
-What it does not know is left to the command itself, `commands/exec.py`, which says what is wrong, too.
+The full command, `commands/exec.py`, handles all other forms and reports errors.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-#: A part of what `reference_to` takes; anything else is judged there.
+#: A subset of the references that `reference_to` accepts. The full command checks all others.
 _OBJECT: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,60}/[A-Za-z0-9](?:[A-Za-z0-9._-]{0,200}[A-Za-z0-9])?")
 _NAMESPACE: Final = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)?")
 
 
 class Asked(NamedTuple):
-    """A command to be run, and what its events are about; *about* None: itself."""
+    """A command to run, and the object of its events; *about* None: the command itself."""
 
     words: tuple[str, ...]
     about: str | None = None
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
 
 
 def run_lean(arguments: Sequence[str], *, on_imported: Callable[[], object]) -> None:
-    """Run what was asked for and end as it did; return if it takes the whole command. *on_imported*: before it runs."""
+    """Run the command and exit as it did; return if the full command is needed. *on_imported*: called before."""
     asked = read(arguments, os.environ)
     if asked is None:
         return
@@ -56,7 +56,7 @@ def run_lean(arguments: Sequence[str], *, on_imported: Callable[[], object]) -> 
 
 
 def read(arguments: Sequence[str], environ: os._Environ[str] | dict[str, str]) -> Asked | None:
-    """Read the command line; None: it has, or may have, what only the whole command knows."""
+    """Parse the command line; None: it may need the full command."""
     if _has_contexts(environ):
         return None
     about, namespace, read_stderr = None, environ.get("EVENTBUS_NAMESPACE") or "default", None
@@ -82,7 +82,7 @@ def read(arguments: Sequence[str], environ: os._Environ[str] | dict[str, str]) -
 
 
 def _has_contexts(environ: os._Environ[str] | dict[str, str]) -> bool:
-    """Return True if a context may say where the bus is: see `contexts.py`."""
+    """Return True if a context may set the bus: see `contexts.py`."""
     if environ.get("EVENTBUS_CONTEXT"):
         return True
     if named := environ.get("EVENTBUS_CONFIG"):

@@ -50,7 +50,7 @@ def check_keepers(environ: Mapping[str, str]) -> Finding:
 
 
 def check_left_lines(environ: Mapping[str, str]) -> Finding:
-    """Check that no lines run which an `eventbus up` that was killed has left."""
+    """Check that no lines of a killed `eventbus up` are still running."""
     from eventbus.broker.embedded.server import default_directory
 
     directory = default_directory(environ)

@@ -1,4 +1,4 @@
-"""Lists, then watches from the list's version, and lists again where changes were lost; nothing is shown twice."""
+"""Lists, then watches from the list's version, and relists after lost changes. Nothing is shown twice."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ObjectFollower:
         return [one for one in fresh if self._wanted(one)]
 
     def follow(self) -> Iterator[Sequence[PrintedChange]]:
-        """Yield changes, in order for each object, deletions too; never ends. Waits through an absent Redis.
+        """Yield changes and deletions, in order for each object; never ends. Waits while Redis is unreachable.
 
         Call `fetch` first. With *tells_lost* this includes objects that vanished while changes were lost.
         """
