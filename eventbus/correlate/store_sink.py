@@ -22,7 +22,7 @@ Opened = tuple[list[KeyedEvent], list[tuple[DeadCause, int, bytes]]]
 #: The limits are checked after so many events.
 RELIEVE_EVERY = 1_000
 
-#: One that Redis works on, and one that it finds when it is done, so that it does not wait for us.
+#: One call that Redis executes, and one queued after it, so that Redis never waits for this worker.
 CALLS_UNDER_WAY = 2
 
 EnforceBounds = Callable[[GroupReader], None]

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 _PRODUCER: Final = 8
 _PACKED: Final = range(_PRODUCER + 1, 2 * _PRODUCER + 1)
 
-#: Bytes; a text that is not as long as such; or a text that is, alone in an array.
+#: Bytes, or a text. A text whose length is that of packed bytes is wrapped in an array, to distinguish it.
 PackedUid: TypeAlias = bytes | str | tuple[str]
 
 

@@ -88,7 +88,7 @@ _unpack_array = msgspec.msgpack.Decoder(decodable(WireEvent)).decode
 
 
 class PackedEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The events of a batch as they travel and wait: *content* is their msgpack array, as *codec* says."""
+    """The encoded events of a batch: *content* is their msgpack array, compressed with *codec*."""
 
     codec: int
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_EVENTS)]
@@ -133,7 +133,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
         return f"{self.producer}:{self.first + position}"
 
     def alone(self, position: int) -> bytes:
-        """Pack the event at *position* as a batch of its own, with the same uid, to be buried."""
+        """Pack the event at *position* as a separate batch with the same uid, for the dead letters."""
         return pack_batch(self.producer, self.first + position, [self.events[position]])
 
 
@@ -170,7 +170,7 @@ def _unpack_parts(body: bytes) -> tuple[str, int, int, Any]:
 
 
 def _open(codec: int, packed: Any) -> list[bytes]:
-    """Return the events that are *packed* as *codec* says. Raises: PoisonBatch."""
+    """Return the events in *packed*, decoded with *codec*. Raises: PoisonBatch."""
     if codec not in CODECS:
         raise PoisonBatch(DeadCause.UNKNOWN_CODEC)
     if codec == CODEC_LZ4:
@@ -268,7 +268,7 @@ def pack_event(event: Event) -> bytes:
         meta.labels or None,
         meta.generate_name,
     ]
-    # A reporter that is said to be empty must travel, or it would be read as "as in source".
+    # An explicitly empty reporter must be sent, or it would be read as "as in source".
     least = 10 if component is None else 12
     while len(array) > least and array[-1] in (None, ""):
         array.pop()
@@ -277,7 +277,7 @@ def pack_event(event: Event) -> bytes:
 
 
 def unpack_event(packed: bytes, uid: str = "") -> Event:
-    """Unpack one event as it is read, with the *uid* that its batch gives it. Raises: PoisonBatch."""
+    """Unpack one event, with the *uid* from its batch. Raises: PoisonBatch."""
     wire = unpack_wire(packed)
     component, host = wire.source
     first_us, last_us = wire.first_us, wire.last_us

@@ -24,7 +24,7 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     event: Event
     verb: Verb | None = None
-    added: bool = False  #: the event's first change is among those that were read
+    added: bool = False  #: the event's first change is in the batch
     known: UpdateState | None = None
     forget: bool = False
     only_forget: bool = False  #: do not write the event
@@ -52,8 +52,8 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
 def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int = 0) -> list[list[SinkDelivery]]:
     """Group the deliveries of *changes*, oldest first, into rounds of at most *most* (0: any number).
 
-    No event occurs twice in a round. With *coalesce* an event has one delivery, of its newest state, unless it went and
-    came back meanwhile. Otherwise every change is a round of its own, as client-go writes them.
+    No event occurs twice in a round. With *coalesce*, an event has one delivery, with its newest state, unless it was
+    deleted and added again. Otherwise every change is a separate round, as client-go writes them.
     """
     rounds: list[dict[str, SinkDelivery]] = []
     last: dict[str, int] = {}  # the round that has the event's newest delivery
@@ -78,7 +78,7 @@ def _split(deliveries: list[SinkDelivery], most: int) -> list[list[SinkDelivery]
 
 
 def _merge(former: SinkDelivery | None, change: Change[Event]) -> SinkDelivery | None:
-    """Bring *former* up to date with *change*; None: the change needs a delivery of its own."""
+    """Merge *change* into *former*; None: the change needs a separate delivery."""
     if former is None or former.forget:
         return None
     if change.type is ChangeType.DELETED:

@@ -1,4 +1,4 @@
-"""Finds delayed deliveries that are due: repeats that a policy held back, and buried events to be written again."""
+"""Finds delayed deliveries that are due: repeats delayed by a policy, and dead letters to write again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbus.store.event_storage import EventStorage
 from eventbus.store.storage import with_metadata
 
 LOOK_EVERY_S = 1.0
-#: Members looked at in one round.
+#: The maximum number of members that are read in one round.
 LIMIT = 500
 
 
@@ -27,7 +27,7 @@ class Waiting:
         self._next_look = 0.0
 
     def due(self, now_ms: int, monotonic: float) -> Iterator[tuple[list[SinkDelivery], list[str]]]:
-        """Yield deliveries, no event twice among them, and the keys to take out because nothing is left to write."""
+        """Yield deliveries of different events, and the keys to remove because their events are gone."""
         if monotonic < self._next_look:
             return
         self._next_look = monotonic + LOOK_EVERY_S
@@ -47,7 +47,7 @@ class Waiting:
             yield deliveries, gone
 
     def _again(self, entry_ids: list[str]) -> tuple[list[SinkDelivery], list[str]]:
-        """Return each buried event once, as the store has it now, else as it was buried last."""
+        """Return each dead-letter event once: the stored event, or its newest dead letter if it is not stored."""
         buried: dict[str, dict[str, bytes]] = {}  # event key → entry id → body, oldest first
         gone = []
         for entry_id in sorted(entry_ids, key=_age):

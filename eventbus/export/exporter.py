@@ -174,9 +174,9 @@ class PartitionExporter:
             self.close()
 
     def turn(self, block_ms: int = 0) -> float | None:
-        """Go on by one step, or look whether it may begin. Returns the seconds until the next turn; None: it ends.
+        """Run one step, or try to acquire the lease. Return the seconds until the next turn; None: the export ends.
 
-        A step that has to wait, for the sink, Redis or its rate, ends in the middle, and the next turn goes on there.
+        If a step has to wait for the sink, Redis or the rate limit, it is suspended. The next turn resumes it.
         """
         self.idle = False
         work, self._under_way = self._under_way, None
@@ -202,26 +202,26 @@ class PartitionExporter:
             self._let_go()
         except EventBusError as error:
             return self._failed(error)
-        except Exception as error:  # a fault of ours: nothing was moved, it is tried again
+        except Exception as error:  # a bug: the position is unchanged, so the step is retried
             log.exception("%s: unexpected error", self._what)
             return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
         return 0.0
 
     def _begin(self, block_ms: int) -> Pausing[float]:
-        """A turn. Returns the seconds until the next."""
+        """Run a turn. Return the seconds until the next one."""
         if not self.figures.holds and not (yield from self._acquire()):
             return LOOK_EVERY_S * self._uniform(0.3, 1)
         self.idle = not (yield from self._step(block_ms))
         return 0.0
 
     def sign(self) -> None:
-        """Give a sign of life, if it holds the lease, while another exporter has its turn. Not while it writes."""
+        """Send a heartbeat if it holds the lease, during another exporter's turn. Do not call it during a write."""
         if self.figures.holds:
             self._lease.sign()
 
     @property
     def changes_key(self) -> bytes:
-        """Return the key of the stream that it reads."""
+        """Return the key of the stream that the exporter reads."""
         return self._bus.keys[self._partition].changes_of(EVENT.plural)
 
     def wait_command(self, block_ms: int) -> tuple[object, ...]:
@@ -331,7 +331,7 @@ class PartitionExporter:
         )
 
     def _look_behind(self) -> None:
-        """Measure the lag once a second, together with the signs of life: not at each scrape, nor at each event."""
+        """Measure the lag once a second, with the heartbeats: not at each scrape or event."""
         try:
             self.figures.lag = self._store.lag(self._position or 0)
         except BusRefused:  # a user made before it was looked at: no reason to export nothing
@@ -384,7 +384,7 @@ class PartitionExporter:
         self._lost_rows.forget()
 
     def close(self) -> None:
-        """End the turn that waits, give the lease back, and close the sink. `run` does it."""
+        """End a suspended turn, release the lease, and close the sink. `run` calls this at its end."""
         self.stop()
         while self._under_way is not None:
             self.turn()

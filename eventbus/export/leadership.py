@@ -108,7 +108,7 @@ class ExportLease:
         self._heartbeat.stop()
 
     def sign(self) -> None:
-        """Give a sign of life from another thread, while the worker leaves Redis alone. Raises nothing of Redis."""
+        """Send a heartbeat from another thread, while the worker does not use Redis. Raises no Redis errors."""
         self.last_progress = now = self._clock.monotonic()
         try:
             if self._store.acquire().ours:

@@ -1,4 +1,4 @@
-"""Work that says how long it has to wait instead of waiting, so that a thread can do other work meanwhile."""
+"""Coroutines that yield the time to wait instead of blocking, so that one thread can run several of them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Yields the seconds to wait; it is sent True if it is to stop, and then yields hardly anything more.
+#: Yields the seconds to wait. If True is sent to it, it should end soon.
 Pausing = Generator[float, bool | None, T]
 
 
 def pause(seconds: float) -> Pausing[bool]:
-    """Wait for so long. Returns True if the work is to stop."""
+    """Wait for *seconds*. Return True if the coroutine should stop."""
     return bool((yield seconds))
 
 
 def finish(work: Pausing[T], sleep: Callable[[float], bool]) -> T:
-    """Do *work* to its end and return its result. *sleep* waits for so many seconds; True: stop."""
+    """Run *work* to its end and return its result. *sleep* waits for so many seconds; True: stop."""
     try:
         seconds = next(work)
         while True:

@@ -19,11 +19,11 @@ from eventbus.log import log
 
 
 class ExportPoller:
-    """The exporters that were added, until `stop`. Start it in a thread of its own: `run`, which also closes them.
+    """Runs several exporters in one thread until `stop`. Call `run` in its own thread; it also closes the exporters.
 
-    A partition that waits for a sink that is away, for a retry or for its rate delays no other. One call of a sink
-    delays the other partitions of this thread until it is answered or times out. Meanwhile another thread gives the
-    signs of life for all leases.
+    A partition that waits for an unreachable sink, a retry or its rate limit does not delay the others. But a call of a
+    sink delays the other partitions of this thread until it returns or times out. During the call, another thread sends
+    the heartbeats of all leases.
 
     Its exporters call their sink inside `calling`.
     """
@@ -94,7 +94,7 @@ class ExportPoller:
 
     def _sign(self) -> None:
         for slot in list(self._slots):
-            if slot.lock.acquire(blocking=False):  # else it is at Redis itself, or waits with signs of its own
+            if slot.lock.acquire(blocking=False):  # else it is using Redis, or sends its own heartbeats
                 try:
                     slot.exporter.sign()
                 finally:

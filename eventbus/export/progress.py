@@ -32,7 +32,7 @@ class Figures:
         self.lists = 0  #: times it listed the store, to begin or to catch up
         self.pending = 0  #: events in hand, not settled
         self.paused_since: float | None = None  #: seconds since 1970
-        self.lag: Lag | None = None  #: as of the last sign of life; None: not yet looked, or another worker's
+        self.lag: Lag | None = None  #: at the last heartbeat; None: not measured yet, or another worker has the lease
 
 
 class ExportProgress:
@@ -51,19 +51,19 @@ class ExportProgress:
         self._retrying = False
 
     def begin(self, mode: str) -> ExportCheckpoint:
-        """Note that this worker has the lease now. A pause that the one before has begun goes on."""
+        """Record that this worker has the lease now. A pause of the previous worker continues."""
         self.figures.holds = True
         self.figures.paused_since = self._store.paused_since()
         return ExportCheckpoint(figures={"mode": mode, "pending": "0", "retrying": "0"})
 
     def end(self) -> None:
-        """Note that this worker has the lease no longer."""
+        """Record that this worker has lost or released the lease."""
         self.figures.holds, self.figures.pending = False, 0
         self.figures.paused_since = self.figures.lag = None
         self._told = self._retrying = False
 
     def paused(self, error: EventBusError, retry_after_s: float | None) -> None:
-        """Note a pause, in which nothing is read and nothing buried: once in the log, and at every probe in Redis."""
+        """Report a pause, without reads and dead letters: once in the log, and at every probe in Redis."""
         why = printable(str(error))
         if self.figures.paused_since is None:
             self.figures.paused_since = self._clock.time_ns() / 1e9
@@ -157,7 +157,7 @@ class ExportProgress:
         return {"error": printable(text)[:WHY_LENGTH], "error_ms": str(self._now_ms())}
 
     def _tell(self, settled: ExportCheckpoint) -> None:
-        """Write the figures alone: they may be late, so Redis being away holds up nothing. Raises: LeaseLost."""
+        """Store only the counters. They may be late, so an outage of Redis does not block. Raises: LeaseLost."""
         try:
             if not self._store.settle(settled):
                 raise LeaseLost

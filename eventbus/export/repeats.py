@@ -1,4 +1,4 @@
-"""Decides how often a sink hears of an event that repeats."""
+"""Decides which repeats of an event are written to a sink."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ PROBE_BACKOFF = Backoff(first_s=1.0, last_s=60.0)
 class Outage(StrEnum):
     """The treatment of a sink that does not answer."""
 
-    PAUSE = "pause"  #: wait for it, for ever
+    PAUSE = "pause"  #: wait without a limit
     COUNT = "count"  #: one more try of this event, as in client-go
 
 
@@ -196,11 +196,11 @@ class SinkWriter:
         settle: Callable[[Outcome], Pausing[None]],
         meanwhile: Callable[[], Pausing[None]] | None = None,
     ) -> Pausing[None]:
-        """Write *deliveries*, no event twice among them; *settle* is called with each as soon as it is settled.
+        """Write *deliveries* of different events; *settle* is called with each outcome as soon as it is known.
 
-        *meanwhile* is done once, while a sink that answers later is at the first call; never with another sink.
+        *meanwhile* runs once, during the first call of an asynchronous sink; never with another sink.
 
-        Ends early, with some not settled, only if `wait` or `before` says so. Raises: SinkGone.
+        Ends early, with unsettled deliveries, only if `wait` or `before` returns True. Raises: SinkGone.
         """
         todo = [_Item(delivery, self._first_verb(delivery)) for delivery in deliveries]
         failed: list[_Item] = []
@@ -359,7 +359,7 @@ class SinkWriter:
             case AlreadyExists() if counting:
                 return Outcome(delivery)
             case AlreadyExists() if item.verb is Verb.CREATE and delivery.event.count == 1:
-                # The sink has it, in a version that it did not give.
+                # The sink has the event, but did not return its version.
                 return Outcome(delivery, with_metadata(delivery.event, resource_version=""))
             case AlreadyExists() if item.verb is Verb.CREATE and item.follows < 2:
                 return _follow(item, Verb.PATCH)
@@ -399,7 +399,7 @@ def _about(item: _Item) -> tuple[str, str, str]:
 
 
 def _wait_behind(item: _Item, failed: _Item) -> None:
-    """Count the tries of *failed* for *item* too, but for one: else each of many would wait for all of its own."""
+    """Count the attempts of *failed* for *item* too, but leave it one: else each waiting item would retry in full."""
     item.tries = max(item.tries, min(failed.tries, MAX_TRIES - 1))
 
 
@@ -411,14 +411,14 @@ def _arguments(item: _Item) -> tuple[Event, EventPatch | None]:
 def _follow(item: _Item, verb: Verb) -> _Next:
     item.verb, item.follows = verb, item.follows + 1
     if verb is Verb.CREATE and item.delivery.known is not None:
-        # It is not there: the version that it had must not come up again, if creating it fails.
+        # The event does not exist in the sink: its old version must not be used again if the create fails.
         known = msgspec.structs.replace(item.delivery.known, version="")
         item.delivery = msgspec.structs.replace(item.delivery, known=known)
     return _Next.CALL
 
 
 def _classified(error: Exception) -> EventBusError:
-    """Return the error as one of ours: errors of the system's network are outages, the rest is about the event."""
+    """Convert to an EventBusError: network errors are outages, all others concern the event."""
     if isinstance(error, EventBusError):
         return error
     problem = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Runs the exports to one sink: an exporter a partition, each with a sink object of its own, in a few threads."""
+"""Runs the exports to one sink: one exporter for each partition, with its own sink object, in a few threads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Makes a sink from a URL: its scheme names a maker here, or one that another package has registered.
+"""Makes a sink from a URL. The scheme selects a built-in maker, or one that another package has registered.
 
-A module is imported only when its scheme is asked for.
+A sink's module is imported only when its scheme is used.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return the secret for a header. Raises: ConfigError: also if it is not printable ASCII."""
         value = self.secret(variable)
         if not (value.isascii() and value.isprintable()):
-            # Not the value: the error goes into logs.
+            # Without the value, because the error is logged.
             raise ConfigError(f"{variable} holds something else than printable ASCII")
         return value
 

@@ -1,4 +1,4 @@
-"""Parses the Retry-After header: how long a server asks to be left alone."""
+"""Parses the Retry-After header: the time that a client should wait before its next request."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ class CheckedSink(Protocol):
 
 
 def check_host(*hosts: str) -> None:
-    """Look *hosts* up: one that is known will do. Blocks as the system's resolver does.
+    """Look up *hosts*; one known host is enough. Blocks as the system's resolver does.
 
-    Raises: ConfigError: there are no such names."""
+    Raises: ConfigError: none of the names exists."""
     for host in hosts:
         try:
             socket.getaddrinfo(host, None)

@@ -17,7 +17,7 @@ from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 
-#: Between two looks at the store, seconds.
+#: The seconds between two reads of the store.
 _LOOK_S = 0.02
 
 

@@ -9,12 +9,12 @@ PATIENCE_S = 30.0
 
 
 class FakeClock:
-    """Implements `eventbus.clock.Clock`; time moves by `advance` alone. Thread-safe.
+    """Implements `eventbus.clock.Clock`; only `advance` moves its time. Thread-safe.
 
-    `sleep` blocks its thread until another one has advanced far enough. So a test drives a program that sleeps by
-    `wait_for_sleepers`, which says that the program has come to its sleep, and then `advance`.
+    `sleep` blocks its thread until another thread has advanced the clock far enough. To test a program that sleeps,
+    call `wait_for_sleepers`, which waits until the program sleeps, and then `advance`.
 
-    Args: time_ns: nanoseconds since 1970 to begin at; by default 2024-01-01T00:00:00Z.
+    Args: time_ns: the start time in nanoseconds since 1970; by default 2024-01-01T00:00:00Z.
     """
 
     def __init__(self, time_ns: int = 1_704_067_200_000_000_000) -> None:

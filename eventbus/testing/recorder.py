@@ -10,7 +10,7 @@ from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, build
 from eventbus.record.recorder import EventRecorder
 
-#: Real seconds that a full recorder waits for a reader before it says so: client-go's waits for ever.
+#: Real seconds that a full recorder waits for a reader before it raises. client-go's waits without a limit.
 PATIENCE_S = 5.0
 
 

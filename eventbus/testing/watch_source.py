@@ -65,7 +65,7 @@ class FakeWatchSource(Generic[T]):
             return self._write(found)
 
     def modify(self, found: T) -> T:
-        """Write an object that is there. Returns: it with its version. Raises: NotFound."""
+        """Update an existing object. Return it with its version. Raises: NotFound."""
         with self._changed:
             self._require(found)
             return self._write(found)

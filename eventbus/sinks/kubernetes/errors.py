@@ -25,7 +25,7 @@ from eventbus.text import cut_bytes, printable
 _UNREACHABLE: Final = frozenset({401, 403, 408, 502, 503, 504})
 #: The event itself is invalid; a retry cannot succeed.
 _REJECTED: Final = frozenset({400, 404, 405, 406, 410, 413, 415, 422})
-#: These the API server says in a Status. Without one it was a proxy on the way, or a wrong URL: that says so to all.
+#: The API server sends these with a Status. Without one, a proxy has answered or the URL is wrong: all events fail.
 _ABOUT_THE_PATH: Final = frozenset({404, 405, 406})
 _TERMINATING: Final = "NamespaceTerminating"
 

@@ -108,7 +108,7 @@ class KubernetesSink:
         return f"<KubernetesSink {self.name} {self._client.config.cluster.server}>"
 
     def check(self) -> None:
-        """Look the API server's host up. Raises: ConfigError: there is none of that name."""
+        """Look up the API server's host. Raises: ConfigError: the host does not exist."""
         check_host(urlsplit(self._client.config.cluster.server).hostname or "")
 
     def create(self, event: Event) -> Event:

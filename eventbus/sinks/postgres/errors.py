@@ -23,9 +23,9 @@ _PAUSE_S: Final = 0.2
 
 
 def translate(error: psycopg.Error) -> SinkError:
-    """Return the error to raise or, if it is of one row alone (`hits_one_row`), to answer.
+    """Return the error to raise or, if it concerns only one row (`hits_one_row`), to return as the row's answer.
 
-    It holds no value of a row."""
+    It contains no values of a row."""
     text = _describe(error)
     kind = (error.sqlstate or "")[:2]
     if kind in _BUSY:

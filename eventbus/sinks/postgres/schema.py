@@ -54,7 +54,7 @@ STEPS: Final[tuple[LiteralString, ...]] = (
 )
 
 # One JSON array: the cheapest for the client, one round trip, no temporary table, fit for any pooler.
-# The same name for another object (two partitions made it in the same nanosecond) is left alone: see CLASHES.
+# A row with the same name for another object (two partitions made it in the same nanosecond) is kept: see CLASHES.
 UPSERT: Final[LiteralString] = """
     INSERT INTO eventbus_events AS old (namespace, name, uid, rv, object_kind, object_name, object_uid,
                                         type, reason, message, count, first_seen, last_seen, event, origin)

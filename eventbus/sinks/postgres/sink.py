@@ -54,7 +54,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 def make_postgres_sink(url: str, options: SinkOptions) -> PostgresSink:
     """Make the sink of `postgresql://…`: libpq's URL, all of its parameters. Raises: ConfigError."""
     parameters = _parameters(url)
-    options.secret(PASSWORD)  # a file that cannot be read is said at once
+    options.secret(PASSWORD)  # report an unreadable file at start
     return PostgresSink(
         options.name, parameters, password=lambda: options.secret(PASSWORD), timeout_s=options.timeout_s
     )
@@ -273,7 +273,7 @@ class PostgresSink:
         timeout_ms = int(self._timeout_s * 1000)
         connection = self._dial()
         try:
-            # A write that the client no longer waits for must not go on for ever.
+            # If the client has timed out, the server must end the statement as well.
             with hang_up_after(_MIGRATION_S, connection.fileno()):
                 connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{timeout_ms // 2}ms",))
                 migrate(connection, lock_timeout_ms=timeout_ms)
@@ -294,7 +294,7 @@ class PostgresSink:
         except ConfigError as error:
             raise SinkUnreachable(str(error)) from error
         parameters = ours | self._parameters | ({"password": password} if password else {})
-        # A pooler between may give every statement another session, which prepared ones do not survive.
+        # No prepared statements: a connection pooler may run each statement in another session.
         return psycopg.connect(**parameters | {"client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None)
 
     def _recover(self, error: psycopg.Error) -> None:

@@ -49,7 +49,7 @@ def send(
 
 
 def _wait(fileno: int, events: int, until: float) -> int:
-    """Wait until one of *events* is there. A frozen server keeps its connections alive: nothing else ends the wait."""
+    """Wait for one of *events*, with a timeout, because a frozen server keeps its connections open."""
     poll = select.poll()
     poll.register(fileno, events)
     found = poll.poll(max(0.0, until - time.monotonic()) * 1000)

@@ -1,4 +1,4 @@
-"""Makes CloudEvents 1.0 of events, with the official SDK: alone (structured or binary) or many in one body."""
+"""Encodes events as CloudEvents 1.0 with the official SDK: one (structured or binary) or a batch in a body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends requests to a host that may be hostile. The only module that knows the HTTP client.
+"""Sends requests to a host that may be hostile. The only module that uses the HTTP client.
 
 The client's lower layer is used, because there a connection can be made by us: to the address that was checked, while
 TLS and the Host header keep the name. It follows no redirect, keeps no cookie, and reads no proxy from the environment.

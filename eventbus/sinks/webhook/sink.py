@@ -156,7 +156,7 @@ class WebhookSink:
         return f"<{type(self).__name__} {self.name}>"
 
     def check(self) -> None:
-        """Look the host up. Raises: ConfigError: there is none of that name."""
+        """Look up the host. Raises: ConfigError: the host does not exist."""
         check_host(urlsplit(self._url).hostname or "")
 
     def create(self, event: Event) -> Event:
@@ -250,7 +250,7 @@ class _Call:
         self._finished = False
 
     def probe(self) -> bool:
-        """Send the first write alone. False: the endpoint still does not answer."""
+        """Send only the first write. Return False if the endpoint still does not answer."""
         first = self._objects[0]
         goes_on = self._send(first.pop(0))
         if not goes_on:

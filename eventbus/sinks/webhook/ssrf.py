@@ -97,7 +97,7 @@ class Guard(msgspec.Struct, frozen=True):
         return parts
 
     def check_name(self, host: str, port: int) -> None:
-        """Resolve *host* once, before anything is begun; one that cannot be resolved now may be later.
+        """Resolve *host* once, before the export starts. A failed lookup is ignored: it may succeed later.
 
         Blocks as `resolve`. Raises: ConfigError: no webhook may go to any of its addresses.
         """
@@ -117,7 +117,7 @@ class Guard(msgspec.Struct, frozen=True):
     def resolve(self, host: str, port: int) -> list[str]:
         """Return the addresses of *host*, all of them checked: connect to one of these, never to the name.
 
-        Blocks as long as the system's resolver does. Raises: SinkUnreachable: none, or one that is refused.
+        Blocks as long as the system's resolver does. Raises: SinkUnreachable: no address, or a forbidden one.
         """
         addresses = _look_up(host, port)
         for address in addresses:
