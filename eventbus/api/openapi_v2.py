@@ -51,7 +51,7 @@ def _definition(schema: Any) -> Any:
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """Encode what `swagger` made as a gnostic Document."""
+    """Encode the result of `swagger` as a gnostic Document."""
     paths = b"".join(_part(2, _named(path, _path_item(item))) for path, item in document["paths"].items())
     info = _part(1, document["info"]["title"]) + _part(2, document["info"]["version"])
     return (

@@ -139,7 +139,7 @@ class Protocol(RequestHandler):
 
 
 class Runner(web.AppRunner):
-    """An AppRunner whose connections are `Protocol` objects."""
+    """An AppRunner that makes `Protocol` connections."""
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()

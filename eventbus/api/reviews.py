@@ -19,7 +19,7 @@ AUTHORIZATION: Final = "authorization.k8s.io/v1"
 AUTHENTICATION: Final = "authentication.k8s.io/v1"
 #: Non-resource paths that every authenticated user may read.
 _PATHS: Final = ("/api", "/apis", "/openapi", "/version", "/version/", "/healthz", "/livez", "/readyz")
-#: Non-resource paths whose subpaths are readable too.
+#: Paths with readable subpaths.
 _TREES: Final = ("/api", "/apis", "/openapi")
 
 

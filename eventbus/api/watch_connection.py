@@ -52,9 +52,8 @@ class WatchConnection(asyncio.Protocol):
             self._ended()
             raise
         self._task = asyncio.get_running_loop().create_task(self._tell(tell))
-        self._task.add_done_callback(
-            self._end
-        )  # a task that is canceled before its first step runs no cleanup of its own
+        # A task that is canceled before its first step does not run its own cleanup.
+        self._task.add_done_callback(self._end)
 
     async def _tell(self, tell: Tell) -> None:
         try:
