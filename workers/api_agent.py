@@ -17,7 +17,7 @@ from eventbus.workers.plain_log import log_plainly
 from eventbus.workers.signals import Signals
 from eventbus.workers.worker import Part, Running, drain, open_metrics
 
-#: A signal that arrives in the instant before a wait does not end it: its handler runs when the wait is over.
+#: Limits a wait in seconds. A signal just before a wait does not interrupt it: its handler runs after the wait.
 LOOK_AGAIN_S = 1.0
 
 
@@ -29,11 +29,11 @@ class Reached(NamedTuple):
 
 
 def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, metrics: str, signals: Signals) -> int:
-    """Run the part of *build* until a signal. While the API does not answer it waits, and tries again.
+    """Run the part of *build* until a signal. Retries while the API does not answer.
 
     Args:    signals: installed already.
 
-    Returns: the exit code. Raises: ConfigError, BusRefused: this API will not do.
+    Returns: the exit code. Raises: ConfigError, BusRefused: this API cannot be used.
     """
     log_plainly()
     follow_starter(lambda: signals.end(0))

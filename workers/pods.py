@@ -18,7 +18,7 @@ from eventbus.workers.worker import Part, open_metrics
 
 #: Seconds of the drain that are reserved for the node, after its pods.
 FOR_NODE_S = 1.0
-#: A signal that arrives in the instant before a wait does not end it: its handler runs when the wait is over.
+#: Limits a wait in seconds. A signal just before a wait does not interrupt it: its handler runs after the wait.
 LOOK_AGAIN_S = 1.0
 
 

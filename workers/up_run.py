@@ -52,7 +52,7 @@ API = "api"
 SERVER = ObjectReference("Process", NAMESPACE, "server")
 #: Value of `--api` for no API.
 NO_API = "none"
-#: Seconds to wait after a worker's drain, at whose end it exits by itself.
+#: Seconds to wait after a worker's drain. A worker exits by itself when its drain ends.
 DRAIN_MARGIN_S = 2.0
 #: Seconds between two checks, during the run and at the end. Signals interrupt the wait.
 LOOK_EVERY_S, LOOK_AT_ENDS_S = 1.0, 0.05
