@@ -11,7 +11,7 @@ import click
 from eventbus.printers.output import dump_json, write
 from eventbus.settings import Settings
 
-#: An id of a build, as functions carry it in their names.
+#: A build id, as in the names of functions.
 BUILD = re.compile("[0-9a-f]{8}")
 ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy", "admin"]
 

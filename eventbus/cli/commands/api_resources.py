@@ -1,4 +1,4 @@
-"""`eventbus api-resources`: the kinds that the store holds, in kubectl's columns."""
+"""`eventbus api-resources`: the kinds in the store, in kubectl's columns."""
 
 from __future__ import annotations
 

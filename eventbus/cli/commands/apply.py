@@ -1,4 +1,4 @@
-"""`eventbus apply -f`: makes stored objects be as files say, as kubectl does."""
+"""`eventbus apply -f`: creates or updates stored objects from files, as kubectl does."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _same_but_defaults(last: Any, wanted: Any, held: Any) -> bool:
 
 
 def with_note(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *wanted* with a note of itself; that of a Secret has names alone: its values belong in no annotation."""
+    """Return *wanted* with a note of itself. For a Secret it has only names: annotations must not have its values."""
     metadata = wanted["metadata"]
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
     plain = {**wanted, "metadata": {**metadata, "annotations": annotations} if annotations else _bare(metadata)}
@@ -193,5 +193,5 @@ def _last_applied(plain: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _note_alone(noted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the patch that changes the note and nothing else."""
+    """Return the patch that changes only the note."""
     return {"metadata": {"annotations": {LAST_APPLIED: noted["metadata"]["annotations"][LAST_APPLIED]}}}

@@ -1,4 +1,4 @@
-"""`eventbus config …`: buses by name, in kubectl's words."""
+"""`eventbus config …`: named buses, as in kubectl."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def set_context(name: str | None, current: bool, namespace: str | None, **bus: s
 
 
 def _check(bus: Mapping[str, str | None]) -> None:
-    """Refuse a slip in a url now, not at the first command that uses it. Raises: ConfigError."""
+    """Refuse an invalid url now, not at its first use. Raises: ConfigError."""
     if bus["redis_url"] and bus["redis_url"].lower() != "none":
         from eventbus.broker.connection.address import parse_address
 

@@ -1,4 +1,4 @@
-"""`eventbus dead list | show | replay | discard`: lists and settles the entries that no worker could handle."""
+"""`eventbus dead list | show | replay | discard`: lists and resolves dead letters."""
 
 from __future__ import annotations
 

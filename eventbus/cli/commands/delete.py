@@ -1,4 +1,4 @@
-"""`eventbus delete`: takes stored objects out, as kubectl does."""
+"""`eventbus delete`: deletes stored objects, as kubectl does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eventbus.event import ObjectReference
     from eventbus.kinds import Kind
 
-#: kubectl's words.
+#: kubectl's warning.
 _NOT_WAITED_FOR = (
     "Warning: Immediate deletion does not wait for confirmation that the running resource has been terminated. "
     "The resource may continue to run on the cluster indefinitely."
@@ -93,7 +93,7 @@ def delete(
 
 
 def _asked_s(grace_s: int, *, force: bool) -> int | None:
-    """Return the grace time to ask for; None: as long as the pod says. Raises: UsageError."""
+    """Return the grace period to request; None: the pod's own. Raises: UsageError."""
     if not force:
         return None if grace_s < 0 else max(1, grace_s)  # as kubectl, against accidents
     if grace_s > 0:

@@ -1,4 +1,4 @@
-"""`eventbus doctor`: finds problems and prints their cures."""
+"""`eventbus doctor`: finds problems and prints their solutions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:
 
 
 def look(role: str | None) -> list[Finding]:
-    """Run every check; the connection first, since the others depend on it."""
+    """Run every check, the connection first, because the others depend on it."""
     try:
         settings = Settings.from_environ(os.environ)
     except ConfigError as problem:

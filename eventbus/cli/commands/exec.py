@@ -1,4 +1,4 @@
-"""`eventbus exec`: runs any command and records its life."""
+"""`eventbus exec`: runs any command and records its lifecycle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eventbus.process.signal_queue import SignalQueue
 
 Pause = Callable[[float], int]
-#: The least pause, seconds: Ctrl-C can end the command before our thread for signals has reported it.
+#: Minimum delay before a restart, in seconds: Ctrl-C can end the command before our signal thread reports it.
 _SETTLE_S = 0.1
 #: There is one command only.
 _KEY = "command"
@@ -108,9 +108,9 @@ def exec_(
       128+n  signal n ended it; exec ends by the same signal
       2      wrong usage of `eventbus exec` itself
     """
-    object_of(about, namespace, "command")  # a bad object is refused before anything runs
+    object_of(about, namespace, "command")  # an invalid object is refused before the command runs
     if read_stderr is None:
-        read_stderr = not os.isatty(2)  # pagers and passwords read the keyboard from there
+        read_stderr = not os.isatty(2)  # pagers and password prompts read the keyboard from it
     name = printable(PurePath(words[0]).name or words[0])
     end_as(
         _run(
@@ -126,7 +126,7 @@ def exec_(
 
 
 def _backoff(base_s: float | None, max_s: float | None) -> RestartBackoff:
-    """Return the agent's pauses. Imported only with --restart."""
+    """Return the agent's back-off. Imported only with --restart."""
     from eventbus.agent.runtime.restart_backoff import BASE_S, MAX_S, RestartBackoff
     from eventbus.clock import SystemClock
 
@@ -197,7 +197,7 @@ def supervise(
 
 
 def _pause(signals: SignalQueue) -> Pause:
-    """Make a pause that a signal to end cuts short. Other signals have no command to go to."""
+    """Make a delay that a signal to end interrupts. Other signals have no command to receive them."""
     import time
 
     from eventbus.process.signal_queue import ENDING

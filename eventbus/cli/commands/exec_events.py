@@ -1,4 +1,4 @@
-"""Records the life of a command for `eventbus exec`, under the kubelet's reasons; never in the way of the command."""
+"""Records the lifecycle of a command for `eventbus exec`, with the kubelet's reasons; never delays the command."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class CommandEvents:
         self._helper.record(NORMAL, "Killing", f"Stopping {self._command}: {said}")
 
     def backing_off(self) -> None:
-        # In the same words each time, as the kubelet has them: so they are counted.
+        # The same message each time, as the kubelet has it, so that repeats are counted.
         self._helper.record(WARNING, "BackOff", f"Back-off restarting failed command {self._command}")
 
     def not_restarting(self, number: int) -> None:
-        """Signal *number* came while it was not running: it will not be started again."""
+        """Signal *number* arrived while the command was not running. It is not restarted."""
         self._helper.record(
             NORMAL, "Killing", f"Stopped while waiting to restart {self._command} ({signal_name(number)})"
         )

@@ -1,4 +1,4 @@
-"""`eventbus get all` and `get events,nodes`: objects of several kinds, one table a kind, or one list."""
+"""`eventbus get all` and `get events,nodes`: objects of several kinds, one table for each kind, or one list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eventbus.text import printable
 if TYPE_CHECKING:
     from eventbus.kinds import Kind
 
-#: Forms that look different for each kind.
+#: Output forms that differ for each kind.
 _TABLES: Final = ("", "wide", "name")
 
 
@@ -48,7 +48,7 @@ def get_all(kinds: str, **common: Any) -> None:
     wanted = [_kind(word) for word in kinds.split(",") if word] or list(KINDS)
     asked_for = _named(asked, wanted) if asked.names else [(kind, ()) for kind in wanted]
     with open_session() as session:
-        # Kinds that the user named are requested in any case: the store refuses them with its reason.
+        # Kinds that the user named are always requested, so that the store reports the reason for a refusal.
         if not kinds and not any("/" in name for name in asked.names):
             asked_for = _permitted(session, asked, asked_for)
         found, missing = _find(session, asked, asked_for)
@@ -84,7 +84,7 @@ def _named(asked: GetOptions, kinds: Sequence[Kind[Any]]) -> list[tuple[Kind[Any
 def _permitted(
     session: Session, asked: GetOptions, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
 ) -> list[tuple[Kind[Any], tuple[str, ...]]]:
-    """Leave out kinds that this user may not read, with a line on stderr."""
+    """Skip kinds that this user may not read, with a line on stderr."""
     from eventbus.store.permitted import may_read
 
     place = "" if asked.all_namespaces else asked.namespace

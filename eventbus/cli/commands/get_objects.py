@@ -1,4 +1,4 @@
-"""`eventbus get nodes`, `get pods` and their like: the stored kinds that are shown as they are."""
+"""`eventbus get nodes`, `get pods` and similar: stored kinds that are shown unchanged."""
 
 from __future__ import annotations
 

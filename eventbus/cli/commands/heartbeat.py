@@ -1,4 +1,4 @@
-"""`eventbus heartbeat`: makes anything a node that is missed when it falls silent."""
+"""`eventbus heartbeat`: registers anything as a node that is reported lost without heartbeats."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _until_ended(beats: Heartbeat) -> None:
 
 
 def _with_command(beats: Heartbeat, words: Sequence[str]) -> None:
-    """The command runs whether or not there is a bus."""
+    """Run the command, with or without a bus."""
     from eventbus.clock import SystemClock
     from eventbus.process.command import CannotStart, Command
     from eventbus.process.outcome import end_as

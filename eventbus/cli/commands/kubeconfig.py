@@ -1,4 +1,4 @@
-"""`eventbus kubeconfig`: how kubectl and every client of Kubernetes reach the API of this bus."""
+"""`eventbus kubeconfig`: configures kubectl and other Kubernetes clients for the API of this bus."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def kubeconfig(
 
 
 def make_config(server: str, ca: bytes | None, token: str, name: str, namespace: str) -> dict[str, Any]:
-    """A whole kubeconfig. *ca*: PEM."""
+    """Make a complete kubeconfig. *ca*: PEM."""
     cluster: dict[str, Any] = {"server": server}
     if ca is not None:
         cluster["certificate-authority-data"] = base64.b64encode(ca).decode()
@@ -81,7 +81,7 @@ def make_config(server: str, ca: bytes | None, token: str, name: str, namespace:
 
 
 def merge_config(held: dict[str, Any], made: dict[str, Any], *, use: bool) -> dict[str, Any]:
-    """*held* with the entries of *made* in the place of those of the same name."""
+    """Return *held* with the entries of *made*, which replace entries of the same name."""
     merged = {"apiVersion": "v1", "kind": "Config", **held}
     for part in ("clusters", "users", "contexts"):
         names = {entry["name"] for entry in made[part]}
@@ -145,7 +145,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, text: str) -> None:
     """Write the file atomically, readable by this user only, because it has tokens."""
-    path = path.resolve()  # through a link, not in its place
+    path = path.resolve()  # follow a link instead of replacing it
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}.{os.getpid()}")

@@ -86,7 +86,7 @@ def _run_of(pod: PodRuntimeStatus, container: str, *, previous: bool) -> Contain
 
 
 def _elsewhere(name: str, namespace: str) -> str:
-    """Say where the pod runs, if the store knows."""
+    """Return a hint at the node that runs the pod, if the store has it."""
     from eventbus.cli.session import open_session
     from eventbus.kinds import POD
 
@@ -125,14 +125,14 @@ def _print(
 
 
 def _whole(files: Sequence[BinaryIO], sizes: Sequence[int]) -> Iterator[bytes]:
-    """Yield the bytes of *files*, each up to its size at the start: processes may go on printing."""
+    """Yield the bytes of *files*, each up to its size at the start, because processes may still write."""
     for file, size in zip(files, sizes, strict=True):
         for at in range(0, size, _BLOCK):
             yield os.pread(file.fileno(), min(_BLOCK, size - at), at)
 
 
 def _last_lines(files: Sequence[BinaryIO], sizes: Sequence[int], count: int) -> Sequence[bytes]:
-    """Return the last lines of *files*, read from their end: there may be 50 MiB before them."""
+    """Return the last lines of *files*, read from the end, because files may have 50 MiB."""
     blocks: list[bytes] = []
     ends = 0
     for file, size in zip(reversed(files), reversed(sizes), strict=True):

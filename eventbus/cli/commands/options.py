@@ -1,4 +1,4 @@
-"""`eventbus options get|set`: how the whole bus correlates, shared by all its workers."""
+"""`eventbus options get|set`: the correlation options of the bus, shared by all its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eventbus record`: one event from a shell. Strict where the library repairs: a person can type it again."""
+"""`eventbus record`: one event from a shell. Refuses input that the library repairs: users can type it again."""
 
 from __future__ import annotations
 

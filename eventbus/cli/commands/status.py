@@ -1,4 +1,4 @@
-"""`eventbus status`: groups and their lag, workers, how full the bus is, and counters."""
+"""`eventbus status`: groups and their lag, workers, fill level of the bus, and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eventbus version`: which version and build of the program this is, as `kubectl version` says it."""
+"""`eventbus version`: the version and build of the program, in the form of `kubectl version`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eventbus wait`: waits until stored objects are as asked, in kubectl's words."""
+"""`eventbus wait`: waits for a condition of stored objects, as kubectl does."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from eventbus.text import printable
 if TYPE_CHECKING:
     from eventbus.kinds import Kind
 
-#: kubectl's longest wait, for a negative timeout.
+#: kubectl's maximum wait, used for a negative timeout.
 WEEK_S: Final = 7 * 86_400.0
 
 FORMS: Final = "condition=TYPE[=STATUS], create, delete"
 
-#: The object as JSON, None: it is not there → whether it is as asked.
+#: The object as JSON (None: missing) → True if the condition holds.
 Condition = Callable[[dict[str, Any] | None], bool]
 
 
@@ -148,7 +148,7 @@ def _wait(
     *,
     absent_is_fine: bool,
 ) -> bool:
-    """Watch until *condition* holds; False: it did not in time. Raises: NotFound: it is not there, and should be."""
+    """Watch until *condition* holds; False: timeout. Raises: NotFound: the object is missing, but required."""
     from eventbus.printers.object_printer import plain_of
     from eventbus.selectors.fields import escape_value
 
@@ -158,7 +158,7 @@ def _wait(
 
     def holds(found: Any) -> bool:
         if found is None and not absent_is_fine:
-            objects.get(name, place)  # raises, in the words that all commands have for it
+            objects.get(name, place)  # raises NotFound, with the message of all commands
         return condition(None if found is None else plain_of(kind, found))
 
     while True:
@@ -175,7 +175,7 @@ def _wait(
 
 
 class _Changes:
-    """The states of an object in a watch. None: it was deleted."""
+    """Yield the states of an object in a watch. None: it was deleted."""
 
     def __init__(self, watch: Watch[Any]) -> None:
         self._watch = watch

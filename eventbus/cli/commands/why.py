@@ -22,7 +22,7 @@ from eventbus.reference import meant_kinds, reference_to, spelled_kind
 if TYPE_CHECKING:
     from eventbus.story.story import Story
 
-#: How far before its first Warning is looked at, at most.
+#: Longest time before the first Warning that is searched.
 _MOST_BEFORE_S: Final = 14 * 86_400
 
 
@@ -95,7 +95,7 @@ def _is_known(story: Story) -> bool:
 
 
 def _beginning(session: Session, about: ObjectReference) -> list[str]:
-    """Return the names of that kind, there, that begin with the one of *about* and a hyphen."""
+    """Return the names of the same kind and namespace that start with the name of *about* and a hyphen."""
     begin, kinds = f"{about.name}-", frozenset(meant_kinds(about.kind))
     found = (event.involved_object for event in session.store.list(about.namespace or None).items)
     return sorted({one.name for one in found if one.kind.lower() in kinds and one.name.startswith(begin)})

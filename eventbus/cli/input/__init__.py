@@ -1,1 +1,1 @@
-"""Parses the words of a command line: kinds, objects, options, times."""
+"""Parses command-line arguments: kinds, objects, options, times."""

@@ -1,4 +1,4 @@
-"""Asks a person before something is lost for good."""
+"""Asks for confirmation before data is permanently lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 def ask_consent(question: str) -> None:
-    """Go on if the answer to *question* is yes. Raises: Abort: it is no.  ClickException: no terminal."""
+    """Return if the answer to *question* is yes. Raises: Abort: it is no.  ClickException: no terminal."""
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:

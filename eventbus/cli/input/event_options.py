@@ -1,4 +1,4 @@
-"""The options of `eventbus events` and `eventbus get events` that choose events."""
+"""The options of `eventbus events` and `eventbus get events` that select events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbus.reference import meant_kinds
 
 
 def _parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None) -> frozenset[str]:
-    """Parse the types by kubectl's rule and words: case does not matter, nothing else is a type."""
+    """Parse event types as kubectl does, with its messages: case does not matter, other types are errors."""
     if text is None:
         return frozenset()
     known = {kind.lower(): kind.value for kind in EventType}

@@ -1,4 +1,4 @@
-"""The options of every `eventbus get`. Imports no store, so that completion stays quick."""
+"""The options of every `eventbus get`. Does not import the store, so that completion stays fast."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Objects of a list that kubectl asks for at once.
+#: Page size of a list, as in kubectl.
 CHUNK = 500
 
 
 class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The names and options that every kind has, as they were typed."""
+    """The names and options of every kind, unparsed."""
 
     names: tuple[str, ...] = ()
     namespace: str = ""
@@ -43,11 +43,11 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def watches(self) -> bool:
-        """Return True if the command goes on until Ctrl-C."""
+        """Return True if the command runs until Ctrl-C."""
         return self.watch or self.watch_only
 
     def names_of(self, kind: Kind[Any]) -> tuple[str, ...]:
-        """Return the names; the kind may stand before each. Raises: UsageError: they do not go with other options."""
+        """Return the names; each may have its kind as prefix. Raises: UsageError: they conflict with other options."""
         if not self.names:
             return ()
         if self.all_namespaces:
@@ -59,7 +59,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(_without_kind(kind, name) for name in self.names)
 
     def place(self, kind: Kind[Any]) -> str:
-        """Return the namespace; "": all, or none. Raises: BadParameter."""
+        """Return the namespace; "": all namespaces, or a kind without namespace. Raises: BadParameter."""
         if self.all_namespaces or not kind.namespaced:
             return ""
         if not is_dns_label(self.namespace):
@@ -67,7 +67,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.namespace
 
     def list_options(self, kind: Kind[Any]) -> ListOptions:
-        """Return the options of the list that the store is asked for."""
+        """Return the options for the store's list."""
         from eventbus.selectors.fields import escape_value
 
         name = "".join(f"metadata.name={escape_value(name)}" for name in self.names_of(kind)[:1])
@@ -87,7 +87,7 @@ def _without_kind(kind: Kind[Any], name: str) -> str:
 
 
 def common_options(command: F) -> F:
-    """Add the names and options of `GetOptions` to a command, in kubectl's words."""
+    """Add the names and options of `GetOptions` to a command, as in kubectl."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

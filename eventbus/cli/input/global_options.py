@@ -1,4 +1,4 @@
-"""Options that every command takes, before or after its name, as kubectl's: --context, -n, --kubeconfig."""
+"""Options that every command accepts, before or after its name, as in kubectl: --context, -n, --kubeconfig."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import click
 from eventbus.cli.contexts import NAMESPACE_VARIABLE, read_contexts, use_context
 from eventbus.errors import ConfigError
 
-#: Where the environment is kept that the program was started with.
+#: Key of the environment at the start of the program.
 _STARTED: Final = "eventbus.environ"
-#: Where the namespace is kept that was given in front of the command.
+#: Key of the namespace that was given before the command.
 _GIVEN_NAMESPACE: Final = "eventbus.namespace"
-#: Where a context that cannot be used is kept until it is known whether the command needs one.
+#: Key of an invalid context, kept until the command is known, which may not need a context.
 _PROBLEM: Final = "eventbus.context_problem"
-#: Commands that need no bus; `config` repairs a wrong context.
+#: Commands that need no bus; `config` repairs an invalid context.
 _WITHOUT_BUS: Final = ("config", "completion", "help", "version")
 
 
 def add_to_program(program: click.Group) -> None:
-    """Add them to the program itself. The bus of the context is in the environment before any command is looked at."""
+    """Add the options to the program. The context's bus is set in the environment before a command is resolved."""
     program.params += [
         click.Option(["--context"], metavar="NAME", help="The bus of that name; see `eventbus config`.", is_eager=True,
                      expose_value=False, callback=_context_of_program, shell_complete=complete_contexts),
@@ -32,7 +32,7 @@ def add_to_program(program: click.Group) -> None:
 
 
 def add_to_command(command: click.Command) -> None:
-    """Add --context and --kubeconfig to a command, unless it has such options of its own. They are not in its help."""
+    """Add hidden options --context and --kubeconfig to a command, unless it has options of the same name."""
     taken = {name for param in command.params for name in param.opts}
     options = [
         click.Option(["--context"], hidden=True, is_eager=True, expose_value=False, callback=_context_of_command,
@@ -80,7 +80,7 @@ def _use(ctx: click.Context, name: str) -> None:
 
 
 def check_context(ctx: click.Context, word: str) -> None:
-    """Refuse a context that cannot be used, unless the command *word* needs none. Raises: ConfigError."""
+    """Refuse an invalid context, unless the command *word* needs none. Raises: ConfigError."""
     problem: ConfigError | None = ctx.meta.get(_PROBLEM)
     if problem and word not in _WITHOUT_BUS and not ctx.resilient_parsing:
         raise problem

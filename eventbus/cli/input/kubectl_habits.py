@@ -60,14 +60,14 @@ def _flag(option: click.Option, name: str, *, wanted: bool) -> list[str]:
     return [name] if wanted else option.secondary_opts[:1]
 
 
-#: Options that take the next word, as far as kubectl's users put them before the kind.
+#: Options with a value that kubectl's users put before the kind.
 _SHORT: Final = ("-o", "-n", "-l", "-L")
 _LONG: Final = ("--output", "--namespace", "--selector", "--field-selector", "--sort-by", "--label-columns")
 _WITH_VALUE: Final = frozenset((*_SHORT, *_LONG, "--chunk-size", "--context"))
 
 
 def get_words(args: list[str]) -> list[str]:
-    """Return the words of `get` as click reads them: `-o name events` and `events,nodes`, `node/n1 lease/n1`."""
+    """Convert the arguments of `get` for click: `-o name events` and `events,nodes`, `node/n1 lease/n1`."""
     return _several_kinds(_kind_first(args))
 
 
@@ -118,7 +118,7 @@ _INSTEAD: Final = {
 
 
 def no_such_command(word: str, _commands: Sequence[str]) -> str:
-    """Return a sentence for *word*, a command of kubectl's; empty: it is none, perhaps a slip."""
+    """Return a hint for *word*, a command of kubectl; "": it is not a command, maybe a typo."""
     return f"There is no `eventbus {word}`. Instead: {_INSTEAD[word]}" if word in _INSTEAD else ""
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eventbus.printers.stored_object import Stored
     from eventbus.store.object_store import AnyStore, EventList
 
-#: Other places named in a hint.
+#: Maximum number of other places in a hint.
 HINTS = 5
 
 
@@ -32,7 +32,7 @@ def list_about(store: AnyStore, namespace: str | None, reference: ObjectReferenc
     lists = [
         store.list(namespace, kind=kind, name=reference.name) for kind in dict.fromkeys(meant_kinds(reference.kind))
     ]
-    # Of the versions the oldest: a watch from it misses nothing of the later lists.
+    # The oldest version: a watch from it misses no change since the later lists.
     return EventList(tuple(event for found in lists for event in found.items), lists[0].resource_version)
 
 
@@ -107,7 +107,7 @@ def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
 
 
 def find_stored_beginning(store: AnyStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
-    """Return all objects with names that begin so."""
+    """Return all objects with this name prefix."""
     from eventbus.cache.pager import list_all
     from eventbus.printers.stored_object import Stored
 
@@ -148,7 +148,7 @@ def waiting(session: Session) -> str:
 
 
 def no_worker(session: Session, *, only_waiting: bool = False) -> str:
-    """As `waiting`, also when nothing lies there, unless *only_waiting*."""
+    """As `waiting`, but also if no events wait, unless *only_waiting*."""
     lag, alive = _sink_group(session)
     if alive:
         return ""

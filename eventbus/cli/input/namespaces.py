@@ -1,4 +1,4 @@
-"""The option -n of every command with objects: as typed, else of the context, else `default`."""
+"""The option -n of every command with objects: the given namespace, else the context's, else `default`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def namespace_option(help: str, *, may_be_empty: bool = False) -> Callable[[F], F]:
-    """Make the option. EVENTBUS_NAMESPACE, where a context leaves its own, is taken where it is not given."""
+    """Make the option. Its default is EVENTBUS_NAMESPACE, which a context sets too."""
 
     def check(_ctx: click.Context, _parameter: click.Parameter, given: str) -> str:
         if not is_dns_label(given) and not (may_be_empty and not given):

@@ -52,7 +52,7 @@ def instant_option(_ctx: click.Context, _param: click.Parameter, text: str | Non
 
 
 def since_option(_ctx: click.Context, _param: click.Parameter, text: str | None) -> datetime | None:
-    """Parse an option that says how long ago, or when: a callback for click."""
+    """Parse an option that is a duration before now, or a point in time: a callback for click."""
     try:
         return None if text is None else datetime.now(UTC) - parse_duration(text)
     except OverflowError:
@@ -67,10 +67,10 @@ def since_option(_ctx: click.Context, _param: click.Parameter, text: str | None)
 
 
 class Finite(click.FloatRange):
-    """A `click.FloatRange` that refuses `nan`, which is within all bounds, and `inf`."""
+    """A `click.FloatRange` that refuses `inf` and `nan`, which passes every range check."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read the number. Fails as click does: it is none, or beyond the bounds, or not finite."""
+        """Parse the number. Fails as click does if it is not a number, out of range, or not finite."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is no number that can be counted to.", param, ctx)

@@ -1,4 +1,4 @@
-"""Parses options as people write them, `KEY=VALUE` or one JSON object, and prints them. No Redis here."""
+"""Parses and prints options in the user's form, `KEY=VALUE` or one JSON object. Does not import redis."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FIELDS = {
     spelling: field.name for field in msgspec.structs.fields(Options) for spelling in (field.name, field.encode_name)
 }
 
-#: A rate is shown with so many digits, if they mean the same; 1/300 needs more, and is shown as a fraction.
+#: Digits of a rate, if they give the same value. 1/300 needs more digits, so it is shown as a fraction.
 _DIGITS: Final = 6
-#: More than any float32 needs.
+#: Enough digits for any float32.
 _MOST_DIGITS: Final = 9
 
 
@@ -37,7 +37,7 @@ def named(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value as `KEY=VALUE` takes it."""
+    """Return a value in the form that `KEY=VALUE` accepts."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -46,7 +46,7 @@ def shown_value(value: Any) -> str:
 
 
 def number_text(number: float) -> str:
-    """Return *number* as a person writes it: `0.1`, `1/300`. Read again, it is the same float32."""
+    """Return *number* in short form: `0.1`, `1/300`. It parses to the same float32."""
     if number.is_integer() and abs(number) < 10**_DIGITS:
         return str(int(number))
     texts = [f"{number:.{digits}g}" for digits in range(1, _MOST_DIGITS + 1)]
@@ -112,7 +112,7 @@ def _field(key: str) -> str:
 
 
 def _value(field: str, text: str) -> Any:
-    """Parse the text by the type of the field; `Options` has the last word."""
+    """Parse the text by the type of the field. `Options` validates the value."""
     if not is_clean(text):
         raise ConfigError(f"option {field}: is not valid UTF-8")
     default = getattr(Options(), field)

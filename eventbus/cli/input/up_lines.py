@@ -6,7 +6,7 @@ import os
 
 
 def up_lines(namespace: str) -> list[str]:
-    """Return the names of the pods of lines that run; *namespace*: "" is any."""
+    """Return the pod names of running lines; *namespace*: "" is any."""
     from eventbus.broker.embedded.server import default_directory
 
     directory = default_directory(os.environ)
@@ -18,7 +18,7 @@ def up_lines(namespace: str) -> list[str]:
 
 
 def up_page(bus: str) -> str:
-    """Return the address of the page that an `up` of this machine serves of the bus with that id; "": there is none."""
+    """Return the address of the page that an `up` on this machine serves for the bus with that id; "": none."""
     from eventbus.broker.embedded.server import default_directory
 
     directory = default_directory(os.environ)
