@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from eventbus.settings import FullBuffer, Options, Settings
     from eventbus.store.object_store import ObjectStore
 
-#: Module → the names that it gives to this package. A command, or a program that only reads, imports no recorder.
+#: Module → the names that this package exports from it. Commands, and programs that only read, import no recorder.
 _MODULES = {
     "eventbus.agent.heartbeat": ("heartbeat",),
     "eventbus.cache.deltas": (

@@ -1,4 +1,4 @@
-"""Time as a collaborator, so that tests can own it."""
+"""The clock interface, so that tests can replace the machine's clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, for intervals only."""
+        """Return monotonic seconds, for intervals only."""
         ...
 
     def sleep(self, seconds: float) -> None:

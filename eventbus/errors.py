@@ -45,7 +45,7 @@ class ConfigError(EventBusError):
 class BusUnavailable(EventBusError):
     """Redis, or the API, does not answer (refused, reset, timed out, loading). Cure: wait and call again.
 
-    *retry_after_s* is how long an API asks to be left alone, None where it did not say.
+    *retry_after_s* is the API's Retry-After in seconds, None if it sent none.
     """
 
     def __init__(self, *args: object, cure: str = "", retry_after_s: float | None = None) -> None:
@@ -103,14 +103,14 @@ class DeadCause(StrEnum):
     TOO_LONG = "too-long"
     KILLED_WORKER = "killed-worker"
     HANDLER_FAILED = "handler-failed"
-    NO_LINE = "no-line"  #: no line of a log can be made of it
+    NO_LINE = "no-line"  #: the event cannot be encoded as a log line
     REJECTED = "rejected"  #: by an external sink
-    UNBUILDABLE = "unbuildable"  #: no request of the sink can be made of it
+    UNBUILDABLE = "unbuildable"  #: the event cannot be encoded as a request to the sink
     RETRIES = "retries"  #: the sink has failed too often
 
 
 class PoisonBatch(EventBusError):
-    """A stream entry cannot be opened. Cure: bury it; it will never become readable."""
+    """A stream entry cannot be decoded. Cure: move it to the dead letters; it will never become readable."""
 
     def __init__(self, cause: DeadCause) -> None:
         super().__init__(cause)
@@ -171,11 +171,11 @@ class Throttled(SinkError):
 
 
 class EventRejected(SinkError):
-    """The system refused this event and always will. Cure: none; it is buried."""
+    """The system rejects this event permanently. Cure: none; it becomes a dead letter."""
 
 
 class EventUnbuildable(SinkError):
-    """No request can be built of this event for this system. Cure: none; it is buried."""
+    """The event cannot be encoded as a request to this system. Cure: none; it becomes a dead letter."""
 
 
 class UnexpectedReply(SinkError):

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Formats of everything that lies in Redis, ascending. A new bus gets the last one.
+#: The supported formats of all data in Redis, ascending. A new bus gets the last one.
 FORMATS: Final[tuple[int, ...]] = (2,)
 
-#: How the events of a batch are packed: as they are, or as an LZ4 block. A reader cannot open a batch of another codec.
+#: The codecs of a batch's events: uncompressed, or an LZ4 block. A reader cannot decode a batch with another codec.
 CODEC_NONE, CODEC_LZ4 = 0, 1
 CODECS: Final[tuple[int, ...]] = (CODEC_NONE, CODEC_LZ4)
-#: Of a bus that does not say which: every build reads these.
+#: The default of a bus that lists none: every build reads these.
 BASELINE_CODECS: Final[tuple[int, ...]] = (CODEC_NONE, CODEC_LZ4)
 
 
 def numbers_text(numbers: tuple[int, ...]) -> str:
-    """Write numbers as the bus's key and the table of builds have them: `0,1`."""
+    """Format numbers as in the bus's key and the table of builds: `0,1`."""
     return ",".join(map(str, numbers))
 
 

@@ -148,7 +148,7 @@ EVENTS_V1: Kind[Event] = msgspec.structs.replace(
     from_bytes=read_events_v1,
     version=EVENTS_VERSION,
 )
-# Nodes and Leases have no generation, as the API server keeps none of them.
+# Nodes and Leases have no generation, as in the API server.
 NODE: Kind[Node] = Kind(
     name="Node",
     plural="nodes",
@@ -199,7 +199,7 @@ SECRET: Kind[Secret] = Kind(
 
 
 class Kinds:
-    """The kinds that a process knows. It passes over changes of other kinds."""
+    """The kinds that a process knows. Changes of other kinds are skipped."""
 
     def __init__(self, kinds: Iterable[Kind[Any]] = (EVENT, NODE, LEASE, POD, CONFIGMAP, SECRET)) -> None:
         self._by_plural = {kind.plural: kind for kind in kinds}

@@ -29,11 +29,11 @@ T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
 
 
 class InformedKind(Protocol[T_co]):
-    """The part of a kind that a mirror of it must know; a `kinds.Kind` is one."""
+    """The attributes of a kind that an informer needs; a `kinds.Kind` has them."""
 
     @property
     def plural(self) -> str:
-        """Names it, as `nodes`; two kinds of one factory never share it."""
+        """Return the kind's plural name, such as `nodes`; it is unique in a factory."""
         ...
 
     @property
@@ -133,9 +133,9 @@ class Watch(Protocol[T]):
     """Changes as they come, in order for each object. Read by one thread."""
 
     def __iter__(self) -> Iterator[WatchEvent[T]]:
-        """Yield events as they come; blocks. Ends after `stop`, when the time is over, or when the connection is lost.
+        """Yield events as they arrive; blocks. Ends after `stop`, after the timeout, or when the connection is lost.
 
-        Raises: Expired: changes were lost; list again. An ERROR event says the same.
+        Raises: Expired: changes were lost; list again. An ERROR event means the same.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""One piece of work done again and again by a thread of its own, at a steady pace."""
+"""A function that its own thread calls at a fixed interval."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Periodic:
         self._thread.start()
 
     def wake(self) -> None:
-        """Have the next round begin now. Thread-safe."""
+        """Start the next call now. Thread-safe."""
         self._wake.set()
 
     def stop(self, timeout_s: float) -> bool:
-        """Do no further round, and wait for the one under way. Returns: False: it goes on. Idempotent."""
+        """Start no further call, and wait for the current one. Return False if it still runs. Idempotent."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():

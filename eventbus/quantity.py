@@ -12,7 +12,7 @@ _FACTORS: Final = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, 
 
 
 def parse_quantity(text: object) -> float | None:
-    """Return the number that *text* stands for; None if it is no quantity."""
+    """Return the number that *text* represents; None if it is not a quantity."""
     found = _QUANTITY.fullmatch(str(text))
     if found is None:
         return None

@@ -149,12 +149,12 @@ def reference_to(obj: object, namespace: str = DEFAULT_NAMESPACE) -> ObjectRefer
     metadata are read; metadata has attributes or is a mapping. Keys and attributes may be camelCase or snake_case; None
     and absent mean empty.
 
-    An object without a namespace stays in none if its kind is one of Kubernetes' cluster-scoped kinds, like Node, or if
-    it has a uid, which says that a server knows it as it is. Whether a kind and a name came out is for
-    `validation.validate_recorded` to say.
+    An object without a namespace stays without one if its kind is cluster-scoped in Kubernetes, like Node, or if it has
+    a uid, because then a server has stored it without one. `validation.validate_recorded` checks that the kind and the
+    name are set.
 
-    Raises:   InvalidEvent: *obj* is None, of no such shape, a string of another form, has an unknown key or a value
-              that is not a string.
+    Raises:   InvalidEvent: *obj* is None, has none of these shapes, is a string of another form, or has an unknown key
+              or a value that is not a string.
     Source:   client-go tools/reference. Departures: there is no scheme, so an object without kind gives none; and
               *namespace*, which client-go's callers set themselves.
     """

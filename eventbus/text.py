@@ -46,10 +46,10 @@ def repair(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return *text* so that it can fool neither a terminal nor a reader of a log: one line, no hidden order.
+    r"""Return *text* in a form that is safe for terminals and logs: one line, without control sequences.
 
     Control characters (newline, tab and escape too), line separators, bidirectional controls and surrogates
-    become `\xNN` or `\uNNNN`. A backslash is left alone, so this is for eyes and cannot be turned back.
+    become `\xNN` or `\uNNNN`. Backslashes are not escaped, so the result is for display and cannot be decoded.
 
     Returns:  the same object if there is nothing to neutralise.
     """

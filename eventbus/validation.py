@@ -40,13 +40,13 @@ _AT_PATH: Final = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$\.?(?P<path
 
 
 def validate(event: Event) -> None:
-    """Raise unless *event* keeps the rules of core/v1 and fits our limits.
+    """Raise unless *event* conforms to the rules of core/v1 and to the limits of this package.
 
     Without event_time the rules are the legacy ones (the namespaces agree), with it the stricter ones of
     events.k8s.io (reporting_component, reporting_instance, action and reason are needed, message ≤ 1024 bytes).
-    The size of the whole event is not looked at, nor whether the involved object has a name.
+    The size of the whole event and the name of the involved object are not checked.
 
-    Raises:   InvalidEvent: the first rule that is broken, with the field's path as in JSON. Fix the caller.
+    Raises:   InvalidEvent: names the first broken rule, with the field's path as in JSON. Fix the caller.
     Source:   kubernetes pkg/apis/core/validation/events.go. Departures: type must be Normal or Warning; a namespace
               may be empty, and is one DNS label (there: a subdomain); the limits above.
     """
@@ -107,7 +107,7 @@ def validate_call(
 def check_values(event: Event) -> None:
     """Raise unless every value has the type its field says, times have a zone, and all text can be stored.
 
-    Raises:   InvalidEvent: the first field that does not; for a lone surrogate or NUL, `text.repair` is the cure.
+    Raises:   InvalidEvent: names the first invalid field. `text.repair` fixes lone surrogates and NUL.
     """
     try:
         clean = is_clean("".join(_strings(event))) and _numbers_and_times_fit(event) and _rest_fits(event.metadata)

@@ -14,7 +14,7 @@ from eventbus.correlate.store_sink import StoreSink, store_nothing
 
 
 class SinkRunner(GroupRunner):
-    """A worker of the group `sink`, and the housekeeping that goes with it."""
+    """Runs a worker of the group `sink` and its housekeeping."""
 
     def __init__(
         self,

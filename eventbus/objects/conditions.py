@@ -87,7 +87,7 @@ def transitions(before: NodeStatus, after: NodeStatus, name: str) -> Iterator[Tr
 
 
 def _is_news(condition: NodeCondition, was: str) -> bool:
-    """False if it says no more than that something is as it was before the node fell silent, or always."""
+    """Return False if the condition only confirms its state from before the node went silent, or its default."""
     if condition.type == READY:
         return not (was == UNKNOWN and condition.status == FALSE)
     return condition.status == TRUE or (condition.status == FALSE and was == TRUE)

@@ -185,7 +185,7 @@ class Lifecycle(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class SecurityContext(FrozenStruct, frozen=True, rename="camel", omit_defaults=True):
-    """The rights of one container; each field goes before the pod's."""
+    """The permissions of a container; each field overrides the pod's."""
 
     capabilities: Any = None
     privileged: bool | None = None

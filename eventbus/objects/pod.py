@@ -17,9 +17,10 @@ from eventbus.objects.container import Container, PodSecurityContext
 from eventbus.objects.pod_status import PodStatus
 from eventbus.objects.volume import Volume
 
-#: Held by the agent that runs a pod of the bus: a deleted one stays until nothing of it runs, or it is forced.
+#: The finalizer of the agent that runs a pod of the bus: a deleted pod stays until all its processes have ended, or
+#: until it is deleted by force.
 RUNNING_FINALIZER: Final = "agent.eventbus.dev/running"
-#: Said of a pod that is to change its node: the agents of both would run it for a while.
+#: The error for a change of a pod's node: for a while, the agents of both nodes would run the pod.
 STAYS: Final = "a pod stays on its node; delete it, and make it anew for another one"
 
 

@@ -40,7 +40,7 @@ class ContainerStateTerminated(msgspec.Struct, frozen=True, rename="camel", omit
 
 
 class ContainerState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One of the three; none of them means waiting."""
+    """The state of a container: at most one field is set; none means waiting."""
 
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None

@@ -239,8 +239,8 @@ class PostgresSink:
     def _send(self, rows: list[_Row], origin: str) -> Callable[[], Sequence[int]]:
         """Send the statement that writes *rows*.
 
-        Return a function that waits for its end and returns the rows whose name is used by an event of another object.
-        That function also raises the errors.
+        Return a function that waits for its end and returns the numbers of the rows with a name that an event of
+        another object uses. That function also raises the errors.
         """
         events = "[" + ",".join(row.json for row in rows) + "]"
         try:
