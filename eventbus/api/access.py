@@ -1,4 +1,4 @@
-"""Decides who may do what: users, roles, and the one question that requests and reviews ask."""
+"""Authorization: users, roles, grants and the check that requests and access reviews share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbus.broker.keys import OPERATED
 from eventbus.errors import ConfigError
 from eventbus.names import MAX_LABEL, is_dns_label
 
-#: Who is in it has the role admin, as in Kubernetes.
+#: Members of this group have the role admin, as in Kubernetes.
 MASTERS: Final = "system:masters"
 AUTHENTICATED: Final = "system:authenticated"
 ANY: Final = "*"
@@ -28,7 +28,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Role(StrEnum):
-    """A role that a user may be granted. `RULES` says what each may do."""
+    """A role that a user may be granted. `RULES` lists the permissions of each role."""
 
     VIEW = "view"  #: read everything but secrets
     RECORD = "record"  #: write events, read nothing
@@ -69,7 +69,7 @@ RULES: Final[dict[Role, tuple[Rule, ...]]] = {
 
 
 class Grant(NamedTuple):
-    """A role of a user, or of a group, in one namespace, or (empty) in all and of what is in none."""
+    """A role of a user or group in one namespace; "" is all namespaces and cluster-scoped resources."""
 
     role: Role
     user: str = ""
@@ -96,7 +96,7 @@ class Grant(NamedTuple):
         )
 
     def concerns(self, user: User) -> bool:
-        """Return True if it is *user*'s, by his name or one of his groups."""
+        """Return True if the grant names *user* or one of the user's groups."""
         return self.user == user.name if self.user else self.group in user.groups
 
 

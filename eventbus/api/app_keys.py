@@ -1,4 +1,4 @@
-"""Holds the keys under which handlers find their worker and who asks, and refuses who may not do something."""
+"""Keys of the API worker and the user in aiohttp objects, and the permission check of handlers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
 
 
 API: Final = web.AppKey("api", Api)
-#: Who asks; set for every request that is not open to all.
+#: The user of the request; set for every request that requires authentication.
 USER: Final = web.RequestKey("user", User)
 #: Told in the audit line besides the path, by who knows more than it says.
 WHAT: Final = web.RequestKey("what", str)
 
 
 def require(request: web.Request, verb: str, resource: str, namespace: str = "") -> User:
-    """The user of *request*, who may do that. Raises: Refusal: 403, worded as the API server does."""
+    """Return the user of *request* if permitted. Raises: Refusal: 403, worded as in the API server."""
     user = request[USER]
     if not request.app[API].access.allowed(user, verb, resource, namespace):
         place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"

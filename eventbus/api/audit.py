@@ -1,4 +1,4 @@
-"""Writes a line of the audit for each request that may change something: who, from where, what, and how it ended."""
+"""Writes an audit line for each request that may change something: user, address, path, status code."""
 
 from __future__ import annotations
 

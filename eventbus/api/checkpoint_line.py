@@ -48,7 +48,7 @@ class CheckpointLine:
         return sum(self.versions) - self.newest
 
     def take(self, oldest: int, entries: Sequence[tuple[int, Vector]]) -> None:
-        """Add the *entries* behind the newest, and let go of what is older than *oldest*."""
+        """Append *entries* newer than the newest checkpoint, and drop checkpoints older than *oldest*."""
         if len(self) and oldest > self.newest:
             self._drop(len(self))
             self.epoch += 1
@@ -61,7 +61,7 @@ class CheckpointLine:
             self._drop(min(bisect_left(self._numbers, oldest), len(self) - 1))
 
     def covers(self, versions: Sequence[int]) -> bool:
-        """Return whether the newest checkpoint is at *versions* or behind them."""
+        """Return True if the newest checkpoint is at or after *versions*."""
         return bool(len(self)) and all(
             column[-1] >= version for column, version in zip(self._columns, versions, strict=True)
         )
@@ -75,7 +75,7 @@ class CheckpointLine:
         return self._numbers[place - 1] + before + version - self._columns[partition][place - 1]
 
     def position(self, number: int) -> Vector:
-        """Return the position behind everything up to *number*. Raises: Expired: it is not on this line."""
+        """Return the position after all changes up to *number*. Raises: Expired: it is not on this line."""
         if not self._numbers[0] <= number <= self.newest:
             if number > self.newest:
                 raise AheadOfStore(str(number), str(self.newest))
@@ -91,7 +91,7 @@ class CheckpointLine:
         return tuple(position)
 
     def behind(self, versions: Sequence[int]) -> Iterator[Vector]:
-        """The checkpoints behind a position on the line, the oldest first."""
+        """Iterate over the checkpoints after a position, the oldest first."""
         place = max(bisect_left(column, version) for column, version in zip(self._columns, versions, strict=True))
         for one in range(place, len(self)):
             found = self._at(one)

@@ -52,7 +52,7 @@ def check_base64(found: object) -> None:
 
 
 def config_map_causes(new: ConfigMap, former: ConfigMap | None) -> Iterator[Cause]:
-    """List what is wrong with a config map, and with its change."""
+    """List the validation errors of a config map and of its change."""
     if former is not None:
         yield from _changed(new, former, ("data", "binaryData"))
     for key in sorted(new.data):
@@ -64,7 +64,7 @@ def config_map_causes(new: ConfigMap, former: ConfigMap | None) -> Iterator[Caus
 
 
 def secret_causes(new: Secret, former: Secret | None) -> Iterator[Cause]:
-    """List what is wrong with a secret, and with its change."""
+    """List the validation errors of a secret and of its change."""
     if former is not None:
         if new.type != former.type:
             yield invalid("type", new.type, "field is immutable")

@@ -52,7 +52,7 @@ def check_packed(packed: bytes, *, partition: int, partitions: int) -> str:
 
 
 def no_right(user: str, namespace: str) -> str:
-    """Return why no event of *user* is taken in *namespace*, and what mends it."""
+    """Return the error message for a *user* without the right to record in *namespace*."""
     return f"{user!r} may not record events in namespace {namespace!r}: give this user the role record there"
 
 

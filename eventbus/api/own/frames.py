@@ -55,7 +55,7 @@ class FramePublisher:
         return [answer for answer in answers if answer is not None]
 
     def _checked(self, frame: Frame) -> PublishRequest | PublishReply | EventBusError:
-        """Return what to publish, or why the frame is not taken."""
+        """Return the publish request, or the reason why the frame is refused."""
         if frame.partition >= self._partitions:
             return BusRefused(f"the bus has {self._partitions} partitions, and no partition {frame.partition}")
         try:

@@ -42,7 +42,7 @@ class Session:
         self._authenticator = authenticator
 
     async def show(self, request: web.Request) -> web.Response:
-        """Answer who asks, and which parts of the page he may use."""
+        """Return the user and the parts of the page that the user may use."""
         by_cookie = await self._authenticator.signed_in(request) is not None
         return reply_json(_session(request, request[USER], signed_in=by_cookie))
 

@@ -36,7 +36,7 @@ STREAM_TYPE: Final = "application/x-ndjson"
 
 
 class RawStream:
-    """The handlers, and the one thread that tells all streams of this worker to look."""
+    """The handlers, and the thread that wakes all streams of this worker."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -90,7 +90,7 @@ class RawStream:
         await response.write_eof()
 
     async def _positions(self, request: web.Request) -> list[Position]:
-        """Raises: Refusal: what is asked for is no position, or no time."""
+        """Raises: Refusal: the position or time in the query is invalid."""
         since, text = instant_of(request, "since"), request.query.get("position", "")
         if since is not None and text:
             raise status.bad_request("give since or position, not both")
@@ -140,7 +140,7 @@ def _read(desk: Desk, positions: Sequence[Position], namespace: str) -> bytes | 
 
 
 def _lines(delivery: Delivery, namespace: str) -> list[bytes]:
-    """A line an event; what cannot be read is passed over, as by every watcher."""
+    """Return a line for each event. Corrupt events are skipped, as in every watcher."""
     try:
         batch = unpack_batch(delivery.body)
     except PoisonBatch:

@@ -1,4 +1,4 @@
-"""Tells the streams of a worker that there is something new: one thread that waits for Redis, for all of them."""
+"""Wakes the streams of a worker when new entries arrive: one thread waits for Redis for all of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StreamWaker:
         return self._joined
 
     def join(self) -> None:
-        """Begin to listen; what comes from now on wakes."""
+        """Start to listen: entries that arrive from now on wake the stream."""
         self._joined += 1
         if self._joined == 1:
             self._loop, self._stop = asyncio.get_running_loop(), threading.Event()
@@ -61,7 +61,7 @@ class StreamWaker:
             return
 
     def close(self) -> None:
-        """Wake everybody: it is over."""
+        """Wake all streams, so that they end."""
         self.closing = True
         self._stop.set()
         self._wake()
