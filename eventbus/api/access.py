@@ -32,20 +32,20 @@ class Role(StrEnum):
 
     VIEW = "view"  #: read everything but secrets
     RECORD = "record"  #: write events, read nothing
-    EDIT = "edit"  #: view, and write everything but what runs programs
+    EDIT = "edit"  #: view, and write everything except `OPERATED` and `SERVED`
     OPERATOR = "operator"  #: view, and write what runs programs: pods, config maps, secrets
     ADMIN = "admin"  #: edit, and what serves the bus itself: dead letters, sinks
 
 
 class Rule(NamedTuple):
-    """Verbs on resources; `*` is any, and any but what *excepted* names."""
+    """Allowed verbs on resources; `*` is any. Resources in *excepted* are not allowed."""
 
     verbs: frozenset[str]
     resources: frozenset[str]
     excepted: frozenset[str] = frozenset()
 
     def allows(self, verb: str, resource: str) -> bool:
-        """Return True if *verb* on *resource* is among them."""
+        """Return True if the rule allows *verb* on *resource*."""
         if resource in self.excepted or not {resource, ANY} & self.resources:
             return False
         return bool({verb, ANY} & self.verbs)
@@ -105,7 +105,7 @@ class Access:
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
         self._grants = (Grant(Role.ADMIN, group=MASTERS), *grants)
-        self._remembered = lru_cache(maxsize=1024)(self._decide)  # the same is asked again and again
+        self._remembered = lru_cache(maxsize=1024)(self._decide)  # most checks repeat
 
     def allowed(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
         """Return True if *user* may do *verb* to *resource*, as `events`; a subresource counts as what it belongs to.

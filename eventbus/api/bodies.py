@@ -77,7 +77,7 @@ def decode_as(shape: type[T], data: bytes, wanted: str) -> T:
 
 
 class Body(msgspec.Struct, frozen=True):
-    """The bytes of a body, and what they are."""
+    """The bytes of a body and their media type."""
 
     data: bytes
     media_type: str

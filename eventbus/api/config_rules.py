@@ -31,13 +31,13 @@ _WANTED: Final[Mapping[str, tuple[str, ...]]] = {
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
 }
 _JSON: Final = frozenset({".dockercfg", ".dockerconfigjson"})
-#: They may stand in base64.
+#: Line ends are allowed in base64.
 _LINE_ENDS: Final = str.maketrans("", "", "\r\n")
 _IMMUTABLE: Final = "Forbidden: field is immutable when `immutable` is set"
 
 
 def check_base64(found: object) -> None:
-    """Check that what has to be base64 is, of a config map or a secret just read. Raises: InvalidObject."""
+    """Check that the base64 fields of a config map or secret are valid. Raises: InvalidObject."""
     if isinstance(found, Secret):
         field, data = "data", found.data
     elif isinstance(found, ConfigMap):

@@ -1,4 +1,4 @@
-"""Answers load balancers and kubelets, without a name: does this worker live, can it serve."""
+"""Liveness and readiness checks for load balancers and kubelets, without authentication."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Readiness:
         self._until = -math.inf
 
     async def redis_answers(self) -> bool:
-        """Return what is known for a second yet, else what the ping says; False: it takes longer than `READY_S`."""
+        """Return the last result for `KEPT_S`, then ping again. False if the ping exceeds `READY_S`."""
         if time.monotonic() < self._until:
             return self._answers
         if self._asking is None:

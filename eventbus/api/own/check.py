@@ -19,7 +19,7 @@ _REMEMBERED: Final = 16_384
 
 
 class _Plain(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
-    """A `WireEvent` that says no more than a recorder does without annotations; what says more is none of these."""
+    """A `WireEvent` with only the fields of a recorder's event without annotations; others do not decode."""
 
     name: Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
     namespace: str
@@ -57,7 +57,7 @@ def no_right(user: str, namespace: str) -> str:
 
 
 def _check_fully(packed: bytes, partition: int, partitions: int) -> str:
-    """Do the same for an event of any form."""
+    """Check an event of any form, and return its namespace."""
     try:
         event = unpack_event(packed)
         validate_recorded(event)
@@ -72,7 +72,7 @@ def _check_fully(packed: bytes, partition: int, partitions: int) -> str:
 def _check_spoken(
     source: tuple[str, str], about: tuple[str, ...], kind: str, reason: str, namespace: str, partitions: int
 ) -> int:
-    """Return the partition that it belongs into. Raises: InvalidEvent."""
+    """Return the partition of the event. Raises: InvalidEvent."""
     reference = ObjectReference(*about)
     validate_call(source, reference, namespace=namespace, type=kind, reason=reason)
     return partition_of(reference, partitions)

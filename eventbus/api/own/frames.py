@@ -79,7 +79,7 @@ class FramePublisher:
         )
 
     def _refused(self, frame: Frame, batch: Batch) -> tuple[tuple[int, str], ...]:
-        """The events that will never be taken of this user: place, and why."""
+        """Return the events that this user cannot record: index and reason."""
         refused: list[tuple[int, str]] = []
         for position, packed in enumerate(batch.events):
             try:

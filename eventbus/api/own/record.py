@@ -63,7 +63,9 @@ class Recording:
         """
         media_type = request.content_type
         if "Content-Type" not in request.headers and not is_from_browser(request):
-            media_type = "application/json"  # many a client says nothing; a page could send that from anywhere
+            media_type = (
+                "application/json"  # many clients omit it; browsers may not, because any page could send such a request
+            )
         if media_type == FRAMES_TYPE:
             return await self._record_frames(request)
         if media_type in JSON_TYPES:
@@ -78,7 +80,7 @@ class Recording:
     async def take(
         self, request: web.Request, body: bytes, read: Callable[[bytes], list[Any]], *, key: str, same: bytes = b""
     ) -> web.Response:
-        """Record what *read* finds in *body*. *same* is what has to be the same under one *key*; b"": the body."""
+        """Record the events that *read* finds in *body*. Requests with one *key* must repeat *same*; b"": the body."""
         api, user = request.app[API], request[USER]
         refuse_own_export(api.bus, request)
         may_record = _may_record_of(api.access, user)
@@ -110,7 +112,7 @@ class Recording:
             request[WHAT] = f"accepted {accepted} of {prepared.found} events"
             return _answer(accepted, prepared.refused, failed, prepared.headers)
 
-        return await asyncio.shield(record())  # begun, it goes on though its client is gone
+        return await asyncio.shield(record())  # continues if the client disconnects
 
     async def producers(self, request: web.Request) -> web.Response:
         """Answer the last sequence number that the bus has of each (partition, producer) of this user; 0: none."""

@@ -64,7 +64,7 @@ class Session:
         return answer
 
     async def sign_out(self, request: web.Request) -> web.Response:
-        """Take the cookie back."""
+        """Delete the cookie."""
         answer = web.Response(status=204)
         secure = request.secure or None
         answer.del_cookie(cookie_name(request), path="/", httponly=True, samesite="Strict", secure=secure)

@@ -50,7 +50,7 @@ class RawStream:
         return web.Response(body=body, content_type="application/json")
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """From now on, from *since*, or behind *position*; only of *namespace*, where it is given. Does not end."""
+        """Stream events from now, from *since* or after *position*; if given, only of *namespace*. Does not end."""
         namespace = request.query.get("namespace", "")
         require(request, "watch", "events", namespace)
         if self._waker.joined >= MAX_STREAMS:
@@ -66,7 +66,7 @@ class RawStream:
             self._waker.leave()
 
     def close(self) -> None:
-        """End every stream, in good order."""
+        """End every stream gracefully."""
         self._waker.close()
 
     async def _write(
@@ -74,7 +74,7 @@ class RawStream:
     ) -> None:
         pool = request.app[API].pool
         try:
-            # At once: whoever is cut off before the first event knows where he was.
+            # At once: a client that is cut off before the first event knows its position.
             await response.write(_bookmark(positions))
             while not self._waker.closing:
                 mark = self._waker.mark()

@@ -20,7 +20,7 @@ AWAY_S = 1.0
 
 
 class StreamWaker:
-    """Wakes whoever waits in `wait`, from the first `join` until the last `leave`. To be used from one loop."""
+    """Wakes the streams in `wait`, from the first `join` until the last `leave`. Use it from one loop."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -86,7 +86,7 @@ class StreamWaker:
                     self._block(client, seen)
             except EventBusError as error:
                 log.debug("the streams wait: %s", error)
-                self._tell()  # each finds out for itself
+                self._tell()  # each stream then gets the error itself
                 stop.wait(AWAY_S)
         client.close()
 
