@@ -2,7 +2,7 @@
 
 A checkpoint has a number and the versions of all partitions. None is lower than in the one before, and the number grows
 by as much as their sum does. Between two of them changes are ordered by partition and version; so every change has one
-number, the same for whoever knows the checkpoints.
+number, the same in every process that knows the checkpoints.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class CheckpointLine:
                 yield found
 
     def first_covering(self, versions: Sequence[int]) -> Vector:
-        """The oldest checkpoint that is at *versions*, which are covered, or behind them."""
+        """Return the oldest checkpoint at or after *versions*, which must be covered."""
         return self._at(
             max(bisect_left(column, version) for column, version in zip(self._columns, versions, strict=True))
         )

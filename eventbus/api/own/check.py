@@ -14,7 +14,7 @@ from eventbus.errors import InvalidEvent, PoisonBatch
 from eventbus.event import ObjectReference
 from eventbus.validation import MAX_NAME, validate_call, validate_recorded
 
-#: What recorders repeat is looked at once: a source, an object, a type and a reason.
+#: Cached checks: recorders repeat the same source, object, type and reason.
 _REMEMBERED: Final = 16_384
 
 

@@ -13,7 +13,7 @@ from eventbus.broker.transport import PublishRequest, Transport
 from eventbus.encoding.wire import Batch, rename_batch, unpack_batch
 from eventbus.errors import BusRefused, EventBusError, InvalidEvent, PoisonBatch
 
-#: Causes of losses that recorders tell. A cause is a field for ever, so no one else makes any.
+#: Causes of losses that recorders report. A cause is a permanent field: all others count as `other`.
 CAUSES = frozenset({"destroyed", "dropped", "lost", "missed", "refused", "uncertain", "unsent"})
 
 
@@ -27,9 +27,9 @@ class FramePublisher:
         self._may_record = may_record
 
     def publish(self, frames: Sequence[Frame]) -> list[PublishReply | EventBusError]:
-        """Publish what can be, in one round trip. Returns: an answer each.
+        """Publish the valid frames in one round trip. Returns: one answer for each frame.
 
-        Of one producer nothing is sent that stands behind a refused frame: it is a gap, and answered so.
+        After a refused frame, later frames of its producer are not sent: their answer is GAP.
 
         Raises: BusUnavailable: no answer at all; all may be sent again. BusRefused.
         """
@@ -92,7 +92,7 @@ class FramePublisher:
         return tuple(refused)
 
     def _settle_refused(self, frames: Sequence[Frame], answers: list[PublishReply | EventBusError | None]) -> None:
-        """Answer OK for what was published before the user lost the right to: it is a repeat."""
+        """Answer DUP for refused frames that were already published: they are repeats."""
         doubtful = [
             i
             for i, answer in enumerate(answers)

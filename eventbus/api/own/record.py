@@ -165,7 +165,7 @@ async def describe_bus(request: web.Request) -> web.Response:
 
 
 def _may_record_of(access: Access, user: User) -> Callable[[str], bool]:
-    """Return a function that tells whether *user* may create events in a namespace; asked once each."""
+    """Return a function that checks if *user* may create events in a namespace, once for each namespace."""
     known: dict[str, bool] = {}
 
     def may_record(namespace: str) -> bool:
