@@ -54,7 +54,7 @@ class Rule(NamedTuple):
 READ: Final = frozenset({"get", "list", "watch"})
 WRITE: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 SECRETS: Final = frozenset({"secrets"})
-#: Of the bus itself: whoever writes these drops or repeats what others have recorded, or learns whose a token is.
+#: Resources of the bus: write access can drop or replay events of other users, or reveal the user of a token.
 SERVED: Final = frozenset({"dead", "sinks", "tokenreviews"})
 
 _VIEW: Final = Rule(READ, frozenset({ANY}), SECRETS)

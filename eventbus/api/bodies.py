@@ -98,7 +98,7 @@ class Body(msgspec.Struct, frozen=True):
             ) from None
 
     def value(self) -> Any:
-        """The plain value of JSON or YAML. Raises: ValueError: it is none."""
+        """Return the plain value of JSON or YAML. Raises: ValueError: the body is invalid."""
         if self.media_type in (YAML, APPLY_PATCH) and not self.data.lstrip().startswith(b"{"):
             return _load_yaml(self.data)
         try:
@@ -143,7 +143,7 @@ def media_type_of(header: str | None, accepted: tuple[str, ...] = READ) -> str:
     """The media type of a body; without a header JSON. Raises: Refusal: 415."""
     if not header and JSON in accepted:
         return JSON  # python-kubernetes names none
-    if accepted is PATCHES:  # there they are compared as they come
+    if accepted is PATCHES:  # patch types are compared verbatim
         found = (header or "").partition(";")[0].strip()
     else:
         parsed = _MEDIA_TYPE.fullmatch(header or "")

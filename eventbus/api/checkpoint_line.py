@@ -67,7 +67,7 @@ class CheckpointLine:
         )
 
     def number(self, partition: int, version: int) -> int:
-        """The number of a change that is covered. Of all up to the oldest checkpoint: one below it, known to nobody."""
+        """Return the number of a covered change. Up to the oldest checkpoint: that checkpoint's number minus 1."""
         place = bisect_left(self._columns[partition], version)
         if place == 0:
             return self._numbers[0] - 1

@@ -49,7 +49,7 @@ class StreamWaker:
             self._stop.set()
 
     def mark(self) -> asyncio.Event:
-        """To be taken before looking, and given to `wait` where there was nothing."""
+        """Return a mark. Take it before you read, and pass it to `wait` if there was nothing to read."""
         return self._event
 
     async def wait(self, mark: asyncio.Event, timeout_s: float) -> None:
