@@ -26,15 +26,15 @@ import psycopg
 
 from benchmarks.sink_worker import Worker, an_embedded_bus
 from eventbus.broker.bus import Bus
-from eventbus.clock import SystemClock
-from eventbus.encoding.event_json import encode_core
-from eventbus.encoding.wire import from_microseconds
-from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.options import ExportOptions
+from eventbus.export.sinks import SinkWrite, Verb, make_sink
+from eventbus.export.sinks.postgres.sink import PostgresSink
 from eventbus.export.start import BEGINNING, NOW, Start
-from eventbus.sinks import SinkWrite, Verb, make_sink
-from eventbus.sinks.postgres.sink import PostgresSink
+from eventbus.model.encoding.event_json import encode_core
+from eventbus.model.encoding.wire import from_microseconds
+from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.util.clock import SystemClock
 from tests.support.postgres_server import PostgresServer, a_database
 
 EVENTS, BATCH, ROUNDS = 30_000, 500, 3

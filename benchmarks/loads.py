@@ -6,8 +6,8 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-from eventbus.encoding.wire import from_microseconds
-from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.encoding.wire import from_microseconds
+from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 
 
 def all_distinct() -> Iterator[Event]:

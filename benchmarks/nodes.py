@@ -24,11 +24,11 @@ from eventbus.agent.opening import open_objects
 from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.lifecycle_status import read_lifecycle
-from eventbus.clock import SystemClock
-from eventbus.event import ObjectMeta
-from eventbus.kinds import LEASE, NODE
-from eventbus.objects.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import LEASE, NODE
+from eventbus.model.objects.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
 from eventbus.settings import Settings
+from eventbus.util.clock import SystemClock
 
 RENEW_S, REPORT_S = 10.0, 300.0
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.loads import LOADS
 from benchmarks.sink_worker import Worker, an_embedded_bus, chunks
-from eventbus.encoding.wire import MAX_BATCH_EVENTS
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.settings import Options
 
 EVENTS = 64_000

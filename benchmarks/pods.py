@@ -23,7 +23,7 @@ from pathlib import Path
 from eventbus.agent.runtime.contract import PodRuntimeStatus
 from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.observed import Observer
-from eventbus.clock import SystemClock
+from eventbus.util.clock import SystemClock
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LONGEST_S = 120.0

@@ -18,9 +18,9 @@ from typing import Any
 from benchmarks.sink_worker import Worker, an_embedded_bus
 from eventbus.broker.bus import Bus
 from eventbus.cache.factory import SharedInformerFactory
-from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
-from eventbus.kinds import EVENT
-from eventbus.list_watch import ListOptions
+from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.kinds import EVENT
+from eventbus.model.list_watch import ListOptions
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.watch import StoreWatch
 

@@ -14,11 +14,11 @@ from typing import Any
 from benchmarks.loads import all_distinct, event
 from benchmarks.sink_worker import Worker, an_embedded_bus, chunks
 from eventbus.broker.bus import Bus
-from eventbus.clock import SystemClock
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.encoding.wire import MAX_BATCH_EVENTS
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.settings import MIB, Options
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.clock import SystemClock
 
 #: A key's place in a table of keys, or of keys that expire, when the table has just grown to twice its size.
 SLOT_BYTES = 32

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.loads import LOADS
 from benchmarks.record_bounds import measure_bounds
 from benchmarks.sink_worker import Worker, an_embedded_bus, chunks
-from eventbus.encoding.wire import MAX_BATCH_EVENTS
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 
 EVENTS = 64_000
 #: The target: longer calls would hold up everybody else on the server.

@@ -17,8 +17,8 @@ from eventbus.broker.functions import CorrelateCall, Functions, PendingCall
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.correlate.store_sink import EnforceBounds, StoreSink
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event
-from eventbus.event import Event
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event
+from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from benchmarks.servers import a_server
 from eventbus.broker.publish_call import PublishReply, PublishStatus
-from eventbus.clock import SystemClock
-from eventbus.encoding.wire import MAX_BATCH_EVENTS
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.record.losses import Losses
 from eventbus.record.producer import Producer
 from eventbus.record.sender import LATE_S
 from eventbus.record.spool.spool import BusName, Spool
+from eventbus.util.clock import SystemClock
 
 WAYS: dict[str, dict[str, str] | None] = {
     "no spool": None,
@@ -91,7 +91,7 @@ def _run(environ: dict[str, str] | None) -> dict[str, float]:
 
 
 def _measure() -> int:
-    from eventbus.event import ObjectReference
+    from eventbus.model.event import ObjectReference
     from eventbus.record.broadcaster import EventBroadcaster
 
     about = [ObjectReference("Pod", "d", f"web-{n}", "u", "v1") for n in range(50)]

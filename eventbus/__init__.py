@@ -32,11 +32,11 @@ if TYPE_CHECKING:
         InvalidObject,
         NotFound,
     )
-    from eventbus.event import Event, EventSeries, EventSource, EventType, ObjectMeta, ObjectReference
-    from eventbus.kinds import EVENT, KINDS, LEASE, NODE, Kind
-    from eventbus.list_watch import ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
-    from eventbus.objects.lease import Lease, LeaseSpec
-    from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
+    from eventbus.model.event import Event, EventSeries, EventSource, EventType, ObjectMeta, ObjectReference
+    from eventbus.model.kinds import EVENT, KINDS, LEASE, NODE, Kind
+    from eventbus.model.list_watch import ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
+    from eventbus.model.objects.lease import Lease, LeaseSpec
+    from eventbus.model.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
     from eventbus.record.broadcaster import EventBroadcaster
     from eventbus.record.default import make_event_recorder
     from eventbus.record.local_watchers import FullQueue
@@ -68,7 +68,7 @@ _MODULES = {
         "InvalidObject",
         "NotFound",
     ),
-    "eventbus.event": (
+    "eventbus.model.event": (
         "Event",
         "EventSeries",
         "EventSource",
@@ -76,25 +76,25 @@ _MODULES = {
         "ObjectMeta",
         "ObjectReference",
     ),
-    "eventbus.kinds": (
+    "eventbus.model.kinds": (
         "EVENT",
         "KINDS",
         "Kind",
         "LEASE",
         "NODE",
     ),
-    "eventbus.list_watch": (
+    "eventbus.model.list_watch": (
         "ListOptions",
         "ListerWatcher",
         "ObjectList",
         "WatchEvent",
         "WatchEventType",
     ),
-    "eventbus.objects.lease": (
+    "eventbus.model.objects.lease": (
         "Lease",
         "LeaseSpec",
     ),
-    "eventbus.objects.node": (
+    "eventbus.model.objects.node": (
         "Node",
         "NodeCondition",
         "NodeSpec",

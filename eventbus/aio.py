@@ -12,8 +12,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final, TypeVar
 
-from eventbus.event import Event
-from eventbus.list_watch import HasMetadata, ListOptions, WatchEvent
+from eventbus.model.event import Event
+from eventbus.model.list_watch import HasMetadata, ListOptions, WatchEvent
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.store.reader import ObjectReader
 from eventbus.store.watch_state import Behind, Step, Wait

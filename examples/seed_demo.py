@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eventbus import EventBroadcaster, ObjectReference
-from eventbus.clock import Clock, SystemClock
+from eventbus.util.clock import Clock, SystemClock
 
 POD = ObjectReference(kind="Pod", namespace="default", name="web-0", api_version="v1")
 

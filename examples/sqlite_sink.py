@@ -3,9 +3,9 @@
 import sqlite3
 
 from eventbus import Event
-from eventbus.encoding.event_json import encode_core
 from eventbus.errors import SinkUnreachable
-from eventbus.sinks import EventPatch, SinkMode, SinkOptions
+from eventbus.export.sinks import EventPatch, SinkMode, SinkOptions
+from eventbus.model.encoding.event_json import encode_core
 
 TABLE = "CREATE TABLE IF NOT EXISTS events (uid TEXT PRIMARY KEY, version INTEGER, count INTEGER, event TEXT)"
 UPSERT = """INSERT INTO events VALUES (?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 

@@ -138,7 +138,7 @@ def become(order: Order) -> None:
     os.environ.clear()
     os.environ.update(order.environ)
     if crash := os.environ.get(CRASH):
-        failpoint = import_module("eventbus.failpoints").failpoint
+        failpoint = import_module("eventbus.util.failpoints").failpoint
         vars(failpoint).update(vars(type(failpoint)(crash)))
     # Not made anew: some library may hold them since its import.
     assert sys.__stdout__

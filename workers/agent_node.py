@@ -14,12 +14,12 @@ from eventbus.agent.opening import open_agent
 from eventbus.agent.pods.options import PodOptions
 from eventbus.agent.thresholds import parse_thresholds
 from eventbus.broker.bus import Bus
-from eventbus.clock import Clock, SystemClock
-from eventbus.extras import extra_needed
-from eventbus.remote.address import ApiAddress
-from eventbus.remote.store import RemoteStore
+from eventbus.client.address import ApiAddress
+from eventbus.client.store import RemoteStore
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.clock import Clock, SystemClock
+from eventbus.util.extras import extra_needed
 from eventbus.workers.signals import Signals
 from eventbus.workers.worker import Context, Part, run
 

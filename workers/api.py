@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from eventbus.extras import extra_needed
+from eventbus.util.extras import extra_needed
 from eventbus.workers.options import metrics_option
 
 _FILE = click.Path(path_type=Path)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from eventbus.client.address import ApiAddress, parse_api_url
 from eventbus.errors import BusUnavailable
-from eventbus.log import log
-from eventbus.remote.address import ApiAddress, parse_api_url
 from eventbus.settings import Settings
+from eventbus.util.log import log
 from eventbus.workers.opening import BACKOFF, TELL_EVERY_S
 from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.plain_log import log_plainly

@@ -25,7 +25,7 @@ from eventbus.api.tls import Files, ServerTls, own_files
 from eventbus.broker.bus import Bus
 from eventbus.broker.embedded.server import default_directory
 from eventbus.errors import ConfigError
-from eventbus.extras import extra_needed
+from eventbus.util.extras import extra_needed
 from eventbus.workers.worker import Context, Part, run
 
 if TYPE_CHECKING:

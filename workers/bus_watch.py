@@ -8,8 +8,8 @@ from collections.abc import Callable
 from eventbus.agent.bus_contact import BusContact
 from eventbus.broker.connection.connect import Client, connect
 from eventbus.broker.options import read_options
-from eventbus.clock import SystemClock
 from eventbus.errors import EventBusError
+from eventbus.util.clock import SystemClock
 
 #: Seconds between two checks of Redis. Shorter outages go unnoticed.
 EVERY_S = 1.0

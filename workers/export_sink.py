@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from eventbus.clock import SystemClock
 from eventbus.export.options import make_options
+from eventbus.export.sinks import EventSink, make_sink
+from eventbus.export.sinks.registry import given_url, safe_sink_url, split_counts
+from eventbus.export.sinks.start_checks import CheckedSink
 from eventbus.export.start import start_of
 from eventbus.export.worker import ExportRunner
-from eventbus.sinks import EventSink, make_sink
-from eventbus.sinks.registry import given_url, safe_sink_url, split_counts
-from eventbus.sinks.start_checks import CheckedSink
+from eventbus.util.clock import SystemClock
 from eventbus.workers.worker import Context, Part, run
 
 

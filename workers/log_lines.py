@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from urllib.parse import quote
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.printers.output import core_of
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 
 class Format(StrEnum):

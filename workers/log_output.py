@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from eventbus.errors import EventBusError
-from eventbus.log import log
+from eventbus.util.log import log
 from eventbus.workers.log_lines import begins_like_ours, uid_of_line
 
 #: Bytes from the end in which to search for lines that may already be written. At 200 bytes a line this is a million

@@ -10,10 +10,10 @@ from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.consume.group_runner import GroupLoops, GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.errors import DeadCause, PoisonBatch
-from eventbus.failpoints import failpoint
-from eventbus.log import log
+from eventbus.model.encoding.wire import Batch, unpack_batch, unpack_event
+from eventbus.util.failpoints import failpoint
+from eventbus.util.log import log
 from eventbus.workers.log_lines import Format, formatter, line_uid
 from eventbus.workers.log_output import Batch as Lines
 from eventbus.workers.log_output import Line, Output, Owned, ReaderGone

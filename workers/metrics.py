@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
-from eventbus.extras import extra_needed
-from eventbus.log import log
+from eventbus.util.extras import extra_needed
+from eventbus.util.log import log
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus, difference, open_bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.options import read_options
 from eventbus.cli.input.option_values import parse_json
 from eventbus.cli.session import find_url
 from eventbus.errors import BusReplaced, BusUnavailable, ConfigError, GroupMissing
-from eventbus.log import log
 from eventbus.settings import Options, Settings
+from eventbus.util.backoff import Backoff
+from eventbus.util.log import log
 
 OPTIONS_VARIABLE = "EVENTBUS_OPTIONS"
 BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)

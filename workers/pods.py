@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 
 from eventbus.agent.pods.opening import OpenedPods
+from eventbus.client.store import RemoteStore
 from eventbus.consume.health import LoopHealth
-from eventbus.log import log
-from eventbus.remote.store import RemoteStore
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.log import log
 from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.plain_log import log_plainly
 from eventbus.workers.signals import Signals

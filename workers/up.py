@@ -13,8 +13,8 @@ import click
 
 from eventbus.agent.runtime.restart_backoff import BASE_S, MAX_S, RestartBackoff
 from eventbus.cli.input.option_types import Finite
-from eventbus.clock import SystemClock
 from eventbus.errors import ConfigError
+from eventbus.util.clock import SystemClock
 
 
 @click.command()

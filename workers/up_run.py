@@ -24,20 +24,20 @@ from eventbus.broker.connection.connect import Client, connect, safe_url
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 from eventbus.broker.options import read_options
 from eventbus.cli.session import find_url
-from eventbus.clock import SystemClock
 from eventbus.consume.consumer import consumer_name
 from eventbus.errors import BusRefused, BusReplaced, BusUnavailable, ConfigError, EventBusError
-from eventbus.event import ObjectReference
-from eventbus.extras import has_extra, is_needed
-from eventbus.log import log
-from eventbus.periodic import Periodic
+from eventbus.model.event import ObjectReference
 from eventbus.process.prefixed import PrefixedOutput
 from eventbus.process.procfile import RESERVED, ports_of
 from eventbus.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.text import printable
+from eventbus.util.clock import SystemClock
+from eventbus.util.extras import has_extra, is_needed
+from eventbus.util.log import log
+from eventbus.util.periodic import Periodic
+from eventbus.util.text import printable
 from eventbus.workers.bus_watch import BusWatch
 from eventbus.workers.metrics import parse_address
 from eventbus.workers.parent_watch import ParentPipe

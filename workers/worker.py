@@ -11,15 +11,15 @@ from typing import NamedTuple, Protocol
 from eventbus.broker.builds import ANNOUNCE_EVERY_S
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.clock import Clock, SystemClock
 from eventbus.consume.consumer import consumer_name
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
-from eventbus.event import ObjectReference
-from eventbus.log import log
+from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
+from eventbus.util.clock import Clock, SystemClock
+from eventbus.util.log import log
 from eventbus.workers.metrics import MetricsServer
 from eventbus.workers.opening import Opener, explicit_options
 from eventbus.workers.parent_watch import follow_starter

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.sample import API_VERSION, KIND, NAMESPACE, REASON, TYPE, message, object_name
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import FullBuffer, Settings

@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from benchmarks.meter import Meter, report
 from benchmarks.ours.bus import a_bus, a_recorder, fill, until
 from benchmarks.sample import POOL
-from eventbus.event import Event
+from eventbus.model.event import Event
 
 EVENTS = 200_000
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from benchmarks.ours import bus as shared
 from benchmarks.sample import REASON, TYPE
 from benchmarks.servers import Server, a_server
 from eventbus.broker.bus import Bus
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.store.object_store import ObjectStore
 
 EVENTS = 400

@@ -15,9 +15,9 @@ from benchmarks.meter import percentiles, report
 from benchmarks.ours.bus import a_bus, a_recorder, recorded, reference, sink_workers, until
 from benchmarks.sample import REASON, TYPE, message
 from eventbus.broker.bus import Bus
-from eventbus.event import Event
-from eventbus.kinds import EVENT
-from eventbus.list_watch import ListOptions
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
+from eventbus.model.list_watch import ListOptions
 from eventbus.store.object_store import ObjectStore
 
 SECONDS = 4.0

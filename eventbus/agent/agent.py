@@ -13,15 +13,15 @@ from eventbus.agent.bus_contact import BusContact
 from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
 from eventbus.agent.node_status import NodeStatusFunc, run_status_functions
 from eventbus.agent.status_writer import NodeObjects, NodeStatusWriter
-from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, NotFound
-from eventbus.event import ObjectReference
-from eventbus.log import log
-from eventbus.objects.conditions import NORMAL, Transition
-from eventbus.objects.node import Node
-from eventbus.periodic import Periodic
+from eventbus.model.event import ObjectReference
+from eventbus.model.objects.conditions import NORMAL, Transition
+from eventbus.model.objects.node import Node
 from eventbus.record.occurrence import OccurrenceRecorder
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
+from eventbus.util.periodic import Periodic
 
 COMPONENT = "eventbus-agent"
 #: --node-status-update-frequency of the kubelet, seconds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from eventbus.clock import Clock
+from eventbus.util.clock import Clock
 
 
 class Ages:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from eventbus.clock import Clock
 from eventbus.errors import EventBusError
-from eventbus.log import log
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 #: After so many seconds of answers the last absence is no news any more.
 LATELY_S = 60.0

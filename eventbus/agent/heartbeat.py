@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
-from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError, NotFound
-from eventbus.log import log
-from eventbus.names import is_dns_subdomain
-from eventbus.periodic import Periodic
+from eventbus.model.names import is_dns_subdomain
 from eventbus.settings import Settings
+from eventbus.util.clock import Clock, SystemClock
+from eventbus.util.log import log
+from eventbus.util.periodic import Periodic
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
@@ -127,7 +127,7 @@ class Heartbeat:
 
     def _open(self) -> LeaseRenewal:
         from eventbus.agent.opening import open_objects
-        from eventbus.kinds import LEASE, NODE
+        from eventbus.model.kinds import LEASE, NODE
 
         bus = self._open_bus()
         self._client = client = bus.client(name="eventbus-heartbeat")

@@ -8,12 +8,12 @@ from typing import Protocol
 
 import msgspec
 
-from eventbus.clock import Clock
 from eventbus.errors import AlreadyExists, Conflict, NotFound
-from eventbus.event import ObjectMeta
-from eventbus.log import log
-from eventbus.objects.conditions import NODE_LEASES
-from eventbus.objects.lease import Lease, LeaseSpec
+from eventbus.model.event import ObjectMeta
+from eventbus.model.objects.conditions import NODE_LEASES
+from eventbus.model.objects.lease import Lease, LeaseSpec
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 
 class LeaseObjects(Protocol):

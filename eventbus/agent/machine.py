@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from eventbus.extras import extra_needed
+from eventbus.util.extras import extra_needed
 
 #: The limits of Linux; other systems have no such files.
 _LOADS, _THREADS_MAX = Path("/proc/loadavg"), Path("/proc/sys/kernel/threads-max")

@@ -17,9 +17,7 @@ import msgspec
 from eventbus.agent.bus_contact import BusContact
 from eventbus.agent.machine import Identity, Machine
 from eventbus.agent.thresholds import Thresholds
-from eventbus.clock import Clock
-from eventbus.log import log
-from eventbus.objects.conditions import (
+from eventbus.model.objects.conditions import (
     DISK_PRESSURE,
     FALSE,
     MEMORY_PRESSURE,
@@ -29,7 +27,9 @@ from eventbus.objects.conditions import (
     TRUE,
     with_condition,
 )
-from eventbus.objects.node import Node, NodeAddress, NodeStatus, NodeSystemInfo
+from eventbus.model.objects.node import Node, NodeAddress, NodeStatus, NodeSystemInfo
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 NodeStatusFunc: TypeAlias = Callable[[Node], Node]
 

@@ -25,19 +25,19 @@ from eventbus.agent.status_writer import NodeObjects
 from eventbus.agent.thresholds import Thresholds
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.clock import Clock, SystemClock
+from eventbus.client.address import ApiAddress
+from eventbus.client.connection import ApiConnection
+from eventbus.client.objects import RemoteObjects
+from eventbus.client.transport import open_http_transport
 from eventbus.errors import ConfigError
-from eventbus.kinds import LEASE, NODE, Kind
-from eventbus.list_watch import HasMetadata
-from eventbus.names import is_dns_subdomain
-from eventbus.objects.conditions import DEFAULT_LEASE_S
+from eventbus.model.kinds import LEASE, NODE, Kind
+from eventbus.model.list_watch import HasMetadata
+from eventbus.model.names import is_dns_subdomain
+from eventbus.model.objects.conditions import DEFAULT_LEASE_S
 from eventbus.record.occurrence import OccurrenceRecorder
-from eventbus.remote.address import ApiAddress
-from eventbus.remote.connection import ApiConnection
-from eventbus.remote.objects import RemoteObjects
-from eventbus.remote.transport import open_http_transport
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.writer import ObjectWriter
+from eventbus.util.clock import Clock, SystemClock
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from eventbus.agent.runtime.contract import ContainerPhase, PodRuntime, PodRuntimeStatus, PodUid
 from eventbus.agent.runtime.signals import Change, PodLifecycleEvent, Tell
 from eventbus.agent.shim.procfs import read_process
-from eventbus.clock import Clock
-from eventbus.log import log
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 RELIST_EVERY_S: Final = 1.0
 #: The kubelet's relistThreshold.

@@ -9,11 +9,11 @@ from typing import Protocol
 
 import msgspec
 
-from eventbus.clock import Clock
 from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, NotFound
-from eventbus.event import ObjectMeta
-from eventbus.objects.conditions import Transition, differs_beyond_heartbeats, rebooted, transitions
-from eventbus.objects.node import Node, NodeStatus
+from eventbus.model.event import ObjectMeta
+from eventbus.model.objects.conditions import Transition, differs_beyond_heartbeats, rebooted, transitions
+from eventbus.model.objects.node import Node, NodeStatus
+from eventbus.util.clock import Clock
 
 #: The status is written at least so often, though nothing but its heartbeat times has changed. Seconds.
 REPORT_EVERY_S = 300.0

@@ -11,7 +11,7 @@ import msgspec
 
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import ConfigError
-from eventbus.names import MAX_LABEL, is_dns_label
+from eventbus.model.names import MAX_LABEL, is_dns_label
 
 #: Members of this group have the role admin, as in Kubernetes.
 MASTERS: Final = "system:masters"

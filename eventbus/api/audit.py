@@ -9,8 +9,8 @@ from aiohttp import web
 
 from eventbus.api.app_keys import USER, WHAT
 from eventbus.api.limits import only_reads
-from eventbus.log import GuardedLog
-from eventbus.text import printable
+from eventbus.util.log import GuardedLog
+from eventbus.util.text import printable
 
 log: Final = GuardedLog(logging.getLogger("eventbus.audit"))
 

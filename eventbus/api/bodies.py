@@ -15,8 +15,8 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.negotiation import JSON, YAML
-from eventbus.decodable import decodable
-from eventbus.encoding.plain_yaml import plain_loader
+from eventbus.model.decodable import decodable
+from eventbus.model.encoding.plain_yaml import plain_loader
 from eventbus.store.storage import MAX_BYTES
 
 T = TypeVar("T")

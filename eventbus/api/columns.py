@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.kinds import EVENT, Kind
+from eventbus.model.kinds import EVENT, Kind
 from eventbus.printers.human_duration import age
 from eventbus.printers.object_columns import columns_of
 

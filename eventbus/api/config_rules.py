@@ -15,9 +15,9 @@ import msgspec
 from eventbus.api.metadata_rules import invalid
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
-from eventbus.names import MAX_SUBDOMAIN
-from eventbus.objects.configmap import ConfigMap
-from eventbus.objects.secret import Secret
+from eventbus.model.names import MAX_SUBDOMAIN
+from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.secret import Secret
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _KEY_RULE: Final = (

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from eventbus.api.rendering import Renderer
-from eventbus.list_watch import WatchEvent
-from eventbus.log import log
+from eventbus.model.list_watch import WatchEvent
 from eventbus.store.changes import Change
 from eventbus.store.selection import Selection
 from eventbus.store.watch_state import WatchState
+from eventbus.util.log import log
 
 #: Bytes that are collected before they are written: what comes at once goes out at once.
 CHUNK: Final = 64 * 1024

@@ -15,7 +15,7 @@ from eventbus.api.options import WriteOptions, check_propagation
 from eventbus.api.request_info import Asked
 from eventbus.api.verbs import get, list_objects, writer
 from eventbus.errors import NotFound
-from eventbus.list_watch import HasMetadata, ListOptions, ObjectList
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList
 from eventbus.store.storage import with_metadata
 
 _KIND: Final = "DeleteOptions"

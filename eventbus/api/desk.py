@@ -14,7 +14,7 @@ from eventbus.api.wire_versions import Bases, WireVersions
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS
-from eventbus.kinds import Kind
+from eventbus.model.kinds import Kind
 from eventbus.store.change_hub import Hub
 from eventbus.store.changes import Versions
 from eventbus.store.writer import ObjectWriter

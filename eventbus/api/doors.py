@@ -17,7 +17,7 @@ from eventbus.api.health import asks_for_health
 from eventbus.api.page_files import is_page
 from eventbus.api.peers import is_unix
 from eventbus.errors import EventBusError
-from eventbus.log import log
+from eventbus.util.log import log
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

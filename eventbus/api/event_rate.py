@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Final
 
 from eventbus.api import status
-from eventbus.clock import Clock, SystemClock
+from eventbus.util.clock import Clock, SystemClock
 
 #: Events that a user may write a second, on average.
 EVENTS_PER_S: Final = 100_000

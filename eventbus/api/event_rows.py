@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventbus.api.columns import FIRST_SEEN_AT, LAST_SEEN_AT, cells
-from eventbus.event import Event
-from eventbus.kinds import EVENT
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
 from eventbus.printers.event_columns import first_time, last_time
 from eventbus.printers.human_duration import age
 

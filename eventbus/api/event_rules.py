@@ -10,9 +10,9 @@ from typing import Final
 
 from eventbus.api.metadata_rules import changed_causes, invalid, metadata_causes, qualified_causes, subdomain_causes
 from eventbus.api.status import Cause
-from eventbus.event import Event, EventSource, EventType
-from eventbus.names import is_dns_subdomain
-from eventbus.validation import MAX_ACTION, MAX_NEW_INSTANCE, MAX_NEW_MESSAGE, MAX_REASON
+from eventbus.model.event import Event, EventSource, EventType
+from eventbus.model.names import is_dns_subdomain
+from eventbus.model.validation import MAX_ACTION, MAX_NEW_INSTANCE, MAX_NEW_MESSAGE, MAX_REASON
 
 _REQUIRED: Final = "Required value"
 #: What no update through events.k8s.io may change, by the names that events.go has for it.

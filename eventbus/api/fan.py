@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from eventbus.api.crowd import Crowd, Lines, Offer, Taker, Tone
 from eventbus.errors import EventBusError
-from eventbus.kinds import Kind
+from eventbus.model.kinds import Kind
 from eventbus.store.change_hub import Hub
 from eventbus.store.changes import Change
 from eventbus.store.feed import Subscriber

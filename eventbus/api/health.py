@@ -15,7 +15,7 @@ from eventbus.api import status
 from eventbus.api.desk import BlockingPool, Desk
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError
-from eventbus.log import log
+from eventbus.util.log import log
 
 PATHS: Final = ("/healthz", "/livez", "/readyz")
 #: Seconds for which an answer of Redis counts, and seconds that one is waited for.

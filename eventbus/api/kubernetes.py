@@ -44,7 +44,7 @@ from eventbus.api.watch_connection import WatchConnection
 from eventbus.api.watching import Frames, Watcher, begin_watch
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import Expired
-from eventbus.list_watch import ObjectList
+from eventbus.model.list_watch import ObjectList
 from eventbus.store.repeatable_call import Steps
 
 #: Bytes from which a reply is compressed for who asks; the API server's.

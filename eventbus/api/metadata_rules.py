@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from eventbus.api.status import Cause
-from eventbus.event import ObjectMeta, OwnerReference
-from eventbus.names import LABEL_RULE, MAX_LABEL, MAX_SUBDOMAIN, is_dns_label, is_dns_subdomain, is_qualified_name
-from eventbus.text import quoted
+from eventbus.model.event import ObjectMeta, OwnerReference
+from eventbus.model.names import LABEL_RULE, MAX_LABEL, MAX_SUBDOMAIN, is_dns_label, is_dns_subdomain, is_qualified_name
+from eventbus.util.text import quoted
 
 NAME_PART: Final = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "

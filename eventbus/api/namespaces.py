@@ -11,13 +11,13 @@ import msgspec
 
 from eventbus.api.desk import Desk
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.encoding.object_json import namespace_to_json
 from eventbus.errors import AlreadyExists, BusRefused, NotFound
-from eventbus.event import ObjectMeta
-from eventbus.kinds import EVENT, KINDS, Kind
-from eventbus.list_watch import ListOptions, ObjectList
-from eventbus.names import is_dns_label
-from eventbus.objects.namespace import FINALIZER, Namespace, NamespaceSpec, NamespaceStatus
+from eventbus.model.encoding.object_json import namespace_to_json
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import EVENT, KINDS, Kind
+from eventbus.model.list_watch import ListOptions, ObjectList
+from eventbus.model.names import is_dns_label
+from eventbus.model.objects.namespace import FINALIZER, Namespace, NamespaceSpec, NamespaceStatus
 from eventbus.store.continue_token import Continue
 from eventbus.store.selection import Selection
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar, cast
 from eventbus.api.numbering import Numbering, read_again
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.event import Event
-from eventbus.kinds import Kind
-from eventbus.list_watch import HasMetadata, ListOptions, ObjectList
+from eventbus.model.event import Event
+from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList
 from eventbus.store.change_hub import Hub
 from eventbus.store.changes import Versions
 from eventbus.store.continue_token import Continue

@@ -19,10 +19,10 @@ from eventbus.api.metadata_rules import (
 from eventbus.api.namespaces import NAMESPACE
 from eventbus.api.request_info import Asked
 from eventbus.api.status import Cause
-from eventbus.event import ObjectMeta
-from eventbus.kinds import CONFIGMAP, EVENTS_V1, LEASE, POD, SECRET
-from eventbus.objects.lease import LeaseSpec
-from eventbus.objects.pod_rules import spec_problems
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import CONFIGMAP, EVENTS_V1, LEASE, POD, SECRET
+from eventbus.model.objects.lease import LeaseSpec
+from eventbus.model.objects.pod_rules import spec_problems
 from eventbus.store.storage import with_metadata
 from eventbus.store.writer import generated_name
 

@@ -15,7 +15,7 @@ from eventbus.api.negotiation import JSON
 from eventbus.api.resources import Resource, Resources
 from eventbus.api.strategic_merge import MERGED
 from eventbus.api.unknown_fields import shape_of
-from eventbus.frozen import FrozenDict
+from eventbus.model.frozen import FrozenDict
 from eventbus.printers.field_texts import described, field_text
 
 _REF: Final = "#/components/schemas/{name}"

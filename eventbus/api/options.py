@@ -14,10 +14,10 @@ from eventbus.api import status
 from eventbus.api.request_info import is_true, is_true_or_none
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
-from eventbus.list_watch import ListOptions, VersionMatch
+from eventbus.model.list_watch import ListOptions, VersionMatch
 from eventbus.store.continue_token import Continue
 from eventbus.store.list_validation import list_problems, watch_problems
-from eventbus.text import quoted
+from eventbus.util.text import quoted
 
 #: Range of the default watch timeout in seconds. Watches end, so that clients spread over the workers again.
 WATCH_S: Final = (1800.0, 3600.0)

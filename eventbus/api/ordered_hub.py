@@ -10,12 +10,12 @@ from typing import Any, Final
 from eventbus.api.checkpoint_line import Vector
 from eventbus.api.numbering import Numbering
 from eventbus.errors import BusUnavailable, EventBusError, Expired
-from eventbus.kinds import Kind
-from eventbus.log import log
+from eventbus.model.kinds import Kind
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.changes import Change
 from eventbus.store.feed import Subscriber
 from eventbus.store.storage import Storage
+from eventbus.util.log import log
 
 #: Seconds before the next attempt to reach Redis.
 PAUSE_S: Final = 0.5

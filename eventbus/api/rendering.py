@@ -12,10 +12,10 @@ from eventbus.api.negotiation import YAML, Answer, Shape
 from eventbus.api.resources import Resource
 from eventbus.api.table import Table
 from eventbus.api.wire_versions import WireVersions
-from eventbus.encoding.event_json import metadata_to_json
-from eventbus.event import ObjectMeta
-from eventbus.kinds import Kind
-from eventbus.list_watch import ObjectList, WatchEvent, WatchEventType
+from eventbus.model.encoding.event_json import metadata_to_json
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import ObjectList, WatchEvent, WatchEventType
 
 _META: Final = "meta.k8s.io"
 #: Annotation of the bookmark after the initial events of a watch.

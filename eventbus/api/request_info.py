@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from eventbus.api import status
 from eventbus.api.resources import Resource, Resources
-from eventbus.kinds import POD
+from eventbus.model.kinds import POD
 
 _ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MANY: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}

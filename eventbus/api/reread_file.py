@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from eventbus.errors import ConfigError
-from eventbus.log import log
+from eventbus.util.log import log
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.kinds import EVENT, EVENTS_V1, LEASE, Kind
+from eventbus.model.kinds import EVENT, EVENTS_V1, LEASE, Kind
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 #: Verbs of subresources.

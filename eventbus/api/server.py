@@ -44,9 +44,9 @@ from eventbus.api.watching import Frames
 from eventbus.broker.bus import Bus
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError, EventBusError
-from eventbus.kinds import EVENT, KINDS
-from eventbus.log import log
+from eventbus.model.kinds import EVENT, KINDS
 from eventbus.store.change_hub import ChangeHub
+from eventbus.util.log import log
 
 #: Maximum bytes of a line in a request head. Selectors are part of the request line.
 MAX_LINE: Final = 32 * 1024

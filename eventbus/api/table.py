@@ -12,8 +12,8 @@ from eventbus.api.columns import cells, definitions
 from eventbus.api.encoded_items import EncodedItems
 from eventbus.api.event_rows import EventRow, aged
 from eventbus.api.wire_versions import WireVersions
-from eventbus.event import Event
-from eventbus.kinds import Kind
+from eventbus.model.event import Event
+from eventbus.model.kinds import Kind
 
 _encode: Final = msgspec.json.Encoder().encode
 

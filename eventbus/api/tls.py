@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from eventbus.errors import ConfigError
-from eventbus.extras import extra_needed
+from eventbus.util.extras import extra_needed
 
 #: Bytes of asyncio's read buffer per connection. Its default of 256 KiB takes 600 MB for 2 000 watches.
 READ_BUFFER: Final = 16 * 1024

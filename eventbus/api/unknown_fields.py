@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from msgspec import inspect
 
-from eventbus.encoding.event_json import EVENTS_V1_SHAPE
-from eventbus.kinds import EVENTS_V1, Kind
+from eventbus.model.encoding.event_json import EVENTS_V1_SHAPE
+from eventbus.model.kinds import EVENTS_V1, Kind
 
 #: Fields of other servers that have no meaning here. They are kept or dropped without a warning.
 _IGNORED: Final = frozenset({"kind", "apiVersion", "selfLink"})

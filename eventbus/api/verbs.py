@@ -21,8 +21,8 @@ from eventbus.api.request_info import Asked
 from eventbus.api.status import Cause
 from eventbus.api.strategic_merge import BadDirective, strategic_merge
 from eventbus.errors import AlreadyExists, Expired, InvalidEvent, InvalidObject, NotFound
-from eventbus.kinds import LEASE, Kind
-from eventbus.list_watch import ListOptions, ObjectList
+from eventbus.model.kinds import LEASE, Kind
+from eventbus.model.list_watch import ListOptions, ObjectList
 from eventbus.store.changes import AheadOfStore
 from eventbus.store.merge_patch import merge
 from eventbus.store.repeatable_call import Steps

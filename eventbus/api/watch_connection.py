@@ -12,7 +12,7 @@ from eventbus.api.crowd import Piece, Taker, chunk_of
 from eventbus.api.metrics import labels_of
 from eventbus.api.negotiation import JSON
 from eventbus.api.protocol import ABORTED, Protocol, Stall
-from eventbus.log import log
+from eventbus.util.log import log
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 #: Writes the events of a watch to its connection, until the watch ends.

@@ -17,7 +17,7 @@ from eventbus.api.rendering import Renderer
 from eventbus.api.resources import Resource
 from eventbus.api.verbs import in_client_versions, store_version
 from eventbus.errors import EventBusError
-from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
+from eventbus.model.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.store.changes import Change
 from eventbus.store.watch_state import Behind, Wait, WatchState
 

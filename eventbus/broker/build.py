@@ -12,7 +12,7 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any
 
-from eventbus.formats import CODECS, FORMATS
+from eventbus.model.formats import CODECS, FORMATS
 
 #: What the functions share; the order matters: what is local to the library comes before its use.
 SHARED = (

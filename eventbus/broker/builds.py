@@ -14,7 +14,7 @@ from eventbus.broker.build import library_name
 from eventbus.broker.connection.connect import Client, is_cluster, primaries
 from eventbus.broker.keys import Keys
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.formats import BASELINE_CODECS, FORMATS, parse_numbers
+from eventbus.model.formats import BASELINE_CODECS, FORMATS, parse_numbers
 
 #: A process announces its build so often, seconds; a build that was announced in the last ten minutes is in use.
 ANNOUNCE_EVERY_S = 30.0

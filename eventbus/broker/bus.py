@@ -17,11 +17,11 @@ from eventbus.broker.functions import Functions, Opened
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bus_key
 from eventbus.broker.numbers import parse_options_version, parse_partitions
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.decodable import decodable
 from eventbus.errors import BusRefused, BusReplaced, ConfigError, FunctionsForbidden, FunctionsMissing
-from eventbus.formats import BASELINE_CODECS, CODECS, FORMATS, numbers_text, parse_numbers
-from eventbus.log import log
+from eventbus.model.decodable import decodable
+from eventbus.model.formats import BASELINE_CODECS, CODECS, FORMATS, numbers_text, parse_numbers
 from eventbus.settings import Options, Settings
+from eventbus.util.log import log
 
 #: The fleet's log.
 LOG_GROUP = "log"

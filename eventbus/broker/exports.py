@@ -19,8 +19,8 @@ from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.pending_call import call_function
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
+from eventbus.model.decodable import decodable
 
 #: Versions that one round trip looks for.
 ASKED = 500

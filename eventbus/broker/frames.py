@@ -13,9 +13,9 @@ import msgspec
 
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
-from eventbus.decodable import decodable
-from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, InvalidObject
+from eventbus.model.decodable import decodable
+from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
 
 #: The media type of both.
 FRAMES_TYPE: Final = "application/vnd.eventbus.batches+msgpack"

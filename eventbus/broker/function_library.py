@@ -7,7 +7,7 @@ from eventbus.broker.connection.connect import Client, primaries
 from eventbus.broker.pending_call import call_function
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, EventBusError, FunctionsForbidden, FunctionsMissing
-from eventbus.log import log
+from eventbus.util.log import log
 
 #: The cure of every error that says that functions of this build are missing.
 LOAD_CURE = "run `eventbus functions load` of this version as a user of role admin"

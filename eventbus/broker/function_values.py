@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 import msgspec
 
-from eventbus.event import EventType
+from eventbus.model.event import EventType
 from eventbus.settings import Options, SpamKey
 
 

@@ -40,9 +40,9 @@ from eventbus.broker.pending_call import (
     proper,
 )
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.failpoints import failpoint
-from eventbus.formats import CODECS, FORMATS, numbers_text
+from eventbus.model.formats import CODECS, FORMATS, numbers_text
 from eventbus.settings import Options
+from eventbus.util.failpoints import failpoint
 
 #: Changes that refresh may make a second, a partition: they share `changes` with what is written.
 REFRESHED_A_SECOND = 200

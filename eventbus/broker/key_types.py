@@ -11,7 +11,7 @@ import msgspec
 
 from eventbus.broker.access.roles import name_of
 from eventbus.broker.keys import EVENTS, OPERATED, Keys
-from eventbus.kinds import KINDS
+from eventbus.model.kinds import KINDS
 
 
 class Expected(msgspec.Struct, frozen=True):

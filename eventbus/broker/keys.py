@@ -10,8 +10,8 @@ from binascii import b2a_base64
 from hashlib import blake2b
 
 from eventbus.errors import ConfigError
-from eventbus.event import ObjectReference
-from eventbus.text import repair
+from eventbus.model.event import ObjectReference
+from eventbus.util.text import repair
 
 #: The kind whose objects `correlate_and_store` writes.
 EVENTS = "events"

@@ -15,7 +15,7 @@ from eventbus.broker.keys import bus_key
 from eventbus.broker.numbers import parse_options_version, whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import ConfigError
-from eventbus.formats import CODECS, FORMATS, numbers_text
+from eventbus.model.formats import CODECS, FORMATS, numbers_text
 from eventbus.settings import Options
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from eventbus.broker.build import function_command
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.log import log
+from eventbus.util.log import log
 
 
 class PendingCalls:

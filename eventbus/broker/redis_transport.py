@@ -25,7 +25,7 @@ from eventbus.broker.publish_call import (
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.broker.transport import BusDescription, PublishRequest, nothing
 from eventbus.errors import EventBusError, FunctionsForbidden, FunctionsMissing
-from eventbus.formats import BASELINE_CODECS, parse_numbers
+from eventbus.model.formats import BASELINE_CODECS, parse_numbers
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus

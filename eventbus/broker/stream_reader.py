@@ -18,7 +18,7 @@ from eventbus.broker.keys import name_text
 from eventbus.broker.numbers import whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import DeadCause, GroupMissing
-from eventbus.failpoints import failpoint
+from eventbus.util.failpoints import failpoint
 
 #: Entries asked for in one read; with up to 64 events each this is plenty, and a redelivery stays small.
 READ_COUNT = 64

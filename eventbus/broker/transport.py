@@ -9,7 +9,7 @@ import msgspec
 
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply
 from eventbus.errors import EventBusError
-from eventbus.formats import BASELINE_CODECS
+from eventbus.model.formats import BASELINE_CODECS
 
 
 class BusDescription(msgspec.Struct, frozen=True):

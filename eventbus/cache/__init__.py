@@ -1,6 +1,6 @@
 """The read path, client-go's tools/cache: a local, indexed copy of the store's objects, with handlers for changes.
 
-Knows nothing of Redis: everything is read through `eventbus.list_watch.ListerWatcher`.
+Knows nothing of Redis: everything is read through `eventbus.model.list_watch.ListerWatcher`.
 """
 
 from importlib import import_module
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eventbus.cache.reflector import Reflector, VeryShortWatch
     from eventbus.cache.registration import HandlerRegistration
     from eventbus.cache.stop_signal import StopSignal
-    from eventbus.list_watch import InformedKind
+    from eventbus.model.list_watch import InformedKind
 
 #: Module → the names that it gives to this package: a command that lists imports no informer.
 _MODULES = {
@@ -53,7 +53,7 @@ _MODULES = {
     ),
     "eventbus.cache.registration": ("HandlerRegistration",),
     "eventbus.cache.stop_signal": ("StopSignal",),
-    "eventbus.list_watch": ("InformedKind",),
+    "eventbus.model.list_watch": ("InformedKind",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from eventbus.backoff import Backoff
-from eventbus.clock import Clock
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import Clock
 
 #: client-go's numbers: the pauses are 0.8–1.6 s, 1.6–3.2 s, … 30–60 s, so that the watchers of a lost server do not
 #: all come back at once.

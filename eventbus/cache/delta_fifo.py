@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from eventbus.cache.deltas import DeletedFinalStateUnknown, Delta, DeltaType, KeyFunc, key_of, last_state, object_key
 from eventbus.errors import EventBusError
-from eventbus.list_watch import HasMetadata
+from eventbus.model.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
 T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)

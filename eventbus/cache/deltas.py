@@ -8,7 +8,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from eventbus.list_watch import HasMetadata
+from eventbus.model.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
 

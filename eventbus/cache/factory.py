@@ -9,12 +9,12 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 
 from eventbus.cache.informer import SharedInformer
-from eventbus.clock import Clock
-from eventbus.event import Event
-from eventbus.kinds import EVENT, LEASE, NODE
-from eventbus.list_watch import HasMetadata, InformedKind, ListerWatcher, ListOptions, ObjectList, Watch
-from eventbus.objects.lease import Lease
-from eventbus.objects.node import Node
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT, LEASE, NODE
+from eventbus.model.list_watch import HasMetadata, InformedKind, ListerWatcher, ListOptions, ObjectList, Watch
+from eventbus.model.objects.lease import Lease
+from eventbus.model.objects.node import Node
+from eventbus.util.clock import Clock
 
 T = TypeVar("T", bound=HasMetadata)
 

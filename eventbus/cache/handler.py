@@ -11,7 +11,7 @@ import msgspec
 from eventbus.cache.deltas import DeletedFinalStateUnknown
 from eventbus.cache.notifications import Added, Deleted, Notification, Updated
 from eventbus.errors import ConfigError
-from eventbus.list_watch import HasMetadata
+from eventbus.model.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from eventbus.cache.deltas import KeyFunc, object_key
-from eventbus.list_watch import HasMetadata
-from eventbus.log import log
+from eventbus.model.list_watch import HasMetadata
+from eventbus.util.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 

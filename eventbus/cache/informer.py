@@ -16,10 +16,10 @@ from eventbus.cache.processor import Processor
 from eventbus.cache.reflector import Reflector
 from eventbus.cache.registration import HandlerRegistration
 from eventbus.cache.stop_signal import StopSignal
-from eventbus.clock import Clock, SystemClock
 from eventbus.errors import EventBusError
-from eventbus.list_watch import HasMetadata, ListerWatcher, is_older
-from eventbus.log import log
+from eventbus.model.list_watch import HasMetadata, ListerWatcher, is_older
+from eventbus.util.clock import Clock, SystemClock
+from eventbus.util.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from eventbus.cache.deltas import DeletedFinalStateUnknown
-from eventbus.list_watch import HasMetadata
+from eventbus.model.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from eventbus.errors import Expired
-from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList
+from eventbus.model.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from eventbus.cache.notifications import Notification
 from eventbus.cache.registration import HandlerRegistration
-from eventbus.clock import Clock
-from eventbus.list_watch import HasMetadata
+from eventbus.model.list_watch import HasMetadata
+from eventbus.util.clock import Clock
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -11,10 +11,10 @@ from typing import Final, Generic, Protocol, TypeVar
 from eventbus.cache.backoff import ReflectorBackoff
 from eventbus.cache.pager import list_all
 from eventbus.cache.stop_signal import StopSignal
-from eventbus.clock import Clock
 from eventbus.errors import BusUnavailable, EventBusError, Expired
-from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
-from eventbus.log import log
+from eventbus.model.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 T_contra = TypeVar("T_contra", bound=HasMetadata, contravariant=True)

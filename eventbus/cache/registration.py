@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 from eventbus.cache.handler import EventHandler
 from eventbus.cache.notifications import Added, Notification, NotificationBuffer
-from eventbus.list_watch import HasMetadata
-from eventbus.log import log
+from eventbus.model.list_watch import HasMetadata
+from eventbus.util.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from eventbus.clock import Clock, SystemClock
+from eventbus.util.clock import Clock, SystemClock
 
 #: Seconds between two looks at a fake clock, which a test moves without a notification.
 LOOK_EVERY_S = 0.01

@@ -80,7 +80,7 @@ def complete_forms(ctx: click.Context, parameter: click.Parameter, begin: str) -
 
 def complete_types(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Offer the types of events, also after a comma."""
-    from eventbus.event import EventType
+    from eventbus.model.event import EventType
 
     before, comma, last = begin.rpartition(",")
     return [f"{before}{comma}{kind}" for kind in EventType if kind.lower().startswith(last.lower())]
@@ -119,7 +119,7 @@ def complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: s
 def complete_objects(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Offer `pod/web-0`, or names after the word `pod`; if no object is known, kinds."""
     from eventbus.cli.bus_names import ask_bus
-    from eventbus.reference import known_kinds, meant_kinds
+    from eventbus.model.reference import known_kinds, meant_kinds
 
     namespace = ctx.params.get("namespace") or "default"
     before = ctx.params.get(parameter.name or "")

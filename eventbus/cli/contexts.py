@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from eventbus.broker.connection.address import safe_url
-from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
+from eventbus.model.decodable import decodable
 
 #: Variables with the file, the context to use, and the namespace without -n.
 FILE_VARIABLE: Final = "EVENTBUS_CONFIG"
@@ -46,7 +46,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_de
     def where(self) -> str:
         """Return where the bus is, without a password."""
         if self.url:
-            from eventbus.remote.address import safe_api_url
+            from eventbus.client.address import safe_api_url
 
             return safe_api_url(self.url)
         if self.redis_url:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventbus.cli.lean import import_later, leave_to_redis
 from eventbus.errors import EventBusError
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
 from eventbus.process.event_helper import NOT_FOR_IT
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ class Recording:
 
 def object_of(about: str | None, namespace: str, command: str) -> ObjectReference:
     """Return the object of the events: KIND/NAME, or the command itself. Raises: InvalidEvent."""
-    from eventbus.reference import named_reference, reference_to
-    from eventbus.text import cut_bytes
-    from eventbus.validation import MAX_NAME
+    from eventbus.model.reference import named_reference, reference_to
+    from eventbus.model.validation import MAX_NAME
+    from eventbus.util.text import cut_bytes
 
     if about is not None:
         return reference_to(about, namespace)

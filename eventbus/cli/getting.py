@@ -14,15 +14,15 @@ from eventbus.cli.input.get_options import GetOptions
 from eventbus.cli.object_follower import ObjectFollower
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
-from eventbus.kinds import Kind
-from eventbus.list_watch import ListOptions, ObjectList, WatchEventType
+from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import ListOptions, ObjectList, WatchEventType
 from eventbus.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
 from eventbus.printers.output import wants_colour, write
 from eventbus.printers.sort_by import Order, order_of
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.remote.objects import RemoteObjects
+    from eventbus.client.objects import RemoteObjects
     from eventbus.store.writer import ObjectWriter
 
 

@@ -16,7 +16,7 @@ from eventbus.cli.input.global_options import add_to_command, add_to_program, ch
 from eventbus.cli.input.kubectl_habits import as_click_reads
 from eventbus.cli.lean import import_later
 from eventbus.errors import EventBusError
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 #: The exit code of shells for a program that ended by Ctrl-C.
 INTERRUPTED = 130

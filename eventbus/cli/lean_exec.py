@@ -30,11 +30,11 @@ def run_lean(arguments: Sequence[str], *, on_imported: Callable[[], object]) -> 
     if asked is None:
         return
     from eventbus.cli.commands.exec_events import CommandEvents
-    from eventbus.clock import SystemClock
     from eventbus.process.command import CannotStart, Command
     from eventbus.process.outcome import end_as, say
     from eventbus.process.signal_queue import SignalQueue, passed_on
-    from eventbus.text import printable
+    from eventbus.util.clock import SystemClock
+    from eventbus.util.text import printable
 
     on_imported()
     read_stderr = not os.isatty(2) if asked.read_stderr is None else asked.read_stderr

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from eventbus.errors import BusUnavailable, Expired
-from eventbus.list_watch import HasMetadata, ObjectList, Watch, WatchEventType
+from eventbus.model.list_watch import HasMetadata, ObjectList, Watch, WatchEventType
 from eventbus.printers.object_printer import PrintedChange
 
 #: A pause between two attempts, seconds.

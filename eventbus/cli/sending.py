@@ -6,11 +6,11 @@ import logging
 
 from eventbus.broker.transport import Transport
 from eventbus.cli.session import Session
-from eventbus.clock import SystemClock
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.packing import Pending
+from eventbus.util.clock import SystemClock
 
 
 def send(session: Session, pending: Pending) -> None:

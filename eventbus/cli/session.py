@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from eventbus.broker.health.export_status import SinkStatus
     from eventbus.broker.health.suppressed import SourceCounts
     from eventbus.broker.transport import Transport
-    from eventbus.event import ObjectReference
-    from eventbus.remote.store import RemoteStore
+    from eventbus.client.store import RemoteStore
+    from eventbus.model.event import ObjectReference
     from eventbus.store.object_store import ObjectStore
-    from eventbus.story.story import Story
+    from eventbus.store.story.story import Story
 
 
 class Session:
@@ -77,7 +77,7 @@ class Session:
     def transport(self) -> Transport:
         """Open a transport for an outbox, on its own connection."""
         if self.remote is not None:
-            from eventbus.remote.transport import open_http_transport
+            from eventbus.client.transport import open_http_transport
 
             return open_http_transport(self.remote.address)
         from eventbus.broker.redis_transport import RedisTransport
@@ -87,7 +87,7 @@ class Session:
     def read_status(self) -> BusStatus:
         """Everything `eventbus status` shows, but the sinks. Raises: BusUnavailable, BusRefused."""
         if self.remote is not None:
-            from eventbus.remote.numbers import fetch_status
+            from eventbus.client.numbers import fetch_status
 
             return fetch_status(self.remote.connection)
         from eventbus.broker.health.bus_status import read_status
@@ -97,7 +97,7 @@ class Session:
     def read_sinks(self) -> tuple[SinkStatus, ...]:
         """The external sinks. Raises: BusUnavailable, BusRefused."""
         if self.remote is not None:
-            from eventbus.remote.numbers import fetch_sinks
+            from eventbus.client.numbers import fetch_sinks
 
             return fetch_sinks(self.remote.connection)
         from eventbus.broker.health.export_status import export_status
@@ -107,7 +107,7 @@ class Session:
     def read_sources(self) -> tuple[SourceCounts, ...]:
         """Read the counts of suppressed and aggregated events by source. Raises: BusUnavailable, BusRefused."""
         if self.remote is not None:
-            from eventbus.remote.numbers import fetch_sources
+            from eventbus.client.numbers import fetch_sources
 
             return fetch_sources(self.remote.connection)
         from eventbus.broker.health.suppressed import read_sources
@@ -117,17 +117,17 @@ class Session:
     def read_story(self, about: ObjectReference, before: timedelta, *, system: bool = False) -> Story:
         """Return the story of one object. Raises: BusUnavailable, BusRefused."""
         if self.remote is not None:
-            from eventbus.story.fetching import fetch_story
+            from eventbus.store.story.fetching import fetch_story
 
             return fetch_story(self.remote.connection, about, before=before, system=system)
-        from eventbus.story.reading import read_story
+        from eventbus.store.story.reading import read_story
 
         return read_story(self.bus, self.client, about, before=before, system=system)
 
     def event_ttl_s(self) -> int:
         """Return how long an event is kept after it was last seen."""
         if self.remote is not None:
-            from eventbus.remote.transport import read_bus
+            from eventbus.client.transport import read_bus
 
             return read_bus(self.remote.connection).event_ttl_s
         return self.bus.options.event_ttl_s
@@ -143,8 +143,8 @@ def open_session() -> Iterator[Session]:
     """
     settings = Settings.from_environ(os.environ)
     if settings.url:
-        from eventbus.remote.address import parse_api_url
-        from eventbus.remote.store import RemoteStore
+        from eventbus.client.address import parse_api_url
+        from eventbus.client.store import RemoteStore
 
         session = Session(settings=settings, remote=RemoteStore(parse_api_url(settings.url, settings)))
         try:

@@ -15,14 +15,11 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import groupby
 from typing import TypeAlias
 
-from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream_reader import Delivery, GroupReader
-from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
 from eventbus.consume.heartbeat import Heartbeat, LivenessObserver
-from eventbus.encoding.wire import Batch, unpack_batch
 from eventbus.errors import (
     BusRefused,
     BusUnavailable,
@@ -33,8 +30,11 @@ from eventbus.errors import (
     GroupMissing,
     PoisonBatch,
 )
-from eventbus.failpoints import failpoint
-from eventbus.log import log
+from eventbus.model.encoding.wire import Batch, unpack_batch
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
+from eventbus.util.log import log
 
 BEAT_EVERY_S = 1.0
 #: A consumer waits for the read that it has begun before it gives up a partition.

@@ -14,9 +14,9 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.function_values import ReplayStatus
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import BusUnavailable, GroupMissing, NotFound, PoisonBatch
-from eventbus.event import Event
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
+from eventbus.model.event import Event
 
 PAGE = 100
 

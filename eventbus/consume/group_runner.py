@@ -14,11 +14,11 @@ from typing import Protocol
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream_reader import GroupReader
-from eventbus.clock import Clock
 from eventbus.consume.consumer import TAKE_OVER_S, Consumer, Handle, HandleAlone
 from eventbus.consume.health import LoopHealth
 from eventbus.consume.poller import POLLERS, ConsumerPoller
 from eventbus.consume.rebalancer import Rebalancer
+from eventbus.util.clock import Clock
 
 
 class PartitionLoop(Protocol):

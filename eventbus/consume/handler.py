@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from eventbus.errors import ConfigError
-from eventbus.event import Event
-from eventbus.log import log
-from eventbus.text import printable
+from eventbus.model.event import Event
+from eventbus.util.log import log
+from eventbus.util.text import printable
 
 Handler = Callable[[Event], object]
 

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from eventbus.clock import Clock
 from eventbus.errors import EventBusError
-from eventbus.log import log
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 EVERY_S = 1.0
 

@@ -17,11 +17,11 @@ from eventbus.broker.functions import REFRESHED_A_SECOND, subject_lives_ms
 from eventbus.broker.health.export_status import forget_silent_sinks
 from eventbus.broker.keys import EVENTS, OPERATED
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.clock import Clock
 from eventbus.errors import BusUnavailable, EventBusError
-from eventbus.failpoints import failpoint
-from eventbus.kinds import KINDS
-from eventbus.log import log
+from eventbus.model.kinds import KINDS
+from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
+from eventbus.util.log import log
 
 EVERY_S = 1.0
 #: Candidates of one call of `expire`, which then takes less than 2 ms.

@@ -13,11 +13,11 @@ from typing import TypeVar
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.health.heartbeats import HEARTBEAT_S
 from eventbus.broker.wakeable_wait import WakeableWait
-from eventbus.clock import Clock
 from eventbus.consume.consumer import HUNG_S, Consumer
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
-from eventbus.log import log
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 #: Threads that work partitions, at most. More threads would only take turns in one Python process. With four, a slow
 #: handler delays no more than a fourth of the partitions.

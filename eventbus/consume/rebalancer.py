@@ -18,12 +18,12 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.group_members import GroupMembers
 from eventbus.broker.health.heartbeats import HEARTBEAT_S
-from eventbus.clock import Clock
 from eventbus.consume.consumer import Consumer
 from eventbus.consume.heartbeat import LivenessObserver
 from eventbus.consume.poller import ConsumerPoller
 from eventbus.errors import EventBusError
-from eventbus.log import log
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 EVERY_S = 1.0
 #: While it is too early to say which members live.

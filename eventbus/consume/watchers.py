@@ -7,21 +7,21 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from eventbus.backoff import Backoff
 from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream_reader import Delivery, GroupReader, Position
-from eventbus.clock import Clock
 from eventbus.consume.consumer import BEAT_EVERY_S, consumer_name
 from eventbus.consume.group_runner import GroupLoops, GroupRunner
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.consume.poller import POLLERS, Poller, Slot
-from eventbus.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.errors import BusUnavailable, DeadCause, EventBusError, PoisonBatch
-from eventbus.log import log
+from eventbus.model.encoding.wire import Batch, unpack_batch, unpack_event
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 #: pauses of a watcher without a group after failed reads of one partition
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)

@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
 
-from eventbus.event import ObjectReference
-from eventbus.log import log
+from eventbus.model.event import ObjectReference
+from eventbus.model.reference import reference_to
+from eventbus.model.validation import MAX_NEW_MESSAGE
 from eventbus.record.default import make_event_recorder
 from eventbus.record.recorder import EventRecorder
-from eventbus.reference import reference_to
-from eventbus.text import cut_bytes
-from eventbus.validation import MAX_NEW_MESSAGE
+from eventbus.util.log import log
+from eventbus.util.text import cut_bytes
 
 P = ParamSpec("P")
 R = TypeVar("R")

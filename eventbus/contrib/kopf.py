@@ -20,9 +20,9 @@ from importlib.metadata import version
 from kopf._core.engines import posting  # hack: a public hook in kopf would remove it
 
 from eventbus.errors import ConfigError
+from eventbus.model.validation import MAX_NEW_MESSAGE, MAX_REASON
 from eventbus.record.recorder import EventRecorder
-from eventbus.text import cut_bytes
-from eventbus.validation import MAX_NEW_MESSAGE, MAX_REASON
+from eventbus.util.text import cut_bytes
 
 #: kopf has more types than core/v1. Any other, for a program may invent some, is Normal.
 WARNINGS = frozenset({"Warning", "Error", "Fatal", "Critical"})

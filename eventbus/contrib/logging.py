@@ -6,12 +6,12 @@ import logging
 import re
 import threading
 
-from eventbus.clock import Clock, SystemClock
 from eventbus.contrib.functions import described
+from eventbus.model.reference import reference_to
+from eventbus.model.validation import MAX_NEW_MESSAGE, MAX_REASON
 from eventbus.record.recorder import EventRecorder
-from eventbus.reference import reference_to
-from eventbus.text import cut_bytes
-from eventbus.validation import MAX_NEW_MESSAGE, MAX_REASON
+from eventbus.util.clock import Clock, SystemClock
+from eventbus.util.text import cut_bytes
 
 #: Records of one handler at once, and then a second. The bus lets through 25 events of a source and object anyway;
 #: this keeps a storm of records out of the outbox, where it would push out the events of others.

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.keys import SINK_GROUP
-from eventbus.clock import Clock
 from eventbus.consume.consumer import TAKE_OVER_S, Handle, HandleAlone, consumer_name
 from eventbus.consume.group_runner import GroupLoops, GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.correlate.store_sink import StoreSink, store_nothing
+from eventbus.util.clock import Clock
 
 
 class SinkRunner(GroupRunner):

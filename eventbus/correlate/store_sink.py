@@ -10,11 +10,11 @@ from eventbus.broker.function_values import CorrelateCall
 from eventbus.broker.functions import PendingCall
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
-from eventbus.encoding.uid import pack_uid
-from eventbus.encoding.wire import Batch, unpack_batch, unpack_wire
 from eventbus.errors import DeadCause, EventBusError, PoisonBatch
-from eventbus.failpoints import failpoint
-from eventbus.log import log
+from eventbus.model.encoding.uid import pack_uid
+from eventbus.model.encoding.wire import Batch, unpack_batch, unpack_wire
+from eventbus.util.failpoints import failpoint
+from eventbus.util.log import log
 
 #: The events of a batch with their keys, and (cause, deaths, the event as a batch of its own) of each unreadable event.
 Opened = tuple[list[KeyedEvent], list[tuple[DeadCause, int, bytes]]]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from eventbus.broker.exports import UpdateState
-from eventbus.event import Event
-from eventbus.sinks.contract import EventPatch, Verb
+from eventbus.export.sinks.contract import EventPatch, Verb
+from eventbus.model.event import Event
 from eventbus.store.changes import Change
 from eventbus.store.storage import ChangeType
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from eventbus.broker.exports import ExportCheckpoint, ExportStore
-from eventbus.clock import Clock
 from eventbus.export.batch import SinkDelivery
 from eventbus.export.progress import ExportProgress
 from eventbus.export.repeats import Repeats
-from eventbus.sinks.contract import Verb
+from eventbus.export.sinks.contract import Verb
+from eventbus.util.clock import Clock
 
 
 class Choice:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eventbus.broker.exports import ExportStore
-from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import PoisonBatch
-from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
-from eventbus.sinks.contract import Verb
+from eventbus.export.sinks.contract import Verb
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
+from eventbus.model.event import Event
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.storage import with_metadata
 

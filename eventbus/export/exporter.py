@@ -12,15 +12,12 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import chain, islice
 
-from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
 from eventbus.broker.keys import ID_CHARS
-from eventbus.clock import Clock
 from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
-from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery, make_rounds
 from eventbus.export.choice import Choice
 from eventbus.export.delayed import Waiting
@@ -32,16 +29,19 @@ from eventbus.export.progress import ExportProgress, Figures
 from eventbus.export.rate import RateLimit
 from eventbus.export.round_writer import ExportStopped, Round, RoundWriter
 from eventbus.export.sink_writer import Outage, SinkWriter
+from eventbus.export.sinks.contract import EventSink, Verb
+from eventbus.export.sinks.registry import check_name
 from eventbus.export.start import BEGINNING, Start
-from eventbus.kinds import EVENT
-from eventbus.list_watch import ListOptions
-from eventbus.log import log
-from eventbus.sinks.contract import EventSink, Verb
-from eventbus.sinks.registry import check_name
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
+from eventbus.model.list_watch import ListOptions
 from eventbus.store.changes import Change, ChangeReader
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.scan import Scanner
 from eventbus.store.selection import Selection
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 #: The minimum time between two checks of the lease by a standby worker.
 LOOK_EVERY_S = 3.0

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from eventbus.broker.exports import ExportHold, ExportStore
-from eventbus.clock import Clock
 from eventbus.consume.heartbeat import Heartbeat, LivenessObserver
 from eventbus.errors import EventBusError
 from eventbus.export.pausing import Pausing
-from eventbus.log import log
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 BEAT_EVERY_S = 1.0
 #: Twice the time between two checks of a standby worker. After a longer gap, the observation starts again.

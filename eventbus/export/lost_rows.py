@@ -26,14 +26,14 @@ from typing import TypeAlias
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, LostVersions
-from eventbus.clock import Clock
 from eventbus.errors import EventRejected
-from eventbus.event import Event
 from eventbus.export.pausing import Pausing
 from eventbus.export.round_writer import ExportStopped, Round
 from eventbus.export.sink_writer import SinkWriter, Stopped
-from eventbus.log import log
-from eventbus.sinks.contract import DeletingSink, EventSink
+from eventbus.export.sinks.contract import DeletingSink, EventSink
+from eventbus.model.event import Event
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 #: The maximum number of rows in memory. A server loses fewer writes in a second.
 MOST_ROWS = 20_000

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from eventbus.clock import Clock
 from eventbus.errors import ConfigError
 from eventbus.export.repeats import Every, Repeats, parse_repeats
 from eventbus.export.sink_writer import Outage
 from eventbus.export.start import BEGINNING, Start, parse_start
 from eventbus.store.stored import View
+from eventbus.util.clock import Clock
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.connection.plain_client import REPLY_S
-from eventbus.clock import Clock
 from eventbus.consume.heartbeat import Heartbeat
 from eventbus.consume.poller import Poller, Slot
 from eventbus.errors import EventBusError
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.leadership import LONGEST_CALL_S
-from eventbus.log import log
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 
 class ExportPoller:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState, export_group
 from eventbus.broker.health.export_lag import Lag
-from eventbus.clock import Clock
-from eventbus.encoding.wire import pack_batch, pack_event
 from eventbus.errors import DeadCause, EventBusError, Throttled
 from eventbus.export.leadership import LeaseLost
 from eventbus.export.sink_writer import Outcome
-from eventbus.log import log
-from eventbus.sinks.contract import delivery_id
-from eventbus.text import printable
+from eventbus.export.sinks.contract import delivery_id
+from eventbus.model.encoding.wire import pack_batch, pack_event
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
+from eventbus.util.text import printable
 
 #: How much of an error's text is kept, characters.
 WHY_LENGTH = 300

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from eventbus.broker.exports import ExportCheckpoint
-from eventbus.clock import Clock
 from eventbus.errors import EventBusError, SinkGone
 from eventbus.export.batch import SinkDelivery
 from eventbus.export.choice import Choice
 from eventbus.export.pausing import Pausing
 from eventbus.export.progress import ExportProgress
 from eventbus.export.sink_writer import Outcome, SinkWriter
-from eventbus.failpoints import failpoint
+from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
 
 #: The maximum time between two checkpoints, so that few writes are repeated after a crash.
 KEEP_EVERY_S = 1.0

@@ -19,7 +19,6 @@ from typing import NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from eventbus.backoff import Backoff
 from eventbus.errors import (
     AlreadyExists,
     DeadCause,
@@ -33,11 +32,9 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
 from eventbus.export.pausing import Pausing, pause
-from eventbus.log import log
-from eventbus.sinks.contract import (
+from eventbus.export.sinks.contract import (
     BatchSink,
     EventPatch,
     EventSink,
@@ -49,7 +46,10 @@ from eventbus.sinks.contract import (
     Verb,
     object_of,
 )
+from eventbus.model.event import Event
 from eventbus.store.storage import with_metadata
+from eventbus.util.backoff import Backoff
+from eventbus.util.log import log
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from eventbus.clock import Clock
 from eventbus.errors import ConfigError
-from eventbus.event import Event
-from eventbus.sinks.contract import SinkMode
+from eventbus.export.sinks.contract import SinkMode
+from eventbus.model.event import Event
+from eventbus.util.clock import Clock
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from eventbus.broker.bus import Bus
 from eventbus.broker.health.export_status import describe_missing, partitions_without_worker
 from eventbus.broker.health.heartbeats import HEARTBEAT_S, read_beats
-from eventbus.clock import Clock
 from eventbus.consume.consumer import consumer_name
 from eventbus.consume.group_runner import GroupRunner, PartitionLoop
 from eventbus.consume.housekeeper import Housekeeper
@@ -18,8 +17,9 @@ from eventbus.export.exporter import PartitionExporter
 from eventbus.export.options import ExportOptions
 from eventbus.export.poller import ExportPoller
 from eventbus.export.rate import RateLimit
-from eventbus.log import log
-from eventbus.sinks.contract import EventSink
+from eventbus.export.sinks.contract import EventSink
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 #: The seconds between two checks for sink workers: at first, because workers are started together, and later.
 FIRST_LOOK_S, LOOK_EVERY_S = 3.0, 10.0

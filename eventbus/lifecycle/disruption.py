@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from eventbus.clock import Clock
+from eventbus.util.clock import Clock
 
 #: Nodes that fall silent within so many seconds are one disruption.
 WINDOW_S = 60.0

@@ -10,12 +10,12 @@ from datetime import datetime
 import msgspec
 
 from eventbus.agent.lease_renewal import PASSING, LeaseObjects
-from eventbus.clock import Clock
 from eventbus.errors import NotFound
-from eventbus.event import ObjectMeta
-from eventbus.log import log
-from eventbus.objects.conditions import LIFECYCLE_LEASE
-from eventbus.objects.lease import Lease, LeaseSpec
+from eventbus.model.event import ObjectMeta
+from eventbus.model.objects.conditions import LIFECYCLE_LEASE
+from eventbus.model.objects.lease import Lease, LeaseSpec
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 #: A holder that does not renew for so long, as others have watched it, has lost it. Seconds.
 LEASE_S = 8

@@ -11,12 +11,12 @@ import msgspec
 
 from eventbus.cache.pager import list_all
 from eventbus.errors import BusRefused, Conflict, NotFound
-from eventbus.list_watch import ListOptions
-from eventbus.log import log
-from eventbus.objects.conditions import FALSE, READY
-from eventbus.objects.pod import Pod
-from eventbus.objects.pod_status import PodCondition
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.objects.conditions import FALSE, READY
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.pod_status import PodCondition
 from eventbus.store.writer import ObjectWriter
+from eventbus.util.log import log
 
 NODE_LOST: Final = "NodeLost"
 _TERMINAL: Final = ("Succeeded", "Failed")

@@ -9,9 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from eventbus.clock import Clock
 from eventbus.errors import AlreadyExists, Conflict, NotFound
-from eventbus.event import ObjectReference
 from eventbus.lifecycle.disruption import ONE_EVERY_S, Disruption
 from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.node_changes import (
@@ -25,8 +23,8 @@ from eventbus.lifecycle.node_changes import (
 )
 from eventbus.lifecycle.polled_cache import PolledCache
 from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
-from eventbus.log import log
-from eventbus.objects.conditions import (
+from eventbus.model.event import ObjectReference
+from eventbus.model.objects.conditions import (
     DEFAULT_LEASE_S,
     NODE_LEASES,
     READY,
@@ -36,10 +34,12 @@ from eventbus.objects.conditions import (
     Transition,
     transitions,
 )
-from eventbus.objects.lease import Lease
-from eventbus.objects.node import Node, NodeStatus
+from eventbus.model.objects.lease import Lease
+from eventbus.model.objects.node import Node, NodeStatus
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.store.writer import ObjectWriter
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 COMPONENT = "eventbus-lifecycle"
 #: The time in which an agent must report itself ready again after its lease is renewed, seconds.

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import threading
 
-from eventbus.log import log
-from eventbus.objects.conditions import UNKNOWN, Transition
-from eventbus.objects.node import Node
+from eventbus.model.objects.conditions import UNKNOWN, Transition
+from eventbus.model.objects.node import Node
+from eventbus.util.log import log
 
 #: A command that takes longer is killed, with all it has started: the next node waits for it. Seconds.
 LONGEST_S = 60.0

@@ -10,14 +10,14 @@ from eventbus.agent.opening import open_objects
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.clock import Clock, SystemClock
-from eventbus.kinds import LEASE, NODE, POD
 from eventbus.lifecycle.election import LEASE_S, Election
 from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.node_monitor import COMPONENT, NodeMonitor, Pace
 from eventbus.lifecycle.on_lost import LostCommand
 from eventbus.lifecycle.runner import LifecycleRunner
+from eventbus.model.kinds import LEASE, NODE, POD
 from eventbus.record.occurrence import OccurrenceRecorder
+from eventbus.util.clock import Clock, SystemClock
 
 
 def open_lifecycle(

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from eventbus.agent.bus_contact import BusContact
-from eventbus.clock import Clock
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.lifecycle.election import Election
 from eventbus.lifecycle.node_monitor import NodeMonitor, Pace
-from eventbus.log import log
-from eventbus.objects.conditions import (
+from eventbus.model.objects.conditions import (
     DISK_PRESSURE,
     MEMORY_PRESSURE,
     NETWORK_UNAVAILABLE,
@@ -21,8 +19,10 @@ from eventbus.objects.conditions import (
     READY,
     UNKNOWN,
 )
-from eventbus.periodic import Periodic
 from eventbus.record.occurrence import OccurrenceRecorder
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
+from eventbus.util.periodic import Periodic
 
 #: How often signs of life are looked for: a sign is dated so much too late at the most. Seconds.
 OBSERVE_EVERY_S = 0.5

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from eventbus.clock import Clock
+from eventbus.util.clock import Clock
 
 #: A grace that is longer than this goes on after a restart, with so much left of it: a day's silence is not to be
 #: forgotten because Redis was away for a minute. Seconds.

@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from eventbus.event import SUPPRESSED_REASON, Event
-from eventbus.kinds import KINDS
+from eventbus.model.event import SUPPRESSED_REASON, Event
+from eventbus.model.kinds import KINDS
 from eventbus.printers.event_columns import by_last_seen, describe_events, seen
 from eventbus.printers.human_duration import age
 from eventbus.printers.local_time import local_time
 from eventbus.printers.object_printer import plain_of
 from eventbus.printers.output import core_of
 from eventbus.printers.stored_object import Line, Stored, stored_lines, stored_sections
-from eventbus.story.verdict import first_seen
-from eventbus.text import printable
+from eventbus.store.story.verdict import first_seen
+from eventbus.util.text import printable
 
 #: Lines of a list; the rest is counted.
 LINES = 8

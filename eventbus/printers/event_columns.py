@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from eventbus.event import Event, EventType
+from eventbus.model.event import Event, EventType
 from eventbus.printers.human_duration import age
 from eventbus.printers.table import Cell, Colour, Layout, Row, format_table
 

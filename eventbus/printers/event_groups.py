@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from eventbus.event import Event, EventType
+from eventbus.model.event import Event, EventType
 from eventbus.printers.event_columns import seen
 from eventbus.printers.human_duration import age
 from eventbus.printers.table import Cell, Colour, Row, format_table

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from eventbus.objects.lease import Lease
-from eventbus.objects.node import Node
+from eventbus.model.objects.lease import Lease
+from eventbus.model.objects.node import Node
 from eventbus.printers.event_columns import DESCRIPTION
 from eventbus.printers.human_duration import age
 from eventbus.printers.local_time import local_time
 from eventbus.printers.table import format_table
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 #: Phases of pods that use no resources any more.
 _TERMINATED: Final = ("Succeeded", "Failed")

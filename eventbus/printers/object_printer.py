@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from eventbus.event import Event
-from eventbus.kinds import Kind
+from eventbus.model.event import Event
+from eventbus.model.kinds import Kind
 from eventbus.printers.jsonpath import Template, parse_template, render
 from eventbus.printers.object_columns import NONE, columns_of, object_name
 from eventbus.printers.output import FORMS, core_of, dump_json
 from eventbus.printers.table import FIRST_LINES, Cell, Table
 from eventbus.printers.yaml import dump_yaml
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 #: Characters of `MODIFIED`; kubectl pads the other words to it, so that the columns stay aligned.
 _WORD = 8

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 import msgspec
 
 from eventbus.errors import InvalidEvent
-from eventbus.text import repair
+from eventbus.util.text import repair
 
 if TYPE_CHECKING:
-    from eventbus.event import Event
+    from eventbus.model.event import Event
 
 #: The values of `-o` for objects, for help and error messages.
 FORMS: Final = "wide, json, yaml, name, jsonpath={.PATH}"
@@ -72,7 +72,7 @@ def dump_json(value: Any, *, indent: int | None = 4) -> str:
 
 def core_of(event: Event) -> dict[str, Any]:
     """Return an event's core/v1 JSON; NUL in its texts, which a foreign producer may send, is repaired."""
-    from eventbus.encoding.event_json import to_core
+    from eventbus.model.encoding.event_json import to_core
 
     try:
         return to_core(event)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from eventbus.objects.container import Container, EnvVar, Probe
-from eventbus.objects.pod import Pod
-from eventbus.objects.pod_status import ContainerState, ContainerStatus
-from eventbus.objects.volume import Volume
+from eventbus.model.objects.container import Container, EnvVar, Probe
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.pod_status import ContainerState, ContainerStatus
+from eventbus.model.objects.volume import Volume
 from eventbus.printers.event_columns import DESCRIPTION
 from eventbus.printers.local_time import local_time
 from eventbus.printers.table import format_table
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 NONE: Final = "<none>"
 #: A line: its label, its value; "" has none, and the lines below it are indented.

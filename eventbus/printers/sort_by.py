@@ -10,7 +10,7 @@ from functools import cmp_to_key
 from typing import Any, Final, TypeAlias
 
 from eventbus.errors import EventBusError
-from eventbus.kinds import EVENT, Kind
+from eventbus.model.kinds import EVENT, Kind
 from eventbus.printers.event_columns import by_last_seen
 from eventbus.printers.jsonpath import find, in_braces, parse_relaxed_path
 from eventbus.printers.object_printer import plain_of

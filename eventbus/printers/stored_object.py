@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from eventbus.kinds import NODE, POD, SECRET, Kind
-from eventbus.objects.node import Node
-from eventbus.objects.pod import Pod
+from eventbus.model.kinds import NODE, POD, SECRET, Kind
+from eventbus.model.objects.node import Node
+from eventbus.model.objects.pod import Pod
 from eventbus.printers.local_time import local_time
 from eventbus.printers.node_description import Around, node_sections
 from eventbus.printers.object_columns import node_roles
 from eventbus.printers.object_printer import plain_of
 from eventbus.printers.pod_description import pod_lines, pod_sections
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 #: A label of the page, and its values, one a line.
 Line: TypeAlias = tuple[str, list[str]]

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from eventbus.event import Event, EventType, ObjectReference
+from eventbus.model.event import Event, EventType, ObjectReference
 from eventbus.printers.event_columns import DESCRIPTION, interval, type_cell
 from eventbus.printers.human_duration import age, human_duration
 from eventbus.printers.table import Row, format_table
-from eventbus.story.story import Around, Link, Story
-from eventbus.story.verdict import Still, Verdict, first_seen
-from eventbus.text import printable
+from eventbus.store.story.story import Around, Link, Story
+from eventbus.store.story.verdict import Still, Verdict, first_seen
+from eventbus.util.text import printable
 
 #: Link → its words on a line.
 LINK_WORDS: Final = {

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 
 class Colour(StrEnum):

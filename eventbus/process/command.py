@@ -7,10 +7,10 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
-from eventbus.clock import Clock
 from eventbus.process.outcome import NOT_FOUND, NOT_RUNNABLE, Outcome
 from eventbus.process.signal_queue import ENDING, Caught, SignalQueue
 from eventbus.process.stderr_relay import StderrRelay
+from eventbus.util.clock import Clock
 
 #: Python ignores these signals, and a child inherits that; the command gets their default actions.
 _IGNORED_BY_PYTHON = [signal.SIGPIPE, *([signal.SIGXFSZ] if hasattr(signal, "SIGXFSZ") else [])]

@@ -12,7 +12,7 @@ import termios
 import threading
 from collections.abc import Callable
 
-from eventbus.text import cut_bytes, printable
+from eventbus.util.text import cut_bytes, printable
 
 #: bytes a read: the size of a Linux pipe
 CHUNK = 65_536

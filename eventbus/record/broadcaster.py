@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from eventbus.broker.connection.address import parse_address
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import Transport
-from eventbus.clock import Clock, SystemClock
+from eventbus.client.address import is_api_url, parse_api_url
 from eventbus.consume.handler import Handler, Watcher, check_handler
 from eventbus.errors import BroadcasterStopped, ConfigError
 from eventbus.record import bus_watchers, process_hooks
@@ -23,16 +23,16 @@ from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.packing import Pending
 from eventbus.record.recorder import EventRecorder, check_source, count_call
-from eventbus.remote.address import is_api_url, parse_api_url
 from eventbus.settings import Settings
+from eventbus.util.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from multiprocessing.util import Finalize
 
     from eventbus.broker.bus import Bus
+    from eventbus.export.sinks.contract import EventSink
     from eventbus.record.spool.adopter import Adopter
     from eventbus.record.spool.spool import Spool
-    from eventbus.sinks.contract import EventSink
 
 #: Of what works as a member of a group: acknowledging takes a connection of its own to the stream.
 _NEEDS_REDIS = "needs Redis: take EVENTBUS_URL away, and set EVENTBUS_REDIS_URL"
@@ -344,7 +344,7 @@ class EventBroadcaster:
         with process_hooks.no_fork():  # what is imported on the way there, while nobody can fork
             import encodings.idna  # noqa: F401  # resolving a host's name does
 
-            from eventbus.remote.transport import open_http_transport
+            from eventbus.client.transport import open_http_transport
         return open_http_transport(parse_api_url(self._url or "", self.settings))
 
     def _make_spool(self) -> tuple[Spool, Adopter]:

@@ -11,22 +11,22 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from eventbus.backoff import Backoff
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.clock import Clock
 from eventbus.consume.handler import Handler, Watcher
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError, GroupMissing
 from eventbus.record import process_hooks
 from eventbus.record.losses import Losses
 from eventbus.settings import Settings
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import Clock
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
+    from eventbus.client.stream import RemoteStream
     from eventbus.consume.group_runner import Runner
     from eventbus.export.options import ExportOptions
+    from eventbus.export.sinks.contract import EventSink
     from eventbus.export.worker import ExportRunner
-    from eventbus.remote.stream import RemoteStream
-    from eventbus.sinks.contract import EventSink
 
 #: pauses between two attempts to open the bus
 BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)
@@ -62,8 +62,8 @@ def start_watcher(
 
 def open_remote_stream(url: str, settings: Settings, since: datetime | None) -> RemoteStream:
     """Open the raw stream of the API worker at *url* at its end, or at *since*."""
-    from eventbus.remote.address import parse_api_url
-    from eventbus.remote.stream import RemoteStream
+    from eventbus.client.address import parse_api_url
+    from eventbus.client.stream import RemoteStream
 
     return RemoteStream(parse_api_url(url, settings), since=since)
 
@@ -101,13 +101,13 @@ def start_export(
     losses: Losses,
 ) -> Watcher:
     """Run an export to *sink* once the bus can be opened. Raises: ConfigError: no sink, or an invalid name."""
+    from eventbus.export.sinks.contract import EventSink
+    from eventbus.export.sinks.registry import check_name
+    from eventbus.export.sinks.shared import share
     from eventbus.export.worker import ExportRunner
-    from eventbus.sinks.contract import EventSink
-    from eventbus.sinks.registry import check_name
-    from eventbus.sinks.shared import share
 
     if not isinstance(sink, EventSink):
-        raise ConfigError(f"{sink!r} is no sink: see eventbus.sinks.EventSink")
+        raise ConfigError(f"{sink!r} is no sink: see eventbus.export.sinks.EventSink")
     name = check_name(sink.name)
 
     def make(bus: Bus) -> ExportRunner:

@@ -6,10 +6,10 @@ import logging
 import os
 import threading
 
-from eventbus.log import log
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
+from eventbus.util.log import log
 
 _lock = threading.Lock()
 _broadcaster: EventBroadcaster | None = None

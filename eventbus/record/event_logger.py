@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from eventbus.event import Event, ObjectReference
-from eventbus.text import printable
+from eventbus.model.event import Event, ObjectReference
+from eventbus.util.text import printable
 
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _GO_ESCAPES |= {'"': '\\"', "\\": "\\\\"}

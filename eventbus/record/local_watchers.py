@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.errors import ConfigError, InvalidEvent
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, build
 

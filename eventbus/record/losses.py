@@ -7,9 +7,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from eventbus.clock import Clock
-from eventbus.log import log
-from eventbus.text import cut_bytes, printable
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
+from eventbus.util.text import cut_bytes, printable
 
 #: One line a cause in so many seconds: a flood of losses must not become a flood of lines.
 TELL_EVERY_S = 10.0

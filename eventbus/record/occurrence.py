@@ -15,12 +15,12 @@ from eventbus.broker.keys import partition_of
 from eventbus.broker.publish_call import PublishStatus
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import PublishRequest, Transport
-from eventbus.clock import Clock
-from eventbus.encoding.wire import pack_batch
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidEvent
-from eventbus.event import ObjectReference
-from eventbus.log import log
+from eventbus.model.encoding.wire import pack_batch
+from eventbus.model.event import ObjectReference
 from eventbus.record.packing import Pending, pack
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 #: Occurrences that wait for Redis; if there are more, the oldest is dropped, counted and logged.
 MOST_WAITING = 10_000

@@ -15,19 +15,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from eventbus.backoff import Backoff
 from eventbus.broker.keys import partition_of
 from eventbus.broker.transport import Transport
-from eventbus.clock import Clock
-from eventbus.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, InvalidEvent
-from eventbus.log import log
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, pack
 from eventbus.record.producer import ANSWER_S, Producer
 from eventbus.record.sender import LATE_S, Sender
 from eventbus.settings import FullBuffer, Settings
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 if TYPE_CHECKING:
     from eventbus.record.spool.adopter import Adopter

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_array, reference_array, unpack_event
 from eventbus.errors import InvalidEvent
-from eventbus.event import Event, EventType, ObjectReference
-from eventbus.names import is_dns_label
-from eventbus.reference import event_name
-from eventbus.text import byte_length, cut_bytes, is_clean, repair
-from eventbus.validation import MAX_KIND, MAX_NAME, check_annotations, validate_call
+from eventbus.model.encoding.wire import MAX_EVENT_BYTES, pack_array, reference_array, unpack_event
+from eventbus.model.event import Event, EventType, ObjectReference
+from eventbus.model.names import is_dns_label
+from eventbus.model.reference import event_name
+from eventbus.model.validation import MAX_KIND, MAX_NAME, check_annotations, validate_call
+from eventbus.util.text import byte_length, cut_bytes, is_clean, repair
 
 TYPES = frozenset(kind.value for kind in EventType)
 

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-import eventbus.decodable  # noqa: F401  # registers its hooks of forks before these, so that its lock is the inner one
+import eventbus.model.decodable  # noqa: F401  # registers its hooks of forks before these, so that its lock is the inner one
 from eventbus.errors import ConfigError
-from eventbus.log import log
+from eventbus.util.log import log
 
 if TYPE_CHECKING:
     from multiprocessing.util import Finalize

@@ -16,10 +16,10 @@ import msgspec
 
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
-from eventbus.clock import Clock
-from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, PackedEvents, pack_events
-from eventbus.formats import BASELINE_CODECS
+from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, PackedEvents, pack_events
+from eventbus.model.formats import BASELINE_CODECS
 from eventbus.record.losses import Losses
+from eventbus.util.clock import Clock
 
 #: Bytes that a batch takes besides its packed events, measured with CPython 3.11.
 BATCH_OVERHEAD = 190

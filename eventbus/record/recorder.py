@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from types import FrameType
 from typing import Any
 
-from eventbus.clock import Clock
 from eventbus.errors import ConfigError, InvalidEvent
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
+from eventbus.model.reference import reference_to
+from eventbus.model.validation import MAX_COMPONENT, MAX_HOST
 from eventbus.record.losses import Losses
 from eventbus.record.packing import SHORT_MESSAGE, TYPES, Pending, find_template, prepare
-from eventbus.reference import reference_to
-from eventbus.text import byte_length, cut_bytes, printable
-from eventbus.validation import MAX_COMPONENT, MAX_HOST
+from eventbus.util.clock import Clock
+from eventbus.util.text import byte_length, cut_bytes, printable
 
 #: `past_eventf` beyond this is a mistake of units, not history.
 MOST_PAST = timedelta(days=3652)

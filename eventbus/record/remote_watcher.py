@@ -7,13 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from eventbus.backoff import Backoff
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.errors import BusUnavailable, EventBusError
-from eventbus.log import log
+from eventbus.util.backoff import Backoff
+from eventbus.util.log import log
 
 if TYPE_CHECKING:
-    from eventbus.remote.stream import RemoteStream
+    from eventbus.client.stream import RemoteStream
 
 #: Pauses between two attempts to connect.
 BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.25)

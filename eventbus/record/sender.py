@@ -12,19 +12,19 @@ from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from eventbus.backoff import Backoff
 from eventbus.broker.keys import partition_of
 from eventbus.broker.publish_call import SPOOLED_LIFE_MS, PublishReply, PublishStatus
 from eventbus.broker.transport import BusDescription, PublishRequest, Transport
-from eventbus.clock import Clock
-from eventbus.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.errors import BusUnavailable, EventBusError
-from eventbus.event import ObjectReference
-from eventbus.failpoints import failpoint
-from eventbus.log import log
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
+from eventbus.model.event import ObjectReference
 from eventbus.record.losses import Losses
 from eventbus.record.producer import Producer
 from eventbus.settings import Settings
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
+from eventbus.util.log import log
 
 if TYPE_CHECKING:
     from eventbus.record.spool.spool import Spool

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from eventbus.broker.bus import Bus
-from eventbus.kinds import Kind
+from eventbus.model.kinds import Kind
 from eventbus.store.feed import Feed, Subscriber
 from eventbus.store.storage import Storage
 

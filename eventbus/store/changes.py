@@ -16,7 +16,7 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import ID_CHARS, version_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import Expired, InvalidObject, PoisonBatch
-from eventbus.list_watch import HasMetadata
+from eventbus.model.list_watch import HasMetadata
 from eventbus.store.selected_before import Was, decode_was
 from eventbus.store.storage import ChangeType, Storage
 

@@ -9,8 +9,8 @@ from typing import Final, Self
 
 import msgspec
 
-from eventbus.decodable import decodable
 from eventbus.errors import InvalidObject
+from eventbus.model.decodable import decodable
 
 
 class Continue(msgspec.Struct, frozen=True, array_like=True):

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from eventbus.errors import InvalidObject
-from eventbus.kinds import Kind
-from eventbus.list_watch import HasMetadata
-from eventbus.objects.pod import RUNNING_FINALIZER, Pod
+from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import HasMetadata
+from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod
 from eventbus.store.storage import with_metadata
 
 T = TypeVar("T", bound=HasMetadata)

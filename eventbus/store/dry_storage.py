@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
-from eventbus.list_watch import HasMetadata
+from eventbus.model.list_watch import HasMetadata
 from eventbus.store.selection import Selection
 from eventbus.store.storage import ChangeType, Found, Storage, already_exists, conflict, with_metadata
 

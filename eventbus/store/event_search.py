@@ -11,10 +11,10 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.event import Event
-from eventbus.kinds import EVENT
-from eventbus.list_watch import ListOptions
-from eventbus.selectors.fields import FieldSelector
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.selectors.fields import FieldSelector
 from eventbus.store.newest import NewestFirst, happened_in
 from eventbus.store.reader import ObjectReader
 from eventbus.store.selection import Selection

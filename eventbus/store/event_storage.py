@@ -17,12 +17,13 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import Functions, Happened, Written, decode_written
 from eventbus.broker.keys import ID_CHARS, item_key, partition_of
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.encoding.event_json import as_read_back, to_core
-from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_batch, pack_event, unpack_wire
 from eventbus.errors import InvalidEvent, InvalidObject, PoisonBatch
-from eventbus.event import Event, ObjectReference
-from eventbus.kinds import EVENT, EVENTS_V1, Kind
-from eventbus.names import is_dns_label
+from eventbus.model.encoding.event_json import as_read_back, to_core
+from eventbus.model.encoding.wire import MAX_EVENT_BYTES, pack_batch, pack_event, unpack_wire
+from eventbus.model.event import Event, ObjectReference
+from eventbus.model.kinds import EVENT, EVENTS_V1, Kind
+from eventbus.model.names import is_dns_label
+from eventbus.model.validation import validate_written
 from eventbus.store.index import bounds
 from eventbus.store.repeatable_call import Steps, call, call_in_steps
 from eventbus.store.selected_before import encode_was
@@ -38,7 +39,6 @@ from eventbus.store.storage import (
     with_metadata,
 )
 from eventbus.store.stored import COUNTED, View, decode_stored, is_written, lay_over, pack_written, remembering
-from eventbus.validation import validate_written
 
 #: With refreshes, which move what is shown alone.
 LETTERS_SHOWN: Final[Mapping[str, ChangeType]] = {**LETTERS, "R": ChangeType.MODIFIED}

@@ -10,8 +10,8 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import ID_CHARS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch
-from eventbus.event import Event, ObjectReference
-from eventbus.kinds import EVENT
+from eventbus.model.event import Event, ObjectReference
+from eventbus.model.kinds import EVENT
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.index import bounds
 

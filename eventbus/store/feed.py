@@ -11,9 +11,9 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError, Expired
-from eventbus.log import log
 from eventbus.store.changes import READ_COUNT, Change, follow, read_versions
 from eventbus.store.storage import Storage
+from eventbus.util.log import log
 
 BLOCK_MS = 500
 PAUSE_S = 0.5

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eventbus.errors import InvalidObject
-from eventbus.list_watch import ListOptions, VersionMatch
+from eventbus.model.list_watch import ListOptions, VersionMatch
 
 _MATCH = "resourceVersionMatch"
 _SEND = "sendInitialEvents"

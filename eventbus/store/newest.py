@@ -15,8 +15,8 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch
-from eventbus.event import Event
-from eventbus.kinds import EVENT
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
 from eventbus.store.event_storage import EventStorage
 
 #: Events read at once, of all partitions together.

@@ -14,12 +14,12 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.decodable import decodable
 from eventbus.errors import DeadCause, InvalidObject, PoisonBatch
-from eventbus.kinds import Kind
-from eventbus.list_watch import HasMetadata
-from eventbus.names import is_dns_label, is_dns_subdomain
-from eventbus.objects.freezing import decode_frozen
+from eventbus.model.decodable import decodable
+from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import HasMetadata
+from eventbus.model.names import is_dns_label, is_dns_subdomain
+from eventbus.model.objects.freezing import decode_frozen
 from eventbus.settings import Options
 from eventbus.store.repeatable_call import call
 from eventbus.store.selected_before import encode_was

@@ -9,11 +9,11 @@ import msgspec
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client, resolve_url
+from eventbus.client.address import is_api_url
 from eventbus.errors import ConfigError
-from eventbus.event import Event
-from eventbus.kinds import EVENT, Kind
-from eventbus.list_watch import HasMetadata, InformedKind, ListOptions
-from eventbus.remote.address import is_api_url
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT, Kind
+from eventbus.model.list_watch import HasMetadata, InformedKind, ListOptions
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.event_storage import EventStorage
@@ -23,7 +23,7 @@ from eventbus.store.selection import Selection
 from eventbus.store.writer import ObjectWriter
 
 if TYPE_CHECKING:
-    from eventbus.remote.store import RemoteStore
+    from eventbus.client.store import RemoteStore
 
 T = TypeVar("T", bound=HasMetadata)
 #: Over Redis, or through an API worker: with the same methods.
@@ -65,8 +65,8 @@ class ObjectStore:
         """
         settings = settings or Settings.from_environ(os.environ)
         if (url and is_api_url(url)) or (not url and settings.url):
-            from eventbus.remote.address import parse_api_url
-            from eventbus.remote.store import RemoteStore
+            from eventbus.client.address import parse_api_url
+            from eventbus.client.store import RemoteStore
 
             # What programs have annotated as an ObjectStore may be either: it does the same.
             return cast("Self", RemoteStore(parse_api_url(url or settings.url, settings)))
@@ -101,7 +101,7 @@ class ObjectStore:
 
         See `ObjectSource`."""
         if not isinstance(kind, Kind):
-            raise TypeError(f"{kind.plural} must be a Kind of eventbus.kinds")
+            raise TypeError(f"{kind.plural} must be a Kind of eventbus.model.kinds")
         client = self._bus.client(name="eventbus-reader")
         self._clients.append(client)
         return ObjectReader(bus=self._bus, client=client, hub=self._hub, kind=kind)

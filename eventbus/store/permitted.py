@@ -6,8 +6,8 @@ from typing import Any
 
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import BusRefused
-from eventbus.kinds import Kind
-from eventbus.list_watch import ListOptions
+from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import ListOptions
 from eventbus.store.object_store import AnyStore
 
 

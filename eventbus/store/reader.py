@@ -12,10 +12,9 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BusRefused, Expired
-from eventbus.kinds import Kind
-from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch
+from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch
 from eventbus.store.change_hub import Hub
 from eventbus.store.changes import AheadOfStore, Change, ChangeReader, Versions, read_versions
 from eventbus.store.continue_token import Continue
@@ -28,6 +27,7 @@ from eventbus.store.selection import Selection, selection_of
 from eventbus.store.storage import Storage, not_found
 from eventbus.store.watch import StoreWatch
 from eventbus.store.watch_state import Begin, Behind, WatchState
+from eventbus.util.clock import Clock, SystemClock
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -35,7 +35,7 @@ _ANY_VERSION = ("", "0")
 
 
 class ObjectReader(Generic[T]):
-    """Reads one kind; implements `eventbus.list_watch.ListerWatcher`. Use it from one thread at a time, as its client.
+    """Reads one kind; implements `model.list_watch.ListerWatcher`. Use it from one thread at a time, as its client.
 
     Writing is `eventbus.store.writer.ObjectWriter`'s.
 

@@ -11,7 +11,7 @@ from eventbus.broker.keys import ID_CHARS
 from eventbus.broker.pending_call import PendingCalls
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch
-from eventbus.list_watch import HasMetadata
+from eventbus.model.list_watch import HasMetadata
 from eventbus.store.index import bounds, range_command
 from eventbus.store.storage import Storage
 

@@ -10,8 +10,8 @@ import msgpack
 import msgspec
 
 from eventbus.errors import DeadCause, PoisonBatch
-from eventbus.event import EventSource
-from eventbus.list_watch import HasMetadata
+from eventbus.model.event import EventSource
+from eventbus.model.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
 

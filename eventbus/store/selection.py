@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
-from eventbus.kinds import Kind
-from eventbus.list_watch import HasMetadata, ListOptions
-from eventbus.selectors.fields import FieldSelector, LabelSelector
+from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import HasMetadata, ListOptions
+from eventbus.model.selectors.fields import FieldSelector, LabelSelector
 from eventbus.store.selected_before import Was
 
 T = TypeVar("T", bound=HasMetadata)

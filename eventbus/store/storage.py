@@ -10,8 +10,8 @@ import msgspec
 
 from eventbus.broker.functions import WriteStatus, Written
 from eventbus.errors import AlreadyExists, BusFull, Conflict, InvalidObject, NotFound
-from eventbus.kinds import Kind
-from eventbus.list_watch import HasMetadata
+from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import HasMetadata
 from eventbus.store.selection import Selection
 
 T = TypeVar("T", bound=HasMetadata)

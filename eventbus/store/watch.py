@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from eventbus.clock import Clock
-from eventbus.list_watch import HasMetadata, WatchEvent
+from eventbus.model.list_watch import HasMetadata, WatchEvent
 from eventbus.store.changes import Change
 from eventbus.store.watch_state import Behind, Wait, WatchState
+from eventbus.util.clock import Clock
 
 T = TypeVar("T", bound=HasMetadata)
 
 
 class StoreWatch(Generic[T]):
-    """Implements `eventbus.list_watch.Watch`: read by one thread, stopped by any. Its events: see `WatchState`.
+    """Implements `eventbus.model.list_watch.Watch`: read by one thread, stopped by any. Its events: see `WatchState`.
 
     Raises: Expired, out of the iteration: changes were lost; list again. BusUnavailable: go on from the last position.
     """

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from eventbus.errors import EventBusError
-from eventbus.list_watch import HasMetadata, ListOptions, WatchEvent, WatchEventType
+from eventbus.model.list_watch import HasMetadata, ListOptions, WatchEvent, WatchEventType
 from eventbus.store.changes import UNFINISHED, Change, Versions
 from eventbus.store.selected_before import restored
 from eventbus.store.selection import Selection

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 
 from eventbus.broker.keys import EVENTS, item_key
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
-from eventbus.event import Event
-from eventbus.list_watch import HasMetadata
+from eventbus.model.event import Event
+from eventbus.model.list_watch import HasMetadata
 from eventbus.store.deletion import check_finalizers, is_held, is_over, marked
 from eventbus.store.dry_storage import DryStorage
 from eventbus.store.event_storage import EventStorage

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from eventbus.broker.embedded.server import SOCKET_PATH_BYTES, EmbeddedServer
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore

@@ -9,7 +9,7 @@ PATIENCE_S = 30.0
 
 
 class FakeClock:
-    """Implements `eventbus.clock.Clock`; only `advance` moves its time. Thread-safe.
+    """Implements `eventbus.util.clock.Clock`; only `advance` moves its time. Thread-safe.
 
     `sleep` blocks its thread until another thread has advanced the clock far enough. To test a program that sleeps,
     call `wait_for_sleepers`, which waits until the program sleeps, and then `advance`.

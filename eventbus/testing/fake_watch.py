@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from eventbus.errors import EventBusError
-from eventbus.list_watch import HasMetadata, WatchEvent
+from eventbus.model.list_watch import HasMetadata, WatchEvent
 
 T = TypeVar("T", bound=HasMetadata)
 
 
 class FakeWatch(Generic[T]):
-    """Implements `eventbus.list_watch.Watch`: delivers offered events until it is ended. Thread-safe.
+    """Implements `eventbus.model.list_watch.Watch`: delivers offered events until it is ended. Thread-safe.
 
     *stops* counts the calls of `stop`. Made by `FakeWatchSource.watch`, or by a test.
 

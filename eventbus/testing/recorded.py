@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
-from eventbus.event import Event
+from eventbus.model.event import Event
+from eventbus.model.reference import reference_to
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.reference import reference_to
 from eventbus.testing.recorder import FakeRecorder
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import queue
 
-from eventbus.clock import Clock, SystemClock
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, build
 from eventbus.record.recorder import EventRecorder
+from eventbus.util.clock import Clock, SystemClock
 
 #: Real seconds that a full recorder waits for a reader before it raises. client-go's waits without a limit.
 PATIENCE_S = 5.0

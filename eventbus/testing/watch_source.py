@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from eventbus.errors import EventBusError, Expired, NotFound
-from eventbus.list_watch import HasMetadata, ListOptions, ObjectList, WatchEvent, WatchEventType
-from eventbus.selectors.fields import OBJECT_FIELDS, FieldSelector, LabelSelector
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, WatchEvent, WatchEventType
+from eventbus.model.selectors.fields import OBJECT_FIELDS, FieldSelector, LabelSelector
 from eventbus.store.selected_before import Was, restored
 from eventbus.testing.fake_watch import FakeWatch
 
@@ -23,7 +23,7 @@ UNFINISHED = "unfinished"
 
 
 class FakeWatchSource(Generic[T]):
-    """Implements `eventbus.list_watch.ListerWatcher`; a test writes with `add`, `modify` and `delete`. Thread-safe.
+    """Implements `model.list_watch.ListerWatcher`; a test writes with `add`, `modify` and `delete`. Thread-safe.
 
     Versions are numbers, one for each write; *lists* and *watches* are the options of all calls so far.
 

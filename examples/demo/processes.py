@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
-from eventbus.clock import SystemClock
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
+from eventbus.util.clock import SystemClock
 
 
 class DemoFailed(Exception):

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.printers.event_columns import interval
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 YELLOW, BOLD, FAINT = "33", "1", "2"
 

@@ -13,7 +13,7 @@ import msgspec
 from eventbus import Event, Options
 from eventbus.broker.bus import Bus
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.event import SUPPRESSED_REASON
+from eventbus.model.event import SUPPRESSED_REASON
 from examples.demo.screen import BOLD, Screen
 
 #: The sources of what the workers say about themselves.

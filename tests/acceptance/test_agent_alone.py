@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.agent.pods.procfile_runner import ProcfileRunner, Screen
-from eventbus.clock import SystemClock
+from eventbus.util.clock import SystemClock
 from eventbus.workers.metrics import MetricsServer
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.objects.pod import RUNNING_FINALIZER
+from eventbus.model.objects.pod import RUNNING_FINALIZER
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine
 from tests.waiting import eventually

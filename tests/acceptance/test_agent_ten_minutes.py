@@ -18,15 +18,15 @@ from eventbus.agent.pods.pod_workers import Done, PodWork
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus
 from eventbus.broker.bus import open_bus
-from eventbus.clock import SystemClock
 from eventbus.correlate.sink_runner import SinkRunner
-from eventbus.event import ObjectMeta
-from eventbus.kinds import CONFIGMAP, POD
-from eventbus.objects.configmap import ConfigMap
-from eventbus.objects.pod import Pod
-from eventbus.objects.pod_status import PodStatus
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import CONFIGMAP, POD
+from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.pod_status import PodStatus
 from eventbus.record.recorder import EventRecorder
 from eventbus.testing.clock import FakeClock
+from eventbus.util.clock import SystemClock
 from tests.acceptance.programs import environment, run
 from tests.support.driven_agent import STEP_S, DrivenAgent
 from tests.waiting import eventually

@@ -18,7 +18,7 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.encoding.wire import unpack_batch, unpack_event
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.workers.log_lines import json_line
 from tests.acceptance.programs import Program, environment
 from tests.support.harness import append_only_bytes, lose_tail, own_server

@@ -13,10 +13,10 @@ import pytest
 from eventbus.api.own import frames
 from eventbus.api.tls import own_files
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.clock import SystemClock
 from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.errors import InvalidEvent
 from eventbus.settings import Settings
+from eventbus.util.clock import SystemClock
 from tests.acceptance.both_ways import over_http
 from tests.acceptance.programs import Program, run
 from tests.support.api_in_process import serving

@@ -14,7 +14,7 @@ from eventbus import Event, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import bus_key
-from eventbus.encoding.wire import unpack_batch, unpack_event
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import environment, run
 from tests.support.both_ways import BOTH

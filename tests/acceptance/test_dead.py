@@ -13,7 +13,7 @@ import pytest
 
 from eventbus import Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.encoding.wire import pack_batch, pack_event
+from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import COMMAND, Program, run
 from tests.builders import make_event

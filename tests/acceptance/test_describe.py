@@ -26,8 +26,8 @@ from eventbus import (
     Settings,
 )
 from eventbus.broker.bus import open_bus
-from eventbus.clock import SystemClock
 from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.util.clock import SystemClock
 from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import environment, run
 from tests.acceptance.terminal import Terminal, run_on_terminal

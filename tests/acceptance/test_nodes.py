@@ -18,8 +18,8 @@ import pytest
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.errors import NotFound
-from eventbus.kinds import LEASE, NODE
-from eventbus.objects.conditions import NODE_LEASES
+from eventbus.model.kinds import LEASE, NODE
+from eventbus.model.objects.conditions import NODE_LEASES
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment, run

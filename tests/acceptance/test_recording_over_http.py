@@ -186,7 +186,7 @@ def doubled(url: str, prefix: str, headers: dict[str, str]) -> int:
             while not sent(balancer.port, body, said):
                 pass
         assert balancer.cuts > 0
-    from eventbus.encoding.wire import unpack_batch, unpack_wire
+    from eventbus.model.encoding.wire import unpack_batch, unpack_wire
 
     with bus.client() as client:
         batches = [unpack_batch(fields[b"b"]) for _, fields in client.xrange(bus.keys[0].incoming)]

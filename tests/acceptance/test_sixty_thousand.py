@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.event import SUPPRESSED_REASON, Event
+from eventbus.model.event import SUPPRESSED_REASON, Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.stored import decode_stored

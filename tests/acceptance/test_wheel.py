@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eventbus.extras import EXTRAS
+from eventbus.util.extras import EXTRAS
 from tests.acceptance.programs import environment
 from tests.support.installed import ROOT, Installed, build, install
 from tests.support.kubeconfig import write_kubeconfig
@@ -118,9 +118,9 @@ NEED = {
     "eventbus.workers.api_server": ("api", "oidc"),
     "eventbus.agent": ("agent",),
     "eventbus.workers.pods": ("agent",),
-    "eventbus.sinks.kubernetes": ("kubernetes",),
-    "eventbus.sinks.postgres": ("postgres",),
-    "eventbus.sinks.webhook": ("webhook",),
+    "eventbus.export.sinks.kubernetes": ("kubernetes",),
+    "eventbus.export.sinks.postgres": ("postgres",),
+    "eventbus.export.sinks.webhook": ("webhook",),
 }
 #: Packages of others that no extra installs.
 OTHERS = ("eventbus.contrib.kopf", "eventbus.testing.plugin")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eventbus import ObjectStore, Settings
-from eventbus.kinds import POD
-from eventbus.objects.pod import RUNNING_FINALIZER, STAYS
+from eventbus.model.kinds import POD
+from eventbus.model.objects.pod import RUNNING_FINALIZER, STAYS
 from tests.acceptance.programs import environment, run
 from tests.support.api_worker import ApiWorker, api_worker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.settings import Options, SpamKey
 from tests.conformance.correlation_keys import Key
 from tests.conformance.driver import Decision

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.settings import AggregateKey
 
 Key = tuple[str, ...]

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.settings import Options
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.encoding.event_json import to_core
 from eventbus.errors import (
     AlreadyExists,
     EventBusError,
@@ -27,13 +26,14 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.options import ExportOptions
 from eventbus.export.round_writer import ExportStopped
 from eventbus.export.sink_writer import Outage
+from eventbus.export.sinks import EventPatch, EventSink, SinkMode
+from eventbus.model.encoding.event_json import to_core
+from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.settings import Options
-from eventbus.sinks import EventPatch, EventSink, SinkMode
 from tests.conformance.recording import Recording
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "end_to_end"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eventbus.sinks import make_sink
+from eventbus.export.sinks import make_sink
 from tests.conformance.end_to_end import OwnTime, Vector, drive
 from tests.support.api_server import ApiServer, Fault, Request, serving
 from tests.support.kubeconfig import write_kubeconfig

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.settings import AggregateKey, Options, SpamKey
 from tests.conformance.driver import SKIPPED, Action, Decision, Patch
 from tests.conformance.scenario import START_MS, Scenario, Step, complete, make_options

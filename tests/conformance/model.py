@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from eventbus.event import Event, ObjectMeta
+from eventbus.model.event import Event, ObjectMeta
 from eventbus.settings import Options, SpamKey
 from tests.conformance.correlation_keys import Key, aggregate_key, event_key, source_and_object
 from tests.conformance.driver import SKIPPED, Action, Batch, Decision, Patch, StoredEvent

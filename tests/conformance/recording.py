@@ -11,8 +11,8 @@ import msgspec
 from eventbus.broker.bus import open_bus
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.correlate.keys import CallBuilder, Correlator
-from eventbus.encoding.wire import pack_event, unpack_wire
-from eventbus.event import Event
+from eventbus.model.encoding.wire import pack_event, unpack_wire
+from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.stored import View, decode_stored

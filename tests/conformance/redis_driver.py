@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.settings import Options
 from eventbus.store.stored import View, decode_stored
 from tests.conformance.driver import SKIPPED, Action, Batch, Decision, Patch, StoredEvent

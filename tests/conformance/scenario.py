@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.settings import Options, float32
 from tests.conformance.driver import Decision
 from tests.conformance.model import time_of

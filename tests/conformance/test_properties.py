@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.settings import AggregateKey, Options, SpamKey
 from tests.conformance.compare import state_difference
 from tests.conformance.driver import Batch, Decision, StoredEvent

@@ -234,7 +234,7 @@ def _idle_keeps_its_id() -> None:
 
 def _claims_by_wall_clock() -> None:
     """Dead is whoever has not been seen for 15 s of a clock that people may set."""
-    from eventbus.clock import SystemClock
+    from eventbus.util.clock import SystemClock
 
     SystemClock.monotonic = staticmethod(lambda: time.time())
 

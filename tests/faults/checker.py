@@ -17,8 +17,8 @@ import msgpack
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.encoding.wire import Batch, unpack_batch, unpack_wire
 from eventbus.errors import PoisonBatch
+from eventbus.model.encoding.wire import Batch, unpack_batch, unpack_wire
 from tests.faults.producer import NAMESPACE, OBJECTS, TAG
 
 #: never acknowledges, so nothing is trimmed

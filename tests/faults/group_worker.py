@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from eventbus.consume.group_runner import GroupLoops
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from tests.faults.breakages import apply
 from tests.faults.producer import TAG

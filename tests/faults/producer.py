@@ -22,7 +22,7 @@ import msgpack
 from eventbus.broker import publish_call as publish
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.errors import EventBusError
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
 from eventbus.record import producer
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.producer import Producer

@@ -24,7 +24,7 @@ from redis import Redis
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.encoding.wire import SCHEMA_VERSION
+from eventbus.model.encoding.wire import SCHEMA_VERSION
 from eventbus.settings import Settings
 from tests.functions.cluster import Cluster
 from tests.functions.servers import binaries, own_server
@@ -38,7 +38,7 @@ OBJECTS = 40
 #: Records until its stdin ends, some 500 events a second about OBJECTS pods whose names begin with its argument.
 RECORDER = f"""
 import sys, threading, time
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 
 end = threading.Event()

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from eventbus import failpoints
+from eventbus.util import failpoints
 
 pytestmark = pytest.mark.short
 
 ROOT = Path(__file__).resolve().parents[2]
-PASS_BY = "from eventbus.failpoints import failpoint as c; [c('a'), c('a', b'xMARKx'), c('b'), c('a')]; print('lived')"
+PASS_BY = (
+    "from eventbus.util.failpoints import failpoint as c; [c('a'), c('a', b'xMARKx'), c('b'), c('a')]; print('lived')"
+)
 
 
 def exit_code(order: str) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import partition_of
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import MIB, Settings
 from tests.faults.checker import Verdict

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 
 from eventbus.broker.health.export_status import export_status
-from eventbus.event import Event
 from eventbus.export.leadership import LeaseLost
 from eventbus.export.round_writer import ExportStopped
 from eventbus.export.sink_writer import Outage
-from eventbus.sinks import SinkWrite, Verb, make_sink
-from eventbus.sinks.postgres.schema import UPSERT
-from eventbus.sinks.postgres.sink import PostgresSink
+from eventbus.export.sinks import SinkWrite, Verb, make_sink
+from eventbus.export.sinks.postgres.schema import UPSERT
+from eventbus.export.sinks.postgres.sink import PostgresSink
+from eventbus.model.event import Event
 from tests.builders import make_event
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Harm, Note, NoteControl
@@ -86,7 +86,7 @@ def test_control_rows_without_the_guard_of_the_version(
         assert count_after_a_late_write(url) == 2
         unguarded = UPSERT.replace("old.rv < EXCLUDED.rv AND", "")
         assert unguarded != UPSERT
-        monkeypatch.setattr("eventbus.sinks.postgres.sink.UPSERT", unguarded)
+        monkeypatch.setattr("eventbus.export.sinks.postgres.sink.UPSERT", unguarded)
         count = count_after_a_late_write(url)
     finally:
         server.close()
@@ -142,7 +142,7 @@ def test_control_a_cluster_without_the_guard_of_the_version(
         return int(found["count"])
 
     assert count_after_a_late_write() == 2
-    monkeypatch.setattr("eventbus.sinks.kubernetes.sink._Target.is_no_newer_than", lambda _target, _found: False)
+    monkeypatch.setattr("eventbus.export.sinks.kubernetes.sink._Target.is_no_newer_than", lambda _target, _found: False)
     count = count_after_a_late_write()
     note_control(f"{FAULT}, kubernetes", Harm(count == 1, "an old count"), "no guard by the version")
 

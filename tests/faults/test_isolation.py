@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.encoding.wire import unpack_batch
+from eventbus.model.encoding.wire import unpack_batch
 from eventbus.workers.log_lines import uid_of_line
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl

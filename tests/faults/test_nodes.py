@@ -15,7 +15,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.lifecycle_status import read_lifecycle
 from eventbus.errors import NotFound
-from eventbus.kinds import NODE
+from eventbus.model.kinds import NODE
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import environment

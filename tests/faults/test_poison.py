@@ -14,8 +14,8 @@ import pytest
 from hypothesis import strategies as st
 
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.encoding.wire import SCHEMA_VERSION, pack_batch, unpack_batch
-from eventbus.formats import CODEC_NONE
+from eventbus.model.encoding.wire import SCHEMA_VERSION, pack_batch, unpack_batch
+from eventbus.model.formats import CODEC_NONE
 from tests.faults.checker import Verdict, counts_of
 from tests.faults.conftest import LONG, Note, NoteControl
 from tests.faults.producer import tag_of

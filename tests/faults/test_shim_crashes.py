@@ -15,7 +15,7 @@ from eventbus.agent.runtime import shim_client
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim.procfs import all_processes, is_alive, read_process
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.pod import Pod
 from tests.support.runtime_world import UID, RuntimeWorld, children, make_pod, runtime_world
 from tests.thin import thin
 from tests.waiting import eventually

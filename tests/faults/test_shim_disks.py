@@ -18,8 +18,8 @@ import pytest
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.state import EXITED, RUNNING, STATE, read_state
-from eventbus.kinds import POD
-from eventbus.objects.pod import Pod
+from eventbus.model.kinds import POD
+from eventbus.model.objects.pod import Pod
 from tests.support.runtime_world import UID, RuntimeWorld, children, container, is_idle, lowest_free, runtime_world
 from tests.waiting import eventually
 

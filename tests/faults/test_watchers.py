@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from eventbus.errors import BusUnavailable, Expired
-from eventbus.event import ObjectMeta
-from eventbus.kinds import NODE
-from eventbus.list_watch import ListOptions
-from eventbus.objects.node import Node
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import NODE
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.objects.node import Node
 from eventbus.store import changes, feed
 from eventbus.store.object_store import ObjectStore
 from tests.faults.checker import Verdict

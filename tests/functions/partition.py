@@ -21,8 +21,8 @@ from eventbus.broker.publish_call import PublishReply, PublishState, parse_reply
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_batch, unpack_wire
-from eventbus.event import Event
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_batch, unpack_wire
+from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.stored import View, decode_stored

@@ -10,7 +10,7 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import partition_of
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore

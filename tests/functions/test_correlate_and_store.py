@@ -12,8 +12,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from eventbus.encoding.wire import pack_batch, pack_event
-from eventbus.event import ObjectMeta
+from eventbus.model.encoding.wire import pack_batch, pack_event
+from eventbus.model.event import ObjectMeta
 from tests.builders import NOW, make_event, make_reference, make_similar_events
 from tests.functions.conftest import MakePartition
 from tests.functions.partition import MINUTE, T0, Partition, changed

@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.broker.functions import Swept
 from eventbus.broker.keys import bytes_in
-from eventbus.event import ObjectMeta
+from eventbus.model.event import ObjectMeta
 from tests.builders import make_event, make_reference
 from tests.functions.conftest import MakePartition
 from tests.functions.partition import Partition, changed

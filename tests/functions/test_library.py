@@ -18,7 +18,7 @@ from eventbus.broker.build import build, function_name, library, library_name
 from eventbus.broker.bus import open_bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.formats import FORMATS
+from eventbus.model.formats import FORMATS
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from tests.builders import make_event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from eventbus.broker.bus import open_bus
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.settings import Settings
 from tests.builders import make_event, make_reference, make_similar_events
 from tests.functions.conftest import MakePartition

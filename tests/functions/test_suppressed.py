@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from eventbus.broker.functions import Swept
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.store.stored import decode_stored
 from tests.builders import make_event, make_reference
 from tests.functions.conftest import MakePartition

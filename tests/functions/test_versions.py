@@ -13,8 +13,8 @@ from eventbus.broker.build import library
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.errors import Expired
-from eventbus.event import Event
-from eventbus.kinds import EVENT
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
 from eventbus.store.changes import ChangeReader
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.storage import Storage

@@ -14,9 +14,9 @@ from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.encoding.event_json import encode_core
-from eventbus.encoding.wire import pack_batch, pack_event
-from eventbus.event import Event
+from eventbus.model.encoding.event_json import encode_core
+from eventbus.model.encoding.wire import pack_batch, pack_event
+from eventbus.model.event import Event
 from tests.builders import make_event, make_reference, make_similar_events
 from tests.functions.partition import GENEROUS, MINUTE, T0, Partition
 

@@ -28,17 +28,17 @@ from eventbus.broker.health.findings import Severity
 from eventbus.broker.keys import Keys, bus_key, partition_of
 from eventbus.broker.options import change_options
 from eventbus.broker.stream_reader import GroupReader
-from eventbus.clock import SystemClock
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused, FunctionsMissing
-from eventbus.event import Event, ObjectReference
-from eventbus.kinds import EVENT, NODE
 from eventbus.lifecycle.node_monitor import Pace
 from eventbus.lifecycle.opening import open_lifecycle
-from eventbus.list_watch import ListOptions
+from eventbus.model.event import Event, ObjectReference
+from eventbus.model.kinds import EVENT, NODE
+from eventbus.model.list_watch import ListOptions
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.clock import SystemClock
 from tests.support.harness import settings_of
 from tests.waiting import eventually
 

@@ -16,9 +16,9 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import Functions
 from eventbus.errors import NotFound
-from eventbus.event import Event
-from eventbus.kinds import EVENT
-from eventbus.list_watch import ListOptions
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
+from eventbus.model.list_watch import ListOptions
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.writer import ObjectWriter

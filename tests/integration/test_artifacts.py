@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eventbus.agent.runtime import artifacts
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.pod import Pod
 from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
 
 

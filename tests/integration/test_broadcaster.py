@@ -22,12 +22,12 @@ import pytest
 
 from eventbus.broker.connection import plain_client
 from eventbus.errors import BroadcasterStopped, BusRefused, BusUnavailable, ConfigError
-from eventbus.event import Event, ObjectReference
+from eventbus.model.event import Event, ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster, Scope
 from eventbus.record.local_watchers import FullQueue
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
-from eventbus.text import printable
+from eventbus.util.text import printable
 from tests.builders import make_reference
 from tests.support.both_ways import either_way, over_both
 from tests.support.exporting import MemorySink

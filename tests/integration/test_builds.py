@@ -11,7 +11,6 @@ from typing import Any
 import msgpack
 import pytest
 
-from eventbus import formats
 from eventbus.broker import build as build_module
 from eventbus.broker import bus as bus_module
 from eventbus.broker import options as options_module
@@ -24,13 +23,14 @@ from eventbus.broker.health.findings import Severity
 from eventbus.broker.health.server_checks import check_other_builds
 from eventbus.broker.keys import bus_key
 from eventbus.broker.options import upgrade_format
-from eventbus.clock import SystemClock
 from eventbus.correlate.sink_runner import SinkRunner
-from eventbus.encoding import wire
-from eventbus.encoding.wire import pack_events
 from eventbus.errors import ConfigError
+from eventbus.model import formats
+from eventbus.model.encoding import wire
+from eventbus.model.encoding.wire import pack_events
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
+from eventbus.util.clock import SystemClock
 from eventbus.workers.opening import Opener
 from tests.acceptance.programs import Program, environment, run
 from tests.builders import make_reference

@@ -18,18 +18,18 @@ from eventbus.broker.publish_call import PublishState, PublishStatus, parse_repl
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.broker.transport import PublishRequest
-from eventbus.clock import SystemClock
 from eventbus.correlate.keys import CallBuilder, Correlator
 from eventbus.correlate.sink_runner import SinkRunner
-from eventbus.encoding.wire import pack_batch, pack_event, unpack_wire
 from eventbus.errors import BusReplaced, ConfigError, EventBusError, NotFound
-from eventbus.event import ObjectMeta
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.options import ExportOptions
-from eventbus.kinds import EVENT, NODE
-from eventbus.objects.node import Node
+from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_wire
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import EVENT, NODE
+from eventbus.model.objects.node import Node
 from eventbus.settings import Options
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.clock import SystemClock
 from eventbus.workers.opening import Opener
 from tests.builders import make_event
 from tests.support.exporting import MemorySink

@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 
-from eventbus.backoff import Backoff
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
-from eventbus.clock import SystemClock
 from eventbus.consume import consumer as consumer_module
 from eventbus.consume import heartbeat
 from eventbus.consume.consumer import Consumer, consumer_name
@@ -28,6 +26,8 @@ from eventbus.errors import EventBusError
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import SystemClock
 from tests.builders import make_reference
 from tests.support.harness import (
     CuttingProxy,
@@ -228,7 +228,7 @@ def test_a_worker_drains_a_redis_that_is_full(short_path: Path, settings: Settin
 HOLDER = """
 import sys
 from eventbus.broker.bus import open_bus
-from eventbus.clock import SystemClock
+from eventbus.util.clock import SystemClock
 from eventbus.errors import EventBusError
 from eventbus.consume import consumer
 from eventbus.correlate.store_sink import StoreSink

@@ -13,10 +13,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventbus.clock import SystemClock
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.event import Event, EventSource
+from eventbus.model.event import Event, EventSource
 from eventbus.settings import MIB, Options
+from eventbus.util.clock import SystemClock
 from tests.builders import make_event, make_reference
 from tests.conformance.recording import Recording
 from tests.conformance.scenario import START_MS

@@ -11,7 +11,7 @@ from datetime import datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.settings import Options
 from tests.builders import make_event, make_reference
 from tests.conformance.model import time_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.settings import Options
 from eventbus.store.stored import View, decode_stored
 from tests.builders import make_event

@@ -14,12 +14,12 @@ import pytest
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import SINK_GROUP, partition_of
-from eventbus.clock import SystemClock
 from eventbus.correlate.keys import Correlator
 from eventbus.correlate.sink_runner import SinkRunner
-from eventbus.encoding.wire import pack_batch, pack_event, unpack_wire
-from eventbus.event import Event
+from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_wire
+from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
+from eventbus.util.clock import SystemClock
 from tests.builders import make_event, make_reference
 from tests.stored_layout import decode_counts
 from tests.thin import one

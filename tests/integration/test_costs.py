@@ -22,12 +22,11 @@ from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.stream_reader import GroupReader
-from eventbus.clock import SystemClock
 from eventbus.consume.watchers import GroupWatcher
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, unpack_event
-from eventbus.event import Event, ObjectMeta, ObjectReference, OwnerReference
-from eventbus.kinds import POD
-from eventbus.objects.pod import Pod
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, unpack_event
+from eventbus.model.event import Event, ObjectMeta, ObjectReference, OwnerReference
+from eventbus.model.kinds import POD
+from eventbus.model.objects.pod import Pod
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
@@ -35,7 +34,8 @@ from eventbus.record.packing import Pending, pack
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.story.reading import read_story
+from eventbus.store.story.reading import read_story
+from eventbus.util.clock import SystemClock
 
 EVENTS = 640
 BATCHES = EVENTS // MAX_BATCH_EVENTS

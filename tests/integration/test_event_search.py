@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import Bus
-from eventbus.event import Event, ObjectMeta, ObjectReference
-from eventbus.kinds import EVENT
-from eventbus.list_watch import ListOptions
+from eventbus.model.event import Event, ObjectMeta, ObjectReference
+from eventbus.model.kinds import EVENT
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.selectors.labels import InvalidSelector
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.selectors.labels import InvalidSelector
 from eventbus.settings import Settings
 from eventbus.store import newest
 from eventbus.store.event_search import Search, SearchResult, search_events

@@ -12,15 +12,15 @@ import pytest
 
 from eventbus import ConfigError, EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.clock import SystemClock
-from eventbus.event import Event
 from eventbus.export import worker
 from eventbus.export.options import ExportOptions
+from eventbus.export.sinks import EventSink, make_sink
+from eventbus.export.sinks.shared import share
 from eventbus.export.worker import ExportRunner
+from eventbus.model.event import Event
 from eventbus.settings import Options
-from eventbus.sinks import EventSink, make_sink
-from eventbus.sinks.shared import share
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.clock import SystemClock
 from examples.sqlite_sink import SqliteSink
 from tests.builders import make_event
 from tests.support.exporting import MemoryBatchSink, MemorySink

@@ -18,11 +18,11 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import open_bus
-from eventbus.event import Event, ObjectMeta
 from eventbus.export.exporter import PartitionExporter
+from eventbus.export.sinks import make_sink
+from eventbus.export.sinks.postgres.sink import PostgresSink
+from eventbus.model.event import Event, ObjectMeta
 from eventbus.settings import Options
-from eventbus.sinks import make_sink
-from eventbus.sinks.postgres.sink import PostgresSink
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment
 from tests.builders import make_event, make_reference

@@ -12,14 +12,14 @@ import pytest
 from eventbus import EventBroadcaster, ObjectReference
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import partition_of
-from eventbus.clock import SystemClock
 from eventbus.consume.poller import POLLERS
 from eventbus.errors import SinkUnreachable, UnexpectedReply
-from eventbus.event import Event
 from eventbus.export import poller
 from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
+from eventbus.model.event import Event
 from eventbus.settings import Settings
+from eventbus.util.clock import SystemClock
 from tests.support.exporting import MemorySink
 from tests.support.harness import settings_of
 from tests.thin import one

@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.broker.health.export_status import SinkStatus
 from eventbus.export.round_writer import ExportStopped
-from eventbus.sinks import EventSink, make_sink
+from eventbus.export.sinks import EventSink, make_sink
 from tests.conftest import IN_CI
 from tests.functions.partition import Partition
 from tests.support.export_survival import survive

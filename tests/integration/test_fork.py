@@ -21,7 +21,7 @@ import pytest
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.record import default as wiring
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder

@@ -16,14 +16,14 @@ from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.health.export_status import export_status
 from eventbus.broker.keys import Keys
 from eventbus.broker.publish_call import PublishStatus
-from eventbus.clock import SystemClock
 from eventbus.consume import housekeeper as module
 from eventbus.consume.housekeeper import SWEEP_CANDIDATES, Housekeeper
-from eventbus.event import Event
 from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
+from eventbus.model.event import Event
 from eventbus.settings import MIB
 from eventbus.testing.clock import FakeClock
+from eventbus.util.clock import SystemClock
 from tests.builders import make_event
 from tests.functions.partition import Partition
 from tests.functions.servers import kill, own_server

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.encoding.wire import unpack_batch, unpack_wire
+from eventbus.model.encoding.wire import unpack_batch, unpack_wire
 from eventbus.settings import Settings
 from tests.support.api_in_process import serving
 

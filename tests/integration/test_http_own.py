@@ -14,15 +14,15 @@ import pytest
 
 from eventbus import BusRefused, Event, EventBroadcaster, NotFound, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.clock import SystemClock
+from eventbus.client.address import parse_api_url
+from eventbus.client.connection import ApiConnection, Reply
+from eventbus.client.watch import split_lines
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.correlate.sink_runner import SinkRunner
-from eventbus.encoding.wire import unpack_batch, unpack_event
-from eventbus.remote.address import parse_api_url
-from eventbus.remote.connection import ApiConnection, Reply
-from eventbus.remote.watch import split_lines
-from eventbus.sinks.webhook.cloud_event import Message as CloudMessage
-from eventbus.sinks.webhook.cloud_event import batch, binary, structured
+from eventbus.export.sinks.webhook.cloud_event import Message as CloudMessage
+from eventbus.export.sinks.webhook.cloud_event import batch, binary, structured
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
+from eventbus.util.clock import SystemClock
 from tests.builders import make_event
 from tests.support.api_in_process import serving
 from tests.waiting import eventually

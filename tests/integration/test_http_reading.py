@@ -40,10 +40,10 @@ from eventbus import (
     WatchEventType,
 )
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.clock import SystemClock
+from eventbus.client import connection
 from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.errors import ClientWatchDecoding
-from eventbus.remote import connection
+from eventbus.util.clock import SystemClock
 from tests.builders import make_event
 from tests.support.api_in_process import serving
 from tests.support.ports import free_port

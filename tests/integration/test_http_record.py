@@ -19,11 +19,11 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.frames import FRAMES_TYPE, pack_requests, unpack_answers
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, pack_batch, unpack_batch, unpack_event
+from eventbus.client.address import parse_api_url
+from eventbus.client.connection import ApiConnection, Reply
 from eventbus.errors import BusRefused, EventBusError
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, unpack_batch, unpack_event
 from eventbus.record.packing import Pending, pack
-from eventbus.remote.address import parse_api_url
-from eventbus.remote.connection import ApiConnection, Reply
 from eventbus.settings import MIB, Options
 from tests.support.api_in_process import serving
 

@@ -12,7 +12,7 @@ import pytest
 
 from eventbus import ConfigError, Event, EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.encoding.wire import unpack_batch, unpack_event
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.settings import FullBuffer
 from tests.support.api_in_process import serving
 from tests.support.ports import free_port

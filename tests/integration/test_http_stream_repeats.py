@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from eventbus import BusUnavailable, Settings
-from eventbus.remote import connection
-from eventbus.remote.address import parse_api_url
-from eventbus.remote.stream import RemoteStream
+from eventbus.client import connection
+from eventbus.client.address import parse_api_url
+from eventbus.client.stream import RemoteStream
 
 
 def event(uid: str) -> bytes:

@@ -24,8 +24,8 @@ from eventbus import (
 )
 from eventbus.api.tls import Files, own_files
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.remote.address import parse_api_url
-from eventbus.remote.connection import ApiConnection
+from eventbus.client.address import parse_api_url
+from eventbus.client.connection import ApiConnection
 from tests.support.api_in_process import serving
 
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from eventbus.broker.bus import open_bus
-from eventbus.event import ObjectMeta
-from eventbus.kinds import POD
 from eventbus.lifecycle.lost_pods import LostPods
-from eventbus.list_watch import ListOptions, ObjectList
-from eventbus.objects.pod import Pod, PodSpec
-from eventbus.objects.pod_status import PodCondition, PodStatus
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import POD
+from eventbus.model.list_watch import ListOptions, ObjectList
+from eventbus.model.objects.pod import Pod, PodSpec
+from eventbus.model.objects.pod_status import PodCondition, PodStatus
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.writer import ObjectWriter

@@ -13,11 +13,11 @@ import pytest
 from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import BusUnavailable, NotFound
-from eventbus.event import ObjectMeta
-from eventbus.kinds import NODE
 from eventbus.lifecycle.node_monitor import Pace
-from eventbus.objects.conditions import LIFECYCLE_LEASE, NODE_LEASES
-from eventbus.objects.node import Node
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import NODE
+from eventbus.model.objects.conditions import LIFECYCLE_LEASE, NODE_LEASES
+from eventbus.model.objects.node import Node
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.writer import ObjectWriter

@@ -17,13 +17,13 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.keys import version_in
 from eventbus.cache.factory import SharedInformerFactory
 from eventbus.errors import AlreadyExists, Conflict, Expired, InvalidObject, NotFound
-from eventbus.event import ObjectMeta
-from eventbus.kinds import EVENT, LEASE, NODE, Kind, Kinds
-from eventbus.list_watch import ListOptions, VersionMatch, WatchEvent, WatchEventType
-from eventbus.objects.lease import Lease, LeaseSpec
-from eventbus.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import EVENT, LEASE, NODE, Kind, Kinds
+from eventbus.model.list_watch import ListOptions, VersionMatch, WatchEvent, WatchEventType
+from eventbus.model.objects.lease import Lease, LeaseSpec
+from eventbus.model.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
+from eventbus.model.selectors.fields import InvalidSelector
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.selectors.fields import InvalidSelector
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.scan import Scanner

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.clock import SystemClock
 from eventbus.errors import BusFull
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.settings import Options, Settings
+from eventbus.util.clock import SystemClock
 from tests.support.node_world import recorded_events
 
 NODE = ObjectReference("Node", "", "n1", "uid-1", "v1")

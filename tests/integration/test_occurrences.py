@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from eventbus.event import ObjectReference
-from eventbus.kinds import EVENT
+from eventbus.model.event import ObjectReference
+from eventbus.model.kinds import EVENT
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.occurrences import Occurrences, OccurrencesRead, read_occurrences

@@ -10,17 +10,17 @@ import pytest
 
 from eventbus.broker.access.roles import Role
 from eventbus.broker.bus import open_bus
-from eventbus.clock import SystemClock
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused
-from eventbus.event import ObjectMeta
-from eventbus.kinds import CONFIGMAP, NODE, POD, SECRET, Kind
 from eventbus.lifecycle.lost_pods import LostPods
-from eventbus.objects.configmap import ConfigMap
-from eventbus.objects.pod import Pod
-from eventbus.objects.secret import Secret
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import CONFIGMAP, NODE, POD, SECRET, Kind
+from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.secret import Secret
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.clock import SystemClock
 from tests.integration.test_acl import As, as_role, bus_made, settings  # noqa: F401 - fixtures
 
 HIDDEN = "aHVudGVyMg=="
@@ -98,7 +98,7 @@ def test_no_message_of_a_refusal_shows_a_secret(owned: As, settings: Settings) -
 
 
 def _node(name: str) -> Any:
-    from eventbus.objects.node import Node
+    from eventbus.model.objects.node import Node
 
     return Node(metadata=ObjectMeta(name=name))
 

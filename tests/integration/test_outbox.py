@@ -19,7 +19,7 @@ import pytest
 from eventbus.broker.connection import plain_client
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import Keys, partition_of
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
 from eventbus.record import producer as producer_module
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.outbox import Outbox

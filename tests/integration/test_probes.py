@@ -18,8 +18,8 @@ from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.ask_container import ask
 from eventbus.agent.runtime.contract import ExecResult, PodUid, RuntimeProblem
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType
-from eventbus.objects.container import Container, HTTPGetAction, Probe, TCPSocketAction
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.container import Container, HTTPGetAction, Probe, TCPSocketAction
+from eventbus.model.objects.pod import Pod
 from tests.support.certificates import make_certificate
 from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
 from tests.waiting import PATIENCE_S, eventually

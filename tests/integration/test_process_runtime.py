@@ -16,9 +16,9 @@ from eventbus.agent.runtime import starting
 from eventbus.agent.runtime.contract import CommandNotFound, ContainerPhase, MountFailed, RuntimeProblem
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.event import ObjectMeta
-from eventbus.objects.configmap import ConfigMap
-from eventbus.objects.secret import Secret
+from eventbus.model.event import ObjectMeta
+from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.secret import Secret
 from tests.support.runtime_world import UID, RuntimeWorld, container, is_idle, make_pod, runtime_world
 from tests.waiting import eventually
 

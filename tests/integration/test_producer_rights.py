@@ -14,11 +14,11 @@ from eventbus.broker.connection.connect import make_client
 from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
 from eventbus.broker.publish_call import PublishState, publish_command
-from eventbus.clock import SystemClock
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.encoding.wire import pack_batch, pack_event, unpack_batch
+from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_batch
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
+from eventbus.util.clock import SystemClock
 from tests.builders import make_event
 from tests.integration.test_acl import WEB_0, As, as_role, bus_made, record, settings
 from tests.waiting import eventually

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eventbus.backoff import Backoff
 from eventbus.broker.access.roles import Role, acl_setuser
 from eventbus.broker.build import build, function_name, library
 from eventbus.broker.bus import Bus
@@ -19,7 +18,6 @@ from eventbus.broker.connection.connect import make_client
 from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
-from eventbus.clock import SystemClock
 from eventbus.consume import consumer as consumer_module
 from eventbus.consume import heartbeat, rebalancer
 from eventbus.consume.consumer import Consumer
@@ -28,6 +26,8 @@ from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.errors import BusRefused, BusUnavailable
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import SystemClock
 from tests.builders import make_reference
 from tests.support.harness import bus_with, own_server, settings_of, stored_events
 from tests.waiting import eventually

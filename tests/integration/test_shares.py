@@ -15,13 +15,13 @@ from eventbus.broker.group_members import share_group
 from eventbus.broker.groups import delete_group
 from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.keys import partition_of
-from eventbus.clock import SystemClock
 from eventbus.consume.poller import POLLERS
 from eventbus.consume.watchers import GroupWatcher
 from eventbus.correlate.sink_runner import SinkRunner
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import FullBuffer, Settings
+from eventbus.util.clock import SystemClock
 from tests.builders import make_reference
 from tests.support.harness import settings_of
 from tests.waiting import PATIENCE_S, eventually

@@ -19,9 +19,9 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.event import Event
-from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, make_sink
-from eventbus.sinks.kubernetes import sink as kubernetes
+from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, make_sink
+from eventbus.export.sinks.kubernetes import sink as kubernetes
+from eventbus.model.event import Event
 from tests.builders import NOW, make_event, make_reference
 from tests.support.api_server import STRATEGIC_MERGE, ApiServer, Fault, serving
 from tests.support.certificates import make_certificate

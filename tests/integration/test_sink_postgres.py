@@ -16,11 +16,11 @@ import psycopg
 import pytest
 
 from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkUnreachable, Throttled
-from eventbus.event import Event, EventSeries
-from eventbus.sinks import BatchSink, EventPatch, SinkMode, SinkWrite, Verb, make_sink
-from eventbus.sinks.contract import OpeningSink
-from eventbus.sinks.postgres.schema import STEPS
-from eventbus.sinks.postgres.sink import PostgresSink
+from eventbus.export.sinks import BatchSink, EventPatch, SinkMode, SinkWrite, Verb, make_sink
+from eventbus.export.sinks.contract import OpeningSink
+from eventbus.export.sinks.postgres.schema import STEPS
+from eventbus.export.sinks.postgres.sink import PostgresSink
+from eventbus.model.event import Event, EventSeries
 from tests.builders import NOW, make_event, make_reference
 from tests.conftest import IN_CI
 from tests.support.postgres_server import URL_VARIABLE, NoPostgres, PostgresServer, a_database

@@ -19,7 +19,6 @@ import msgspec
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
-from eventbus.encoding.event_json import decode_core
 from eventbus.errors import (
     ConfigError,
     DeadCause,
@@ -29,13 +28,14 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.event import Event
 from eventbus.export.batch import SinkDelivery
 from eventbus.export.pausing import pause
 from eventbus.export.sink_writer import MAX_TRIES, Outage, Outcome, SinkWriter
-from eventbus.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
-from eventbus.sinks.webhook.guarded_http import GuardedClient
-from eventbus.sinks.webhook.ssrf import Guard
+from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
+from eventbus.export.sinks.webhook.guarded_http import GuardedClient
+from eventbus.export.sinks.webhook.ssrf import Guard
+from eventbus.model.encoding.event_json import decode_core
+from eventbus.model.event import Event
 from tests.builders import NOW, make_event, make_reference
 from tests.support.certificates import make_certificate
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving

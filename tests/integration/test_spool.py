@@ -19,8 +19,8 @@ from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import Keys
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS
-from eventbus.encoding.wire import pack_events, unpack_batch
-from eventbus.event import ObjectReference
+from eventbus.model.encoding.wire import pack_events, unpack_batch
+from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.spool import adopter
 from eventbus.record.spool.journal import BATCHES, UNREADABLE, folders, holds, read_file

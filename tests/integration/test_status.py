@@ -16,7 +16,7 @@ from eventbus.broker.groups import delete_group
 from eventbus.broker.health import bus_status as status_module
 from eventbus.broker.health.bus_status import BusStatus, Group, read_status
 from eventbus.broker.stream_reader import GroupReader
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from tests.support.harness import bus_with, settings_of

@@ -15,9 +15,9 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import version_in
 from eventbus.errors import Expired, NotFound
-from eventbus.event import Event, ObjectReference
-from eventbus.kinds import EVENT
-from eventbus.list_watch import ListOptions
+from eventbus.model.event import Event, ObjectReference
+from eventbus.model.kinds import EVENT
+from eventbus.model.list_watch import ListOptions
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import MIB, Settings
 from eventbus.store.object_store import ObjectStore

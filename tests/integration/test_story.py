@@ -12,19 +12,19 @@ import msgspec
 import pytest
 
 from eventbus.broker.bus import Bus
-from eventbus.event import ObjectMeta, ObjectReference, OwnerReference
-from eventbus.kinds import EVENT
-from eventbus.kinds import POD as POD_KIND
-from eventbus.objects.pod import Pod
+from eventbus.client.address import parse_api_url
+from eventbus.client.connection import ApiConnection
+from eventbus.model.event import ObjectMeta, ObjectReference, OwnerReference
+from eventbus.model.kinds import EVENT
+from eventbus.model.kinds import POD as POD_KIND
+from eventbus.model.objects.pod import Pod
 from eventbus.printers.story_page import format_story, verdict
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.remote.address import parse_api_url
-from eventbus.remote.connection import ApiConnection
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.story.fetching import fetch_story
-from eventbus.story.reading import read_story
-from eventbus.story.story import Link, Story, story_from_json, story_to_json
+from eventbus.store.story.fetching import fetch_story
+from eventbus.store.story.reading import read_story
+from eventbus.store.story.story import Link, Story, story_from_json, story_to_json
 from tests.acceptance.programs import environment, run
 from tests.support.api_in_process import serving
 from tests.support.fleet import HOST, POD, make_fleet, make_one

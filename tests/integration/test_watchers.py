@@ -21,9 +21,9 @@ from eventbus.consume import consumer as consumer_module
 from eventbus.consume import heartbeat
 from eventbus.consume import watchers as watcher_module
 from eventbus.consume.group_runner import GroupLoops
-from eventbus.encoding.wire import pack_batch, pack_event, unpack_batch
 from eventbus.errors import ConfigError
-from eventbus.event import Event
+from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_batch
+from eventbus.model.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock

@@ -11,14 +11,14 @@ from eventbus.agent.opening import open_agent
 from eventbus.agent.pods.opening import open_pods
 from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.clock import SystemClock
 from eventbus.consume.health import LoopHealth
 from eventbus.correlate.sink_runner import SinkRunner
-from eventbus.encoding.wire import pack_batch, pack_event
 from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.lifecycle.opening import open_lifecycle
+from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.settings import Settings
+from eventbus.util.clock import SystemClock
 from eventbus.workers.log_lines import Format
 from eventbus.workers.log_output import StreamOutput
 from eventbus.workers.log_runner import LogRunner

@@ -11,17 +11,17 @@ import msgspec
 import pytest
 
 from eventbus.broker.bus import Bus
-from eventbus.clock import SystemClock
-from eventbus.encoding.event_json import to_core
-from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import AlreadyExists, BusFull, Conflict, InvalidObject, NotFound
-from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
-from eventbus.kinds import EVENT, EVENTS_V1
-from eventbus.list_watch import ListOptions, WatchEventType
+from eventbus.model.encoding.event_json import to_core
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
+from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.kinds import EVENT, EVENTS_V1
+from eventbus.model.list_watch import ListOptions, WatchEventType
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import MIB, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.writer import ObjectWriter
+from eventbus.util.clock import SystemClock
 from tests.builders import make_event, make_reference
 from tests.faults.checker import hold_stream
 from tests.support.harness import bus_with, settings_of

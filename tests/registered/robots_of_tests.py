@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import msgspec
 
-from eventbus.event import ObjectMeta
-from eventbus.kinds import KINDS, Kind
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import KINDS, Kind
 
 
 class RobotSpec(msgspec.Struct, frozen=True):

@@ -28,9 +28,9 @@ from eventbus.agent.runtime.isolation import RlimitIsolation
 from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.shim.state import State
-from eventbus.clock import SystemClock
 from eventbus.store.object_store import ObjectStore
 from eventbus.testing.clock import FakeClock
+from eventbus.util.clock import SystemClock
 from tests.waiting import eventually
 
 STEP_S = 0.5

@@ -13,10 +13,10 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.health.export_status import SinkStatus, export_status
 from eventbus.errors import AlreadyExists, NotFound
-from eventbus.event import Event
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.options import ExportOptions
-from eventbus.sinks import EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
+from eventbus.export.sinks import EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
+from eventbus.model.event import Event
 from tests.builders import make_event, make_reference
 from tests.functions.partition import Partition
 

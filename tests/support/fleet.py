@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
-from eventbus.kinds import EVENT, NODE
-from eventbus.objects.node import Node, NodeCondition, NodeStatus
+from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.kinds import EVENT, NODE
+from eventbus.model.objects.node import Node, NodeCondition, NodeStatus
 from eventbus.store.object_store import ObjectStore
 
 HOST = "node-1"

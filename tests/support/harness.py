@@ -17,8 +17,8 @@ from urllib.parse import unquote
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.encoding.wire import unpack_batch, unpack_event
-from eventbus.event import Event
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
+from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.testing.clock import FakeClock

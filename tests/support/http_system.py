@@ -15,10 +15,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from eventbus.encoding.event_json import to_core
 from eventbus.errors import SinkUnreachable, UnexpectedReply
-from eventbus.event import Event
-from eventbus.sinks import EventPatch, SinkAnswer, SinkMode, SinkOptions, SinkWrite, Verb
+from eventbus.export.sinks import EventPatch, SinkAnswer, SinkMode, SinkOptions, SinkWrite, Verb
+from eventbus.model.encoding.event_json import to_core
+from eventbus.model.event import Event
 
 
 class HttpSystem:

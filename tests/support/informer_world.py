@@ -21,10 +21,10 @@ from eventbus.cache.factory import TweakedListerWatcher
 from eventbus.cache.informer import SharedInformer
 from eventbus.cache.registration import HandlerRegistration
 from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, Expired, NotFound
-from eventbus.event import ObjectMeta, ObjectReference
-from eventbus.kinds import EVENT, NODE, Kind
-from eventbus.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, Watch
-from eventbus.objects.node import Node, NodeCondition, NodeStatus
+from eventbus.model.event import ObjectMeta, ObjectReference
+from eventbus.model.kinds import EVENT, NODE, Kind
+from eventbus.model.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, Watch
+from eventbus.model.objects.node import Node, NodeCondition, NodeStatus
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore

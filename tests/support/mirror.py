@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from eventbus.broker.bus import Bus
 from eventbus.errors import BusUnavailable, Expired
-from eventbus.event import Event
-from eventbus.kinds import EVENT
-from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
+from eventbus.model.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.writer import ObjectWriter
 

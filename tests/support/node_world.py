@@ -16,17 +16,17 @@ from eventbus.agent.node_status import NodeStatusFunc, NodeStatusSetters
 from eventbus.agent.opening import open_objects
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import NotFound
-from eventbus.event import Event
-from eventbus.kinds import LEASE, NODE, POD
 from eventbus.lifecycle.election import Election
 from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.node_monitor import NodeMonitor, Pace
 from eventbus.lifecycle.runner import LifecycleRunner
-from eventbus.objects.conditions import NODE_LEASES, Transition
-from eventbus.objects.lease import Lease
-from eventbus.objects.node import Node
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
+from eventbus.model.event import Event
+from eventbus.model.kinds import LEASE, NODE, POD
+from eventbus.model.objects.conditions import NODE_LEASES, Transition
+from eventbus.model.objects.lease import Lease
+from eventbus.model.objects.node import Node
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.testing.clock import FakeClock
 

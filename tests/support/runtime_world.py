@@ -14,12 +14,12 @@ from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeSt
 from eventbus.agent.runtime.isolation import Isolation, RlimitIsolation
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.shim.procfs import Process, all_processes, mark, mark_of
-from eventbus.clock import SystemClock
-from eventbus.event import ObjectReference
-from eventbus.kinds import POD
-from eventbus.objects.configmap import ConfigMap
-from eventbus.objects.pod import Pod
-from eventbus.objects.secret import Secret
+from eventbus.model.event import ObjectReference
+from eventbus.model.kinds import POD
+from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.secret import Secret
+from eventbus.util.clock import SystemClock
 from tests.waiting import eventually
 
 UID = PodUid("11111111-2222-3333-4444-555555555555")

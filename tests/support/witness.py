@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state
-from eventbus.list_watch import HasMetadata
+from eventbus.model.list_watch import HasMetadata
 
 
 class Witness:

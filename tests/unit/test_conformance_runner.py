@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from eventbus.event import Event
+from eventbus.model.event import Event
 from tests.conformance.__main__ import main
 from tests.conformance.broken_rules import BROKEN, OldestMessageDropped
 from tests.conformance.correlation_keys import Key

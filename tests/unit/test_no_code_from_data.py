@@ -35,7 +35,7 @@ ALLOWED = {
     "eventbus/agent/shim/runs.py": {"marshal"},
     "eventbus/agent/shim/workers.py": {"marshal"},
     # a probe's field of that name
-    "eventbus/objects/container.py": {"exec"},
+    "eventbus/model/objects/container.py": {"exec"},
     "tests/integration/test_probes.py": {"exec"},
 }
 

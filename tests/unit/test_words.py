@@ -16,8 +16,8 @@ FINISHED = (
     "eventbus/agent",
     "eventbus/lifecycle",
     "eventbus/process",
-    "eventbus/remote",
-    "eventbus/story",
+    "eventbus/client",
+    "eventbus/store/story",
 )
 
 

@@ -9,10 +9,10 @@ import msgspec
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, RUN_BY_UP, Source, is_mirror
 from eventbus.cache import DeletedFinalStateUnknown, ObjectSource, SharedInformer, SharedInformerFactory
-from eventbus.kinds import POD
-from eventbus.list_watch import ListOptions
-from eventbus.objects.pod import Pod
-from eventbus.selectors.fields import escape_value
+from eventbus.model.kinds import POD
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.objects.pod import Pod
+from eventbus.model.selectors.fields import escape_value
 
 
 class BusSource:

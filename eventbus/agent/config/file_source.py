@@ -12,12 +12,12 @@ from eventbus.agent.config.own_files import check_own_folders, read_own
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.config.procfile_pods import procfile_pods
 from eventbus.agent.pods.updates import Source
-from eventbus.clock import Clock
 from eventbus.errors import ConfigError, EventBusError
-from eventbus.log import log
-from eventbus.objects.pod import Pod
-from eventbus.periodic import Periodic
+from eventbus.model.objects.pod import Pod
 from eventbus.process.procfile import parse_env_file, parse_procfile
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
+from eventbus.util.periodic import Periodic
 
 #: Everything is read again so often; the folder is looked at for changes every second.
 READ_EVERY_S: Final = 20.0

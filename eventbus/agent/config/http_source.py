@@ -12,10 +12,10 @@ from eventbus.agent.config.manifest import MAX_BYTES, read_pods
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import Source
 from eventbus.errors import ConfigError, EventBusError, SinkUnreachable
-from eventbus.log import log
-from eventbus.periodic import Periodic
-from eventbus.sinks.webhook.guarded_http import GuardedClient
-from eventbus.sinks.webhook.ssrf import Guard
+from eventbus.export.sinks.webhook.guarded_http import GuardedClient
+from eventbus.export.sinks.webhook.ssrf import Guard
+from eventbus.util.log import log
+from eventbus.util.periodic import Periodic
 
 ASK_EVERY_S: Final = 20.0
 TIMEOUT_S: Final = 10.0

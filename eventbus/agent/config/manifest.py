@@ -11,12 +11,12 @@ import msgspec
 import yaml
 
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, Source
-from eventbus.encoding.object_json import struct_from_json
-from eventbus.encoding.plain_yaml import plain_loader
 from eventbus.errors import InvalidObject
-from eventbus.names import MAX_SUBDOMAIN
-from eventbus.objects.pod import Pod
-from eventbus.objects.pod_rules import check_pod
+from eventbus.model.encoding.object_json import struct_from_json
+from eventbus.model.encoding.plain_yaml import plain_loader
+from eventbus.model.names import MAX_SUBDOMAIN
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.pod_rules import check_pod
 
 #: The most bytes of a manifest; a longer one is refused.
 MAX_BYTES: Final = 4 * 1024 * 1024

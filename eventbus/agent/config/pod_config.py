@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from eventbus.agent.pods.updates import Op, PodUpdate, Source
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.pod import Pod
 
 #: The order of sending: pods that left, came, changed, were deleted, and those with another status only.
 _ORDER = (Op.REMOVE, Op.ADD, Op.UPDATE, Op.DELETE, Op.RECONCILE)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from eventbus.errors import InvalidObject
-from eventbus.event import ObjectMeta
-from eventbus.names import MAX_LABEL
-from eventbus.objects.container import Container, EnvVar
-from eventbus.objects.pod import Pod, PodSpec
+from eventbus.model.event import ObjectMeta
+from eventbus.model.names import MAX_LABEL
+from eventbus.model.objects.container import Container, EnvVar
+from eventbus.model.objects.pod import Pod, PodSpec
 from eventbus.process.procfile import ports_of
 
 #: Which line of which Procfile a pod is.

@@ -13,9 +13,9 @@ from eventbus.agent.runtime.contract import (
     PodRuntimeStatus,
     StartFailure,
 )
-from eventbus.objects.container import Container
-from eventbus.objects.pod import Pod
-from eventbus.objects.pod_status import (
+from eventbus.model.objects.container import Container
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.pod_status import (
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,

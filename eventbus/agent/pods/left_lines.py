@@ -14,12 +14,12 @@ import msgspec
 from eventbus.agent.pods.local_pods import LocalPods
 from eventbus.agent.pods.updates import CONFIG_MIRROR, RUN_BY_UP
 from eventbus.cache.pager import list_all
-from eventbus.decodable import decodable
+from eventbus.client.store import RemoteStore
 from eventbus.errors import NotFound
-from eventbus.event import ObjectReference
-from eventbus.kinds import POD
-from eventbus.list_watch import ListOptions
-from eventbus.remote.store import RemoteStore
+from eventbus.model.decodable import decodable
+from eventbus.model.event import ObjectReference
+from eventbus.model.kinds import POD
+from eventbus.model.list_watch import ListOptions
 from eventbus.store.object_store import ObjectStore
 
 #: Below the state folder: where the lines of an `up` are; those of a second one at the same time in `up-2`, ….
@@ -104,7 +104,7 @@ def end_left_lines(directory: Path) -> list[str]:
     from eventbus.agent.pods.store_handle import StoreHandle
     from eventbus.agent.runtime.isolation import NoIsolation
     from eventbus.agent.runtime.process_runtime import ProcessRuntime
-    from eventbus.clock import SystemClock
+    from eventbus.util.clock import SystemClock
 
     ended = []
     for folder in line_folders(directory):

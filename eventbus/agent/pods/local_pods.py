@@ -13,7 +13,7 @@ from eventbus.agent.pods.log_tail import LOST, LogTail, open_pieces
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
 from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.observed import Observer
-from eventbus.clock import SystemClock
+from eventbus.util.clock import SystemClock
 
 #: A log that is followed is looked at so often, seconds.
 LOOK_EVERY_S = 0.2

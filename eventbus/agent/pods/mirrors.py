@@ -12,10 +12,10 @@ from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR, RUN_BY_UP, full_name
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
-from eventbus.log import log
-from eventbus.objects.container import EnvVar
-from eventbus.objects.pod import Pod, PodSpec
-from eventbus.objects.pod_status import PodStatus
+from eventbus.model.objects.container import EnvVar
+from eventbus.model.objects.pod import Pod, PodSpec
+from eventbus.model.objects.pod_status import PodStatus
+from eventbus.util.log import log
 
 
 class Mirrors:

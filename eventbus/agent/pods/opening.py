@@ -33,14 +33,14 @@ from eventbus.agent.runtime.isolation import ISOLATION_LABEL, find_isolation
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.thresholds import parse_thresholds, pressures
-from eventbus.clock import Clock, SystemClock
 from eventbus.errors import ConfigError
-from eventbus.event import ObjectReference
-from eventbus.objects.conditions import WARNING
-from eventbus.objects.node import Node
+from eventbus.model.event import ObjectReference
+from eventbus.model.objects.conditions import WARNING
+from eventbus.model.objects.node import Node
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
+from eventbus.util.clock import Clock, SystemClock
 
 #: In the agent's folder: held by the one agent that runs its pods, with its pid in it.
 _LOCK: Final = "agent.lock"

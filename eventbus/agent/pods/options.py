@@ -13,10 +13,10 @@ from eventbus.broker.access.authenticated import check_users
 from eventbus.broker.access.roles import Role
 from eventbus.broker.bus import Bus
 from eventbus.broker.embedded.server import default_directory
+from eventbus.client.address import ApiAddress
+from eventbus.client.authenticated import check_known
 from eventbus.errors import ConfigError
-from eventbus.names import is_dns_label
-from eventbus.remote.address import ApiAddress
-from eventbus.remote.authenticated import check_known
+from eventbus.model.names import is_dns_label
 from eventbus.settings import Settings
 
 #: Of an API worker, and of Redis.

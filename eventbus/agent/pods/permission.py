@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from eventbus.agent.pods.updates import Source, source_of
 from eventbus.errors import ConfigError
-from eventbus.objects.container import Container, LifecycleHandler, Probe
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.container import Container, LifecycleHandler, Probe
+from eventbus.model.objects.pod import Pod
 
 #: The reason of a pod that may run, but has a command that is not on this machine.
 COMMAND_NOT_FOUND: Final = "CommandNotFound"

@@ -26,13 +26,13 @@ from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid
 from eventbus.agent.runtime.signals import Tell, TellProbe
 from eventbus.agent.runtime.volumes import PodVolumes
-from eventbus.clock import Clock
+from eventbus.client.store import RemoteStore
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError
-from eventbus.objects.pod import Pod
-from eventbus.periodic import Periodic
-from eventbus.remote.store import RemoteStore
+from eventbus.model.objects.pod import Pod
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.clock import Clock
+from eventbus.util.periodic import Periodic
 
 #: Statuses that changed are written so often; the first at once.
 WRITE_EVERY_S = 1.0

@@ -16,10 +16,10 @@ from eventbus.agent.pods.updates import Op, PodUpdate, Work, is_mirror
 from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodRuntimeStatus, PodUid
 from eventbus.agent.runtime.signals import Change, PodLifecycleEvent, ProbeResult, ProbeType
 from eventbus.errors import EventBusError
-from eventbus.event import ObjectMeta
-from eventbus.log import log
-from eventbus.objects.conditions import WARNING
-from eventbus.objects.pod import Pod
+from eventbus.model.event import ObjectMeta
+from eventbus.model.objects.conditions import WARNING
+from eventbus.model.objects.pod import Pod
+from eventbus.util.log import log
 
 #: The least that a pod has which was deleted, also by force, seconds.
 LEAST_GRACE_S: Final = 1.0

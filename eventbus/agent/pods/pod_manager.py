@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from eventbus.agent.pods.updates import full_name, is_mirror, is_static
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.pod import Pod
 
 
 class PodManager:

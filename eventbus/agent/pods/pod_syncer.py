@@ -19,14 +19,14 @@ from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.contract import MountFailed, PodEvents, PodRuntime, PodUid, StartFailure
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType
 from eventbus.agent.runtime.volumes import PodVolumes
-from eventbus.clock import Clock
 from eventbus.errors import EventBusError
-from eventbus.event import ObjectReference
-from eventbus.failpoints import failpoint
-from eventbus.log import log
-from eventbus.objects.conditions import NORMAL, WARNING
-from eventbus.objects.pod import Pod
-from eventbus.objects.pod_status import PodStatus
+from eventbus.model.event import ObjectReference
+from eventbus.model.objects.conditions import NORMAL, WARNING
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.pod_status import PodStatus
+from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
+from eventbus.util.log import log
 
 #: A volume that cannot be mounted is tried again after this, doubled each time; after two minutes the sync has failed.
 MOUNT_FIRST_S: Final = 0.5

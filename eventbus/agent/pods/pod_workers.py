@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from eventbus.agent.pods.updates import Work, full_name, is_static
-from eventbus.clock import Clock
-from eventbus.log import log
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.pod import Pod
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 #: After a sync the pod is looked at again after 60 s ± 50 %, after an error after 10 s.
 RESYNC_S, RESYNC_JITTER, ERROR_S = 60.0, 0.5, 10.0

@@ -35,12 +35,12 @@ from eventbus.agent.runtime.isolation import NoIsolation
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
-from eventbus.clock import Clock
+from eventbus.client.store import RemoteStore
 from eventbus.errors import InvalidObject
-from eventbus.objects.pod import Pod
-from eventbus.periodic import Periodic
-from eventbus.remote.store import RemoteStore
+from eventbus.model.objects.pod import Pod
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.clock import Clock
+from eventbus.util.periodic import Periodic
 
 #: The interval at which new output of lines is read, seconds.
 LOOK_EVERY_S: Final = 0.1

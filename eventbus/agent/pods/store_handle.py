@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.errors import BusUnavailable, EventBusError, NotFound
-from eventbus.kinds import CONFIGMAP, POD, SECRET, Kind
-from eventbus.log import log
-from eventbus.objects.configmap import ConfigMap
-from eventbus.objects.pod import Pod
-from eventbus.objects.secret import Secret
+from eventbus.model.kinds import CONFIGMAP, POD, SECRET, Kind
+from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.secret import Secret
 from eventbus.store.object_store import AnyStore
+from eventbus.util.log import log
 
 T = TypeVar("T", ConfigMap, Secret)
 #: Connections that are kept for the next calls. There are as many as calls under way, which a mass of pods may make.

@@ -7,8 +7,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from eventbus.clock import Clock
-from eventbus.log import log
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 CONFIG, PLEG, SYNC, PROBES, HOUSEKEEPING = "config", "pleg", "sync", "probes", "housekeeping"
 CHANNELS: Final = (CONFIG, PLEG, SYNC, PROBES, HOUSEKEEPING)

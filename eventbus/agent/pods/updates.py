@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.pod import Pod
 
 #: Where a pod came from, and the content it had there; the kubelet's annotations.
 CONFIG_SOURCE = "kubernetes.io/config.source"

@@ -15,12 +15,12 @@ from eventbus.agent.runtime.about import about_container
 from eventbus.agent.runtime.ask_container import ask
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodEvents, PodRuntime, PodUid
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType, TellProbe
-from eventbus.clock import Clock
-from eventbus.log import log
-from eventbus.objects.conditions import WARNING
-from eventbus.objects.container import Container
-from eventbus.objects.pod import Pod
-from eventbus.text import printable
+from eventbus.model.objects.conditions import WARNING
+from eventbus.model.objects.container import Container
+from eventbus.model.objects.pod import Pod
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
+from eventbus.util.text import printable
 
 #: Probes asked at the same time; one that hangs holds one of these for its timeout.
 MOST_AT_ONCE: Final = 32

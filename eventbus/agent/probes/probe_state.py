@@ -9,8 +9,8 @@ from typing import Final
 
 from eventbus.agent.runtime.contract import ContainerId, ContainerRuntimeStatus, PodUid
 from eventbus.agent.runtime.signals import ProbeType
-from eventbus.objects.container import Container, Probe
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.container import Container, Probe
+from eventbus.model.objects.pod import Pod
 
 #: The result that a container has before its first answer.
 _AT_FIRST: Final = {ProbeType.LIVENESS: True, ProbeType.READINESS: False, ProbeType.STARTUP: False}

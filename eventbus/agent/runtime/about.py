@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eventbus.event import ObjectReference
-from eventbus.objects.pod import Pod
+from eventbus.model.event import ObjectReference
+from eventbus.model.objects.pod import Pod
 
 
 def about_pod(pod: Pod) -> ObjectReference:

@@ -26,8 +26,8 @@ from eventbus.agent.runtime.contract import (
     RuntimeProblem,
 )
 from eventbus.agent.runtime.folders import make_folder, remove_tree
-from eventbus.log import log
-from eventbus.objects.container import Container
+from eventbus.model.objects.container import Container
+from eventbus.util.log import log
 
 LOCAL: Final = ("", "local")
 _ARCHIVE: Final = re.compile(r"file:(?://)?(?P<path>/[^@]+)@sha256:(?P<digest>[0-9a-f]{64})")

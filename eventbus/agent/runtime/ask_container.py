@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from eventbus.agent.runtime.contract import CommandNotFound, PodRuntime, PodUid, RuntimeProblem
-from eventbus.objects.container import Container, HTTPGetAction, LifecycleHandler, Port, Probe, TCPSocketAction
-from eventbus.text import printable
+from eventbus.model.objects.container import Container, HTTPGetAction, LifecycleHandler, Port, Probe, TCPSocketAction
+from eventbus.util.text import printable
 
 #: The most characters of an answer, as in the kubelet.
 MOST_SAID: Final = 1024

@@ -14,11 +14,11 @@ from typing import NewType, Protocol
 import msgspec
 
 from eventbus.errors import EventBusError
-from eventbus.event import ObjectReference
-from eventbus.frozen import EMPTY, FrozenStruct
-from eventbus.objects.configmap import ConfigMap
-from eventbus.objects.pod import Pod
-from eventbus.objects.secret import Secret
+from eventbus.model.event import ObjectReference
+from eventbus.model.frozen import EMPTY, FrozenStruct
+from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.secret import Secret
 
 PodUid = NewType("PodUid", str)
 #: `<pod uid>/<container name>/<attempt>`: of one run of a container, never given twice.

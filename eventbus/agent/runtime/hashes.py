@@ -6,8 +6,8 @@ from hashlib import sha256
 
 import msgspec
 
-from eventbus.objects.container import Container
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.container import Container
+from eventbus.model.objects.pod import Pod
 
 
 def container_hash(container: Container) -> str:

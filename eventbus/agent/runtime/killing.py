@@ -24,12 +24,12 @@ from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim.procfs import is_alive
-from eventbus.clock import Clock
-from eventbus.event import ObjectReference
-from eventbus.objects.conditions import NORMAL, WARNING
-from eventbus.objects.container import Container
-from eventbus.objects.pod import Pod
-from eventbus.text import printable
+from eventbus.model.event import ObjectReference
+from eventbus.model.objects.conditions import NORMAL, WARNING
+from eventbus.model.objects.container import Container
+from eventbus.model.objects.pod import Pod
+from eventbus.util.clock import Clock
+from eventbus.util.text import printable
 
 #: The least grace of SIGTERM after a slow pre-stop hook: the kubelet's minimumGracePeriodInSeconds.
 LEAST_GRACE_S: Final = 2.0

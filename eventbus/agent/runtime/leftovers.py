@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from eventbus.agent.runtime.contract import RuntimeProblem
 from eventbus.agent.shim.procfs import Process, all_processes, descendants, is_alive, mark_of
 from eventbus.agent.shim.state import EXITED, State, is_this_boot
-from eventbus.clock import Clock
+from eventbus.util.clock import Clock
 
 #: From one look at all processes to the next: each is longer than the last, up to the most.
 _FIRST_LOOK_S, _LONGER, _MOST_LOOK_S = 0.02, 1.5, 1.0

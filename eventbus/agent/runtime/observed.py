@@ -19,7 +19,7 @@ from eventbus.agent.runtime.contract import (
 from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.shim.procfs import is_alive
 from eventbus.agent.shim.state import CREATED, EXITED, RUNNING, STATE, Run, State, is_this_boot, read_state
-from eventbus.clock import Clock
+from eventbus.util.clock import Clock
 
 _LOST = "the exit code is not known: no shim watched it when it ended"
 _NEVER_RAN = "it was made and not started: its shim died in between"

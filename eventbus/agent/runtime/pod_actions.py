@@ -12,9 +12,9 @@ import msgspec
 
 from eventbus.agent.runtime.contract import ContainerId, ContainerPhase, ContainerRuntimeStatus, PodRuntimeStatus
 from eventbus.agent.runtime.hashes import container_hash, sandbox_hash
-from eventbus.frozen import EMPTY, FrozenStruct
-from eventbus.objects.container import Container
-from eventbus.objects.pod import Pod
+from eventbus.model.frozen import EMPTY, FrozenStruct
+from eventbus.model.objects.container import Container
+from eventbus.model.objects.pod import Pod
 
 NEVER: Final = "Never"
 ON_FAILURE: Final = "OnFailure"

@@ -35,11 +35,11 @@ from eventbus.agent.runtime.sandboxes import HURRY_S, Sandboxes, shim_is_dead
 from eventbus.agent.runtime.shim_client import ANSWER_S, Zygote, call
 from eventbus.agent.runtime.starting import ContainerStarter
 from eventbus.agent.runtime.volumes import PodVolumes
-from eventbus.clock import Clock
-from eventbus.failpoints import failpoint
-from eventbus.frozen import EMPTY
-from eventbus.objects.conditions import NORMAL, WARNING
-from eventbus.objects.pod import Pod
+from eventbus.model.frozen import EMPTY
+from eventbus.model.objects.conditions import NORMAL, WARNING
+from eventbus.model.objects.pod import Pod
+from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
 
 #: Unpacked archives are looked through so often.
 COLLECT_EVERY_S: Final = 60.0

@@ -15,8 +15,8 @@ from eventbus.agent.runtime.isolation import Isolation
 from eventbus.agent.runtime.volumes import PodVolumes
 from eventbus.agent.shim.launch import find_program
 from eventbus.agent.shim.protocol import Process
-from eventbus.objects.container import Container, VolumeMount
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.container import Container, VolumeMount
+from eventbus.model.objects.pod import Pod
 
 
 class ProcessMaker:

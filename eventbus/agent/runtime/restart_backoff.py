@@ -10,7 +10,7 @@ import threading
 from typing import Final, NamedTuple
 
 from eventbus.agent.ages import Ages
-from eventbus.clock import Clock
+from eventbus.util.clock import Clock
 
 #: The kubelet's: 10 s after the second crash, doubled after each further one.
 BASE_S: Final = 10.0

@@ -31,8 +31,8 @@ from eventbus.agent.shim.state import (
     read_state,
     write_state,
 )
-from eventbus.clock import Clock
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.pod import Pod
+from eventbus.util.clock import Clock
 
 _LOOK_EVERY_S: Final = 0.01
 _SHIM_ENDS_S: Final = 5.0

@@ -38,12 +38,12 @@ from eventbus.agent.runtime.hashes import container_hash
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.agent.runtime.shim_client import call
-from eventbus.clock import Clock
-from eventbus.failpoints import failpoint
-from eventbus.objects.conditions import NORMAL, WARNING
-from eventbus.objects.container import Container
-from eventbus.objects.pod import Pod
-from eventbus.text import printable
+from eventbus.model.objects.conditions import NORMAL, WARNING
+from eventbus.model.objects.container import Container
+from eventbus.model.objects.pod import Pod
+from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
+from eventbus.util.text import printable
 
 #: A post-start hook has no bound in the kubelet; one that hangs would hold its pod's worker for ever.
 POST_START_S: Final = 120.0

@@ -14,7 +14,7 @@ from eventbus.agent.shim.outputs import hold
 from eventbus.agent.shim.procfs import MARK, Process, all_processes, descendants, mark, mark_of
 from eventbus.agent.shim.protocol import Process as Wanted
 from eventbus.agent.shim.state import EXITED, RUNNING, Run, State, forget_old_runs, write_state
-from eventbus.failpoints import failpoint
+from eventbus.util.failpoints import failpoint
 
 #: The disk is full: it is tried again so often, seconds.
 _SAVE_AGAIN_S = 1.0

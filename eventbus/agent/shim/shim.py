@@ -24,7 +24,7 @@ from eventbus.agent.shim.signals import asked_to_end, sleep_through_signals, wak
 from eventbus.agent.shim.state import State
 from eventbus.agent.shim.work import Known, answer, begin, known, take, tell_of_failure
 from eventbus.agent.shim.workers import WorkerLost, work
-from eventbus.failpoints import failpoint
+from eventbus.util.failpoints import failpoint
 
 #: A shim of which nothing runs looks so often whether its folder is still there, milliseconds.
 _ALONE_MS = 30_000

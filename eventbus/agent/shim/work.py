@@ -14,7 +14,7 @@ from eventbus.agent.shim.launch import Pipes
 from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.runs import Runs
 from eventbus.agent.shim.state import new_run
-from eventbus.failpoints import failpoint
+from eventbus.util.failpoints import failpoint
 
 #: The state after a piece of work: all of it, for the next; the processes that run, each with its log; when
 #: something is due, on the monotonic clock, 0.0: nothing; whether there is something to sweep.

@@ -18,7 +18,7 @@ from eventbus.agent.shim import protocol
 from eventbus.agent.shim.prctl import become_subreaper, die_with
 from eventbus.agent.shim.shim import Shim
 from eventbus.agent.shim.signals import handle_signals, ignore_signals
-from eventbus.failpoints import failpoint
+from eventbus.util.failpoints import failpoint
 
 #: Its own, which its shims inherit.
 _NAME = b"eventbus-shim"

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from eventbus.agent.config.own_files import check_own_folders, read_own
-from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
+from eventbus.model.decodable import decodable
 
 FLAG: Final = "--authentication-config"
 #: Maximum size of the file in bytes.

@@ -17,10 +17,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from eventbus.api.oidc.configuration import IssuerConfig, trusting
-from eventbus.clock import Clock
-from eventbus.decodable import decodable
-from eventbus.log import log
-from eventbus.text import printable
+from eventbus.model.decodable import decodable
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
+from eventbus.util.text import printable
 
 #: Timeout of a fetch in seconds, and of a sign-in that waits for it.
 FETCH_S: Final = 5.0

@@ -20,9 +20,9 @@ from eventbus.api.access import AUTHENTICATED, User
 from eventbus.api.oidc.configuration import FLAG, JwtConfig, PrefixedClaim, read_configuration
 from eventbus.api.oidc.keys import ALGORITHMS, IssuerKeys, Key
 from eventbus.api.reread_file import RereadFile
-from eventbus.clock import Clock, SystemClock
-from eventbus.log import log
-from eventbus.text import printable
+from eventbus.util.clock import Clock, SystemClock
+from eventbus.util.log import log
+from eventbus.util.text import printable
 
 #: Maximum length of a token in characters. A token with two hundred groups has about 10 000.
 MAX_TOKEN: Final = 16 * 1024

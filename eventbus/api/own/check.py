@@ -8,11 +8,11 @@ from typing import Annotated, Final
 import msgspec
 
 from eventbus.broker.keys import partition_of
-from eventbus.decodable import decodable
-from eventbus.encoding.wire import Count, Microseconds, unpack_event
 from eventbus.errors import InvalidEvent, PoisonBatch
-from eventbus.event import ObjectReference
-from eventbus.validation import MAX_NAME, validate_call, validate_recorded
+from eventbus.model.decodable import decodable
+from eventbus.model.encoding.wire import Count, Microseconds, unpack_event
+from eventbus.model.event import ObjectReference
+from eventbus.model.validation import MAX_NAME, validate_call, validate_recorded
 
 #: Cached checks: recorders repeat the same source, object, type and reason.
 _REMEMBERED: Final = 16_384

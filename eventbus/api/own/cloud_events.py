@@ -15,11 +15,11 @@ from eventbus.api.bodies import read_body
 from eventbus.api.own.intake import event_of
 from eventbus.api.own.record import Recording
 from eventbus.errors import EventBusError, InvalidEvent, InvalidObject
-from eventbus.event import Event, EventSource, EventType, ObjectReference
-from eventbus.extras import is_needed
-from eventbus.reference import DEFAULT_NAMESPACE, reference_to
-from eventbus.text import cut_bytes
-from eventbus.validation import MAX_COMPONENT, MAX_REASON
+from eventbus.model.event import Event, EventSource, EventType, ObjectReference
+from eventbus.model.reference import DEFAULT_NAMESPACE, reference_to
+from eventbus.model.validation import MAX_COMPONENT, MAX_REASON
+from eventbus.util.extras import is_needed
+from eventbus.util.text import cut_bytes
 
 STRUCTURED, BATCH = "application/cloudevents+json", "application/cloudevents-batch+json"
 ACCEPTED: Final = (STRUCTURED, BATCH, "any with ce- headers")

@@ -13,9 +13,9 @@ from eventbus.api.app_keys import API, require
 from eventbus.api.desk import Desk
 from eventbus.api.own.query import whole_number_of
 from eventbus.consume.dead_letter import DeadEntry, DeadLetter
-from eventbus.encoding.event_json import to_core
 from eventbus.errors import InvalidEvent
-from eventbus.event import Event
+from eventbus.model.encoding.event_json import to_core
+from eventbus.model.event import Event
 
 #: Entries of one list, where nothing is said, and at the most.
 LIMIT, MOST = 500, 5_000

@@ -10,8 +10,8 @@ from eventbus.api.own.check import check_packed, no_right
 from eventbus.broker.frames import Frame
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest, Transport
-from eventbus.encoding.wire import Batch, rename_batch, unpack_batch
 from eventbus.errors import BusRefused, EventBusError, InvalidEvent, PoisonBatch
+from eventbus.model.encoding.wire import Batch, rename_batch, unpack_batch
 
 #: Causes of losses that recorders report. A cause is a permanent field: all others count as `other`.
 CAUSES = frozenset({"destroyed", "dropped", "lost", "missed", "refused", "uncertain", "unsent"})

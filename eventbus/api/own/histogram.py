@@ -15,7 +15,7 @@ from eventbus.api.app_keys import require
 from eventbus.api.desk import Desk
 from eventbus.api.own.answer import answer_json
 from eventbus.api.own.query import instant_of, whole_number_of
-from eventbus.encoding.event_json import seconds_to_json
+from eventbus.model.encoding.event_json import seconds_to_json
 from eventbus.store.occurrences import MINUTE_S, Occurrences, OccurrencesRead, read_occurrences
 
 FACETS: Final = ("namespace", "kind", "type", "reason", "source")

@@ -14,8 +14,8 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.transport import PublishRequest, Transport
-from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidObject
+from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
 
 #: How long a key is known: a client that repeats later than this is a new one.
 LIFE_MS: Final = 10 * 60 * 1000

@@ -10,14 +10,14 @@ import msgspec
 
 from eventbus.api.own.check import no_right
 from eventbus.broker.keys import partition_of
-from eventbus.encoding.event_json import EVENTS_VERSION, from_core, from_events_v1
-from eventbus.encoding.json_read import load
-from eventbus.encoding.wire import MAX_EVENT_BYTES, pack_event
 from eventbus.errors import InvalidEvent, InvalidObject
-from eventbus.event import Event, EventSource, EventType
-from eventbus.reference import DEFAULT_NAMESPACE, event_name, reference_to
-from eventbus.text import cut_bytes
-from eventbus.validation import MAX_COMPONENT, validate_recorded
+from eventbus.model.encoding.event_json import EVENTS_VERSION, from_core, from_events_v1
+from eventbus.model.encoding.json_read import load
+from eventbus.model.encoding.wire import MAX_EVENT_BYTES, pack_event
+from eventbus.model.event import Event, EventSource, EventType
+from eventbus.model.reference import DEFAULT_NAMESPACE, event_name, reference_to
+from eventbus.model.validation import MAX_COMPONENT, validate_recorded
+from eventbus.util.text import cut_bytes
 
 #: Events of one request. Beyond it the list of what was refused would be longer than the request.
 MAX_EVENTS: Final = 20_000

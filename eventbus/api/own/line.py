@@ -11,10 +11,10 @@ from eventbus.api.own.intake import Packed
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import Transport
-from eventbus.clock import Clock
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.record.losses import Losses
 from eventbus.record.producer import Producer
+from eventbus.util.clock import Clock
 
 #: Batches of one partition in one round trip.
 IN_FLIGHT = 64

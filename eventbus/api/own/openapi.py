@@ -14,10 +14,10 @@ from eventbus.broker.frames import FRAMES_TYPE
 from eventbus.broker.health.bus_status import BusStatus
 from eventbus.broker.health.export_status import SinkStatus
 from eventbus.broker.health.suppressed import SourceCounts
-from eventbus.event import ObjectReference
-from eventbus.story.rhythm import Rhythm
-from eventbus.story.story import Link
-from eventbus.story.verdict import Verdict
+from eventbus.model.event import ObjectReference
+from eventbus.store.story.rhythm import Rhythm
+from eventbus.store.story.story import Link
+from eventbus.store.story.verdict import Verdict
 
 #: Under which it is found in /openapi/v3.
 PATH: Final = "eventbus/v1"

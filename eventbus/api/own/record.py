@@ -24,8 +24,8 @@ from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.clock import Clock, SystemClock
 from eventbus.errors import BusFull, EventBusError
+from eventbus.util.clock import Clock, SystemClock
 
 JSON_TYPES: Final = frozenset({"application/json", "text/json"})
 LINE_TYPES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})

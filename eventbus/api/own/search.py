@@ -12,8 +12,8 @@ from eventbus.api.desk import Desk
 from eventbus.api.own.answer import answer_json
 from eventbus.api.own.query import instant_of, whole_number_of
 from eventbus.api.rendering import items_of
-from eventbus.encoding.event_json import seconds_to_json
-from eventbus.kinds import EVENT
+from eventbus.model.encoding.event_json import seconds_to_json
+from eventbus.model.kinds import EVENT
 from eventbus.store.event_search import Search, search_events
 
 #: Events of one answer, where nothing is said, and at the most.

@@ -22,9 +22,9 @@ from eventbus.api.own.wake import StreamWaker
 from eventbus.broker.bus import Bus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream_reader import Delivery, Position
-from eventbus.encoding.event_json import encode_core
-from eventbus.encoding.wire import unpack_batch, unpack_event
 from eventbus.errors import EventBusError, InvalidEvent, PoisonBatch
+from eventbus.model.encoding.event_json import encode_core
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
 
 #: Streams of one worker: each costs calls of its own whenever something happens.
 MAX_STREAMS: Final = 256

@@ -11,8 +11,8 @@ from eventbus.api.app_keys import require
 from eventbus.api.bodies import decode_as, read_body
 from eventbus.api.desk import Desk
 from eventbus.api.own.answer import answer_json
-from eventbus.event import ObjectReference
-from eventbus.story.reading import read_verdicts
+from eventbus.model.event import ObjectReference
+from eventbus.store.story.reading import read_verdicts
 
 #: Objects of one question.
 MOST: Final = 200

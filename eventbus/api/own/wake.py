@@ -9,7 +9,7 @@ from typing import Any
 from eventbus.broker.bus import Bus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError
-from eventbus.log import log
+from eventbus.util.log import log
 
 #: The longest wait of one call, and the pause of a cluster, where no call can wait for several nodes.
 BLOCK_MS, CLUSTER_PAUSE_S = 500, 0.1

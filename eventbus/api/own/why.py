@@ -14,13 +14,13 @@ from eventbus.api.desk import Desk
 from eventbus.api.own.answer import answer_json
 from eventbus.api.own.query import seconds_of
 from eventbus.api.rendering import versioned
-from eventbus.encoding.event_json import to_core
 from eventbus.errors import InvalidEvent
-from eventbus.event import ObjectReference
-from eventbus.kinds import EVENT, KINDS
-from eventbus.reference import DEFAULT_NAMESPACE, reference_to, spelled_kind
-from eventbus.story.reading import BEFORE, read_story
-from eventbus.story.story import story_to_json
+from eventbus.model.encoding.event_json import to_core
+from eventbus.model.event import ObjectReference
+from eventbus.model.kinds import EVENT, KINDS
+from eventbus.model.reference import DEFAULT_NAMESPACE, reference_to, spelled_kind
+from eventbus.store.story.reading import BEFORE, read_story
+from eventbus.store.story.story import story_to_json
 
 #: The longest that is looked back from a first Warning.
 MOST_S: Final = 14 * 86_400

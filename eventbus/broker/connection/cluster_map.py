@@ -18,7 +18,7 @@ import msgspec
 from redis.exceptions import AuthenticationError, BusyLoadingError, ClusterError, RedisError, ResponseError
 
 from eventbus.broker.connection.address import Endpoint
-from eventbus.log import log
+from eventbus.util.log import log
 
 #: Seconds between two checks of a cluster in trouble: random up to the first, growing up to the last, so that a
 #: thousand processes do not ask at the same moment.

@@ -25,7 +25,7 @@ from eventbus.broker.embedded.private_folder import ANYTHING, check_private
 from eventbus.broker.embedded.server_binary import ServerBinary, find_binary, inspect_binary, server_environ
 from eventbus.broker.embedded.server_process import has_open, peer_of, processes_with, send_signal
 from eventbus.errors import BusUnavailable, ConfigError
-from eventbus.log import log as logger
+from eventbus.util.log import log as logger
 
 #: bytes of a socket's path: sun_path has room for 108 on Linux, 104 on macOS, with the closing zero
 SOCKET_PATH_BYTES = 100

@@ -15,7 +15,7 @@ import msgspec
 
 from eventbus.broker.server_version import OLDEST_VERSION
 from eventbus.errors import ConfigError
-from eventbus.log import log as logger
+from eventbus.util.log import log as logger
 
 _VERSION = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)", re.IGNORECASE)
 

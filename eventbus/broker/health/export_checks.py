@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from eventbus.broker.health.export_status import SinkPart, SinkStatus
 from eventbus.broker.health.findings import Finding, error, ok, warning
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 #: A pause is told after so long, and is no passing outage any more after so long, ms.
 PAUSED_MS, PAUSED_LONG_MS = 60_000, 600_000

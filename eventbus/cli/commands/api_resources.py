@@ -10,7 +10,7 @@ from eventbus.printers.output import dump_json, write
 from eventbus.printers.table import format_table
 
 if TYPE_CHECKING:
-    from eventbus.kinds import Kind
+    from eventbus.model.kinds import Kind
 
 HEADERS = ("Name", "Shortnames", "Apiversion", "Namespaced", "Kind")
 
@@ -26,7 +26,7 @@ def api_resources(output: str | None, no_headers: bool) -> None:
       eventbus api-resources
       eventbus api-resources -o name
     """
-    from eventbus.kinds import KINDS
+    from eventbus.model.kinds import KINDS
 
     kinds = sorted(KINDS, key=lambda kind: kind.plural)
     if output == "name":

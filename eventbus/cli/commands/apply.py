@@ -14,11 +14,11 @@ from eventbus.cli.completion import complete_files
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import InvalidObject, NotFound
-from eventbus.kinds import EVENT, KINDS, POD, Kind
-from eventbus.objects.pod import STAYS
+from eventbus.model.kinds import EVENT, KINDS, POD, Kind
+from eventbus.model.objects.pod import STAYS
 from eventbus.printers.object_columns import object_name
 from eventbus.printers.output import dump_json, write
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 #: The last applied manifest, as kubectl keeps it. Its fields that the new manifest lacks are removed.
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -104,7 +104,7 @@ def _wanted(plain: Mapping[str, Any], namespace: str) -> tuple[Kind[Any], dict[s
     wanted = {key: value for key, value in plain.items() if key != "status"} | {"metadata": metadata}
     found = kind.decode(wanted)
     if kind is POD:
-        from eventbus.objects.pod_rules import check_pod
+        from eventbus.model.objects.pod_rules import check_pod
 
         check_pod(found)
     if not found.metadata.name:

@@ -20,7 +20,7 @@ from eventbus.cli.contexts import (
 )
 from eventbus.cli.input.global_options import complete_contexts
 from eventbus.errors import ConfigError
-from eventbus.names import is_dns_label
+from eventbus.model.names import is_dns_label
 from eventbus.printers.output import dump_json, write
 from eventbus.printers.table import Table
 
@@ -84,7 +84,7 @@ def _check(bus: Mapping[str, str | None]) -> None:
 
         parse_address(bus["redis_url"])
     if bus["url"]:
-        from eventbus.remote.address import parse_api_url
+        from eventbus.client.address import parse_api_url
         from eventbus.settings import Settings
 
         parse_api_url(bus["url"], Settings())

@@ -13,10 +13,10 @@ from eventbus.cli.completion import complete_files
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import open_session
 from eventbus.errors import AlreadyExists, InvalidObject
-from eventbus.kinds import EVENT, EVENTS_V1, KINDS, Kind
+from eventbus.model.kinds import EVENT, EVENTS_V1, KINDS, Kind
 from eventbus.printers.object_columns import object_name
 from eventbus.printers.output import dump_json, write
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 
 @click.command()

@@ -17,7 +17,7 @@ from eventbus.errors import GroupMissing, NotFound
 from eventbus.printers.human_duration import human_duration
 from eventbus.printers.output import core_of, dump_json, write, write_bytes
 from eventbus.printers.table import format_table
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
     from eventbus.consume.dead_letter import DeadEntry, DeadLetter

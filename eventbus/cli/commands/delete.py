@@ -15,11 +15,11 @@ from eventbus.cli.input.up_lines import up_lines
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.printers.output import dump_json, write
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.event import ObjectReference
-    from eventbus.kinds import Kind
+    from eventbus.model.event import ObjectReference
+    from eventbus.model.kinds import Kind
 
 #: kubectl's warning.
 _NOT_WAITED_FOR = (
@@ -107,8 +107,8 @@ def _meant(reference: ObjectReference, namespace: str) -> tuple[Kind[Any], str, 
 
 
 def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_s: int | None) -> None:
-    from eventbus.kinds import LEASE, NODE
-    from eventbus.objects.conditions import NODE_LEASES
+    from eventbus.model.kinds import LEASE, NODE
+    from eventbus.model.objects.conditions import NODE_LEASES
 
     place = namespace if kind.namespaced else ""
     if kind is NODE:
@@ -121,7 +121,7 @@ def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_
 
 def _tell_line(kind: Kind[Any], name: str, namespace: str) -> None:
     """Refuse to delete the mirror of a line of `eventbus up`, and print how to end the line."""
-    from eventbus.kinds import POD
+    from eventbus.model.kinds import POD
 
     for line in up_lines(namespace) if kind is POD else ():
         if line == name or line.startswith(f"{name}-"):

@@ -22,10 +22,10 @@ from eventbus.cli.input.lookup import (
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, NotFound
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
+from eventbus.model.reference import known_kinds, meant_kinds
 from eventbus.printers.output import dump_json, wants_colour, write
-from eventbus.reference import known_kinds, meant_kinds
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
     from eventbus.printers.description import Description
@@ -85,8 +85,8 @@ def _write(found: Sequence[Description], *, show_events: bool, output: str | Non
 
 def _untaken(session: Session, found: Sequence[Description]) -> str:
     """Return why a pod waits if no agent has taken it; "" if one has, or if several objects are shown."""
-    from eventbus.kinds import NODE
-    from eventbus.objects.pod import Pod
+    from eventbus.model.kinds import NODE
+    from eventbus.model.objects.pod import Pod
 
     pod = found[0].stored.object if len(found) == 1 and found[0].stored else None
     if not isinstance(pod, Pod) or pod.status.phase != "Pending" or pod.status.start_time or pod.status.reason:

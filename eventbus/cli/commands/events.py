@@ -23,8 +23,8 @@ from eventbus.cli.input.event_options import (
 from eventbus.cli.input.get_options import GetOptions
 from eventbus.cli.input.lookup import list_about, object_from_words, waiting
 from eventbus.cli.session import open_session
-from eventbus.event import Event, ObjectReference
-from eventbus.list_watch import ListOptions, ObjectList, WatchEventType
+from eventbus.model.event import Event, ObjectReference
+from eventbus.model.list_watch import ListOptions, ObjectList, WatchEventType
 from eventbus.printers.output import FORMS, wants_colour, write
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def events(
       eventbus events --sort-by=.count
     """
     from eventbus.cli.getting import order_option, printer_option
-    from eventbus.kinds import EVENT
+    from eventbus.model.kinds import EVENT
     from eventbus.printers.object_printer import PrintedChange
 
     reference = None if about is None else object_from_words((about,))
@@ -102,7 +102,7 @@ def _follower(
 ) -> ObjectFollower:
     """Make a follower that lists and watches the chosen events of the namespace *place* (None: of all)."""
     from eventbus.cli.object_follower import ObjectFollower
-    from eventbus.kinds import EVENT
+    from eventbus.model.kinds import EVENT
 
     changed = ListOptions(namespace=place or "", allow_bookmarks=True)
 

@@ -16,7 +16,7 @@ from eventbus.cli.exec_recorder import object_of
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.option_types import Finite
 from eventbus.process.outcome import BY_SIGNAL, Outcome, end_as, say
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
     from eventbus.agent.runtime.restart_backoff import RestartBackoff
@@ -128,7 +128,7 @@ def exec_(
 def _backoff(base_s: float | None, max_s: float | None) -> RestartBackoff:
     """Return the agent's back-off. Imported only with --restart."""
     from eventbus.agent.runtime.restart_backoff import BASE_S, MAX_S, RestartBackoff
-    from eventbus.clock import SystemClock
+    from eventbus.util.clock import SystemClock
 
     return RestartBackoff(SystemClock(), base_s or BASE_S, max_s or MAX_S)
 
@@ -145,9 +145,9 @@ def _run(
 ) -> Outcome:
     """Run the command, print problems with it and its events, and return its last outcome."""
     from eventbus.cli.commands.exec_events import CommandEvents
-    from eventbus.clock import SystemClock
     from eventbus.process.command import CannotStart, Command
     from eventbus.process.signal_queue import SignalQueue, passed_on
+    from eventbus.util.clock import SystemClock
 
     diary = CommandEvents(about, namespace, name)
     signals = SignalQueue(passed_on())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from eventbus.cli.session import open_session
-from eventbus.formats import CODECS, FORMATS
+from eventbus.model.formats import CODECS, FORMATS
 from eventbus.printers.output import dump_json, write
 from eventbus.printers.table import format_table
 

@@ -15,12 +15,12 @@ from eventbus.cli.input.lookup import demanded_kind, waiting
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
+from eventbus.model.reference import meant_kinds
 from eventbus.printers.output import write
-from eventbus.reference import meant_kinds
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.kinds import Kind
+    from eventbus.model.kinds import Kind
 
 #: Output forms that differ for each kind.
 _TABLES: Final = ("", "wide", "name")
@@ -40,7 +40,7 @@ def get_all(kinds: str, **common: Any) -> None:
       eventbus get events,nodes -A
       eventbus get node/n1 lease/n1 -n kube-node-lease -o json
     """
-    from eventbus.kinds import KINDS
+    from eventbus.model.kinds import KINDS
 
     asked = GetOptions(**common)
     if asked.watches:

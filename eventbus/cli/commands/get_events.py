@@ -26,8 +26,8 @@ from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.lookup import list_about, no_worker, object_from_words, waiting
 from eventbus.cli.input.option_types import since_option
 from eventbus.cli.session import Session
-from eventbus.event import Event, ObjectReference
-from eventbus.list_watch import ObjectList
+from eventbus.model.event import Event, ObjectReference
+from eventbus.model.list_watch import ObjectList
 from eventbus.printers.output import wants_colour
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def get_events(
       eventbus get events -o jsonpath='{.items[*].reason}' --sort-by=.count
     """
     from eventbus.cli.getting import Request, run_get
-    from eventbus.kinds import EVENT
+    from eventbus.model.kinds import EVENT
 
     asked = GetOptions(**common)
     if group and (asked.watches or asked.names or asked.output not in ("", "wide")):
@@ -109,7 +109,7 @@ class _Groups:
 
 def _list_about(session: Session, asked: GetOptions, reference: ObjectReference) -> ObjectList[Event]:
     """List by the index of objects if there is a namespace; the other conditions are checked here."""
-    from eventbus.kinds import EVENT
+    from eventbus.model.kinds import EVENT
     from eventbus.store.selection import Selection
 
     options = asked.list_options(EVENT)

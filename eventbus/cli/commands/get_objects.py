@@ -10,7 +10,7 @@ import click
 from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.up_lines import up_lines
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 
 @click.command()
@@ -94,7 +94,7 @@ def get_secrets(**asked: Any) -> None:
 
 def _tell_lines(asked: GetOptions) -> Sequence[str]:
     """Name the lines of an `up` of this machine that the store does not have: it has no rights there, or no bus yet."""
-    from eventbus.kinds import POD
+    from eventbus.model.kinds import POD
 
     names = up_lines(asked.place(POD))
     told = f"The store does not have the lines of `eventbus up`. Here run: {', '.join(map(printable, names))}"
@@ -103,7 +103,7 @@ def _tell_lines(asked: GetOptions) -> Sequence[str]:
 
 def _get(plural: str, asked: dict[str, Any], on_empty: Callable[[GetOptions], Sequence[str]] = lambda _: ()) -> None:
     from eventbus.cli.getting import Request, run_get
-    from eventbus.kinds import KINDS
+    from eventbus.model.kinds import KINDS
 
     kind = KINDS.get(plural)
     assert kind is not None, plural

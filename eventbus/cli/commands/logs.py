@@ -12,8 +12,8 @@ import click
 
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.errors import EventBusError, NotFound
-from eventbus.reference import meant_kinds, reference_from_text
-from eventbus.text import printable
+from eventbus.model.reference import meant_kinds, reference_from_text
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
     from eventbus.agent.pods.local_pods import LocalPods
@@ -88,7 +88,7 @@ def _run_of(pod: PodRuntimeStatus, container: str, *, previous: bool) -> Contain
 def _elsewhere(name: str, namespace: str) -> str:
     """Return a hint at the node that runs the pod, if the store has it."""
     from eventbus.cli.session import open_session
-    from eventbus.kinds import POD
+    from eventbus.model.kinds import POD
 
     missing = f'pods "{printable(name)}" not found on this machine'
     try:

@@ -13,11 +13,11 @@ from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.option_types import instant_option
 from eventbus.cli.session import open_session
-from eventbus.clock import SystemClock
 from eventbus.errors import InvalidEvent
-from eventbus.event import EventType
-from eventbus.reference import reference_to
-from eventbus.text import is_clean
+from eventbus.model.event import EventType
+from eventbus.model.reference import reference_to
+from eventbus.util.clock import SystemClock
+from eventbus.util.text import is_clean
 
 TYPES = [kind.value for kind in EventType]
 _CAMEL = re.compile(r"[A-Z][A-Za-z0-9]*")

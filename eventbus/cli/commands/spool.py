@@ -101,11 +101,11 @@ def _send(root: Path, any_bus: bool) -> tuple[int, list[SpoolFolder]]:
     """Send the folders that no process holds; return the number of events sent, and the folders that remain."""
     from eventbus.broker.redis_transport import RedisTransport
     from eventbus.cli.session import open_session
-    from eventbus.clock import SystemClock
     from eventbus.record.losses import Losses
     from eventbus.record.spool.adopter import Adopter
     from eventbus.record.spool.listing import State, list_spool
     from eventbus.record.spool.spool import BusName, name_before_opening
+    from eventbus.util.clock import SystemClock
 
     if not any(each.state is State.WAITING or each.events for each in _read(list_spool, root)):
         return 0, [each for each in list_spool(root) if each.state is State.UNREADABLE]

@@ -15,7 +15,7 @@ from eventbus.cli.input.up_lines import up_page
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, BusUnavailable
 from eventbus.printers.output import dump_json, is_terminal, wants_colour, write
-from eventbus.text import printable
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
     from eventbus.broker.health.bus_status import BusStatus

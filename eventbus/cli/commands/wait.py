@@ -19,11 +19,11 @@ from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.option_types import parse_duration
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import Expired, NotFound
-from eventbus.list_watch import ListOptions, Watch, WatchEventType
-from eventbus.text import printable
+from eventbus.model.list_watch import ListOptions, Watch, WatchEventType
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.kinds import Kind
+    from eventbus.model.kinds import Kind
 
 #: kubectl's maximum wait, used for a negative timeout.
 WEEK_S: Final = 7 * 86_400.0
@@ -149,8 +149,8 @@ def _wait(
     absent_is_fine: bool,
 ) -> bool:
     """Watch until *condition* holds; False: timeout. Raises: NotFound: the object is missing, but required."""
+    from eventbus.model.selectors.fields import escape_value
     from eventbus.printers.object_printer import plain_of
-    from eventbus.selectors.fields import escape_value
 
     name, place = named
     objects = session.store.objects(kind)

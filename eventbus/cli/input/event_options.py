@@ -11,8 +11,8 @@ from eventbus.cli.completion import complete_objects, complete_types
 from eventbus.cli.input.lookup import is_about
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.option_types import since_option
-from eventbus.event import Event, EventType, ObjectReference
-from eventbus.reference import meant_kinds
+from eventbus.model.event import Event, EventType, ObjectReference
+from eventbus.model.reference import meant_kinds
 
 
 def _parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None) -> frozenset[str]:

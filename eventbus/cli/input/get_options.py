@@ -9,12 +9,12 @@ import click
 import msgspec
 
 from eventbus.cli.completion import complete_forms
-from eventbus.list_watch import ListOptions
-from eventbus.names import is_dns_label
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.names import is_dns_label
 from eventbus.printers.output import FORMS
 
 if TYPE_CHECKING:
-    from eventbus.kinds import Kind
+    from eventbus.model.kinds import Kind
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,7 +68,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def list_options(self, kind: Kind[Any]) -> ListOptions:
         """Return the options for the store's list."""
-        from eventbus.selectors.fields import escape_value
+        from eventbus.model.selectors.fields import escape_value
 
         name = "".join(f"metadata.name={escape_value(name)}" for name in self.names_of(kind)[:1])
         return ListOptions(
@@ -80,7 +80,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _without_kind(kind: Kind[Any], name: str) -> str:
-    from eventbus.kinds import KINDS
+    from eventbus.model.kinds import KINDS
 
     word, slash, rest = name.partition("/")
     return rest if slash and KINDS.named(word) is kind else name

@@ -129,7 +129,7 @@ def no_such_kind(word: str, stored: Sequence[str]) -> str:
     """
     from difflib import get_close_matches
 
-    from eventbus.reference import known_kinds, meant_kinds
+    from eventbus.model.reference import known_kinds, meant_kinds
 
     typed, _, name = word.partition("/")
     kind = next((kind for kind in meant_kinds(typed) if kind in known_kinds()), None)

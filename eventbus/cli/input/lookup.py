@@ -10,13 +10,13 @@ import click
 
 from eventbus.cli.session import Session
 from eventbus.errors import EventBusError, InvalidEvent, NotFound
-from eventbus.event import Event, ObjectReference
-from eventbus.list_watch import ListOptions
-from eventbus.reference import meant_kinds, named_reference, reference_from_text
-from eventbus.text import printable
+from eventbus.model.event import Event, ObjectReference
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.reference import meant_kinds, named_reference, reference_from_text
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.kinds import Kind
+    from eventbus.model.kinds import Kind
     from eventbus.printers.node_description import Around
     from eventbus.printers.stored_object import Stored
     from eventbus.store.object_store import AnyStore, EventList
@@ -38,14 +38,14 @@ def list_about(store: AnyStore, namespace: str | None, reference: ObjectReferenc
 
 def stored_kind(typed: str) -> Kind[Any] | None:
     """Return the kind of stored objects that *typed* means, if any."""
-    from eventbus.kinds import KINDS
+    from eventbus.model.kinds import KINDS
 
     return next((kind for word in meant_kinds(typed) if (kind := KINDS.named(word))), None)
 
 
 def demanded_kind(typed: str, *, else_do: str = "") -> Kind[Any]:
     """As `stored_kind`. Raises: UsageError: there is none; the message names the known kinds and *else_do*."""
-    from eventbus.kinds import KINDS
+    from eventbus.model.kinds import KINDS
 
     kind = stored_kind(typed)
     if kind is None:
@@ -70,8 +70,8 @@ def readable_kind(store: AnyStore, typed: str, namespace: str | None) -> Kind[An
 def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
     """The object *name* as it is stored; namespace None: those of all of them."""
     from eventbus.cache.pager import list_all
+    from eventbus.model.selectors.fields import escape_value
     from eventbus.printers.stored_object import Stored
-    from eventbus.selectors.fields import escape_value
 
     objects = store.objects(kind)
     if namespace is None and kind.namespaced:
@@ -87,8 +87,8 @@ def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: s
 def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
     """Fetch the lease and pods of a node; nothing for other kinds."""
     from eventbus.cache.pager import list_all
-    from eventbus.kinds import KINDS, LEASE, NODE
-    from eventbus.objects.conditions import NODE_LEASES
+    from eventbus.model.kinds import KINDS, LEASE, NODE
+    from eventbus.model.objects.conditions import NODE_LEASES
     from eventbus.printers.node_description import Around
     from eventbus.store.permitted import may_read
 

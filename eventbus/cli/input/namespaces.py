@@ -9,7 +9,7 @@ import click
 
 from eventbus.cli.completion import complete_namespaces
 from eventbus.cli.contexts import NAMESPACE_VARIABLE
-from eventbus.names import is_dns_label
+from eventbus.model.names import is_dns_label
 
 F = TypeVar("F", bound=Callable[..., Any])
 

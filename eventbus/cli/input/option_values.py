@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.decodable import decodable
 from eventbus.errors import ConfigError
+from eventbus.model.decodable import decodable
 from eventbus.settings import Options, float32
-from eventbus.text import is_clean
+from eventbus.util.text import is_clean
 
 #: Both spellings of each name → the field.
 _FIELDS = {

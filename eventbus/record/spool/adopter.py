@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from eventbus.broker.transport import BusDescription, Transport
-from eventbus.clock import Clock
-from eventbus.encoding.wire import unpack_wire
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError, PoisonBatch
-from eventbus.event import ObjectReference
-from eventbus.log import log
+from eventbus.model.encoding.wire import unpack_wire
+from eventbus.model.event import ObjectReference
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
 from eventbus.record.producer import NumberedBatch, Producer
@@ -25,6 +23,8 @@ from eventbus.record.spool.journal import Claim, Journal, folders
 from eventbus.record.spool.records import Header, Line, MachineTime
 from eventbus.record.spool.spool import BusName, Spool, name_before_opening
 from eventbus.settings import Settings, SpoolWhen
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from eventbus.broker.embedded.private_folder import ANYTHING, check_private
 from eventbus.errors import ConfigError
-from eventbus.failpoints import failpoint
 from eventbus.record.spool.records import Contents, read
+from eventbus.util.failpoints import failpoint
 
 LOCK, BATCHES, UNREADABLE = "lock", "batches", "unreadable"
 #: Prefix of a folder whose lock is not taken yet; other processes skip it.

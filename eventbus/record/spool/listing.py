@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from eventbus.encoding.wire import unpack_wire
 from eventbus.errors import ConfigError, PoisonBatch
+from eventbus.model.encoding.wire import unpack_wire
 from eventbus.record.spool.journal import BATCHES, UNREADABLE, check_folder, folders, is_held, read_file
 from eventbus.record.spool.records import Contents
 

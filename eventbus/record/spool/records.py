@@ -16,10 +16,10 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from eventbus.clock import Clock
-from eventbus.decodable import decodable
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, PackedEvents
 from eventbus.errors import PoisonBatch
+from eventbus.model.decodable import decodable
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, PackedEvents
+from eventbus.util.clock import Clock
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from eventbus.clock import Clock
 from eventbus.errors import BusUnavailable, ConfigError
 from eventbus.record.losses import Losses
 from eventbus.record.producer import NumberedBatch, Producer
@@ -31,6 +30,7 @@ from eventbus.record.spool.records import (
     encode_file,
 )
 from eventbus.settings import Settings
+from eventbus.util.clock import Clock
 
 #: A full file is rewritten if it is so many times as large as the waiting batches.
 COMPACT_TIMES = 2

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from eventbus.event import EventSeries, ObjectReference
+from eventbus.model.event import EventSeries, ObjectReference
 from tests.conformance.scenarios.table import NO_SPAM_FILTER, Table, nine_created
 
 _COMPOSED = unicodedata.normalize("NFC", "Prüfsumme über Größe")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from tests.conformance.driver import SKIPPED, Action, Decision, Patch
 from tests.conformance.model import time_of
 from tests.conformance.scenario import START_MS, Scenario, Step, complete, make_options

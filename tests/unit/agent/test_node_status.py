@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from eventbus.agent.node_status import NodeStatusFunc, run_status_functions
-from eventbus.event import ObjectMeta
-from eventbus.objects.node import Node
+from eventbus.model.event import ObjectMeta
+from eventbus.model.objects.node import Node
 
 NODE = Node(metadata=ObjectMeta(name="n1"))
 

@@ -8,8 +8,8 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from eventbus.agent.node_status import registered_node_status_funcs
-from eventbus.event import ObjectMeta
-from eventbus.objects.node import Node
+from eventbus.model.event import ObjectMeta
+from eventbus.model.objects.node import Node
 
 NOT_CALLABLE = 7
 

@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.api.access import AUTHENTICATED, MASTERS, READ, SERVED, WRITE, Access, Grant, Role, User
 from eventbus.errors import ConfigError
-from eventbus.kinds import KINDS
+from eventbus.model.kinds import KINDS
 
 ANN = User(name="ann", groups=("ops", AUTHENTICATED))
 VERBS = sorted(READ | WRITE)

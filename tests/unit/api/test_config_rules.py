@@ -3,8 +3,8 @@ from base64 import b64encode
 import pytest
 
 from eventbus.api.config_rules import secret_causes
-from eventbus.event import ObjectMeta
-from eventbus.objects.secret import Secret
+from eventbus.model.event import ObjectMeta
+from eventbus.model.objects.secret import Secret
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "[" * 100_000, "\N{SNOWMAN}"], ids=["list", "cut", "deep", "text"])

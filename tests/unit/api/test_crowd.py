@@ -13,10 +13,10 @@ from eventbus.api.crowd import Piece, Tone
 from eventbus.api.fan import FanHub
 from eventbus.api.rendering import Renderer
 from eventbus.errors import Expired
-from eventbus.event import ObjectMeta
-from eventbus.kinds import NODE, Kind
-from eventbus.list_watch import ListOptions, WatchEvent
-from eventbus.objects.node import Node
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import NODE, Kind
+from eventbus.model.list_watch import ListOptions, WatchEvent
+from eventbus.model.objects.node import Node
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.changes import Change, Versions
 from eventbus.store.feed import Subscriber

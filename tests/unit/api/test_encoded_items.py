@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventbus.api import encoded_items
 from eventbus.api.encoded_items import EncodedItems
-from eventbus.event import Event
+from eventbus.model.event import Event
 
 
 def test_an_object_is_encoded_once_in_each_shape() -> None:

@@ -7,8 +7,8 @@ from hypothesis import example, given
 
 from eventbus.api.columns import cells
 from eventbus.api.event_rows import EventRow, aged
-from eventbus.event import Event, EventSeries
-from eventbus.kinds import EVENT
+from eventbus.model.event import Event, EventSeries
+from eventbus.model.kinds import EVENT
 from tests.builders import NOW, events, make_event
 
 LATER = NOW + timedelta(minutes=3)

@@ -12,7 +12,7 @@ from eventbus.api.options import WriteOptions
 from eventbus.api.request_info import Asked
 from eventbus.api.resources import Resource
 from eventbus.api.status import Refusal
-from eventbus.kinds import EVENT, EVENTS_V1, LEASE
+from eventbus.model.kinds import EVENT, EVENTS_V1, LEASE
 
 GOOD: dict[str, Any] = {
     "metadata": {"name": "e", "namespace": "shop"},

@@ -6,7 +6,7 @@ import pytest
 
 from eventbus.api.options import list_options
 from eventbus.api.status import Refusal
-from eventbus.list_watch import VersionMatch
+from eventbus.model.list_watch import VersionMatch
 
 FORBIDDEN = ("FieldValueForbidden", "Forbidden")
 UNSUPPORTED = ("FieldValueNotSupported", "Unsupported value")

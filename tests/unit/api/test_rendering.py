@@ -8,7 +8,7 @@ from eventbus.api import rendering
 from eventbus.api.encoded_items import EncodedItems
 from eventbus.api.rendering import items_of
 from eventbus.api.wire_versions import WireVersions
-from eventbus.kinds import EVENT
+from eventbus.model.kinds import EVENT
 from tests.builders import make_event
 
 

@@ -9,7 +9,7 @@ from eventbus.api.negotiation import negotiate
 from eventbus.api.request_info import read_request
 from eventbus.api.resources import Resources
 from eventbus.api.status import Refusal
-from eventbus.kinds import EVENT, KINDS
+from eventbus.model.kinds import EVENT, KINDS
 from eventbus.store.selection import selection_of
 
 

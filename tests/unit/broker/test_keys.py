@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 from eventbus.broker.keys import Keys, bus_key, item_key, partition_of
 from eventbus.errors import ConfigError
-from eventbus.event import ObjectReference
+from eventbus.model.event import ObjectReference
 from tests.builders import make_reference, references
 
 NAMES = [name for name in Keys.__slots__ if name not in ("partition", "root")]

@@ -11,7 +11,7 @@ import pytest
 from eventbus.cache.delta_fifo import DeltaFIFO, FifoClosed
 from eventbus.cache.deltas import DeletedFinalStateUnknown, Delta, DeltaType, key_of, last_state
 from eventbus.cache.indexer import Indexer
-from eventbus.event import Event
+from eventbus.model.event import Event
 from tests.unit.cache.things import make_thing
 
 ADDED, UPDATED, DELETED = DeltaType.ADDED, DeltaType.UPDATED, DeltaType.DELETED

@@ -11,8 +11,8 @@ import pytest
 
 from eventbus.cache.factory import SharedInformerFactory
 from eventbus.errors import NotFound
-from eventbus.event import Event, ObjectMeta
-from eventbus.list_watch import HasMetadata, InformedKind, ListerWatcher, ListOptions
+from eventbus.model.event import Event, ObjectMeta
+from eventbus.model.list_watch import HasMetadata, InformedKind, ListerWatcher, ListOptions
 from eventbus.testing.watch_source import FakeWatchSource
 from tests.unit.cache.things import Notes, make_thing
 from tests.waiting import PATIENCE_S, eventually

@@ -11,8 +11,8 @@ import pytest
 from eventbus.cache.indexer import NAMESPACE, Indexer
 from eventbus.cache.lister import Lister
 from eventbus.errors import NotFound
-from eventbus.event import Event
-from eventbus.selectors.fields import InvalidSelector, LabelSelector
+from eventbus.model.event import Event
+from eventbus.model.selectors.fields import InvalidSelector, LabelSelector
 from tests.unit.cache.things import make_thing
 from tests.waiting import eventually
 

@@ -13,8 +13,8 @@ import pytest
 
 from eventbus.cache.informer import InformerStopped, SharedInformer
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError
-from eventbus.event import Event
-from eventbus.list_watch import WatchEvent
+from eventbus.model.event import Event
+from eventbus.model.list_watch import WatchEvent
 from eventbus.testing.clock import FakeClock
 from eventbus.testing.watch_source import FakeWatchSource
 from tests.unit.cache.things import (

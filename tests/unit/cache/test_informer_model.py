@@ -15,8 +15,8 @@ from eventbus.cache.factory import TweakedListerWatcher
 from eventbus.cache.informer import SharedInformer
 from eventbus.cache.registration import HandlerRegistration
 from eventbus.errors import BusUnavailable, EventBusError
-from eventbus.event import Event
-from eventbus.list_watch import ListerWatcher
+from eventbus.model.event import Event
+from eventbus.model.list_watch import ListerWatcher
 from eventbus.testing.watch_source import FakeWatchSource
 from tests.unit.cache.things import make_thing
 from tests.waiting import eventually

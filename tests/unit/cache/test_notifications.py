@@ -9,7 +9,7 @@ import pytest
 from eventbus.cache.deltas import DeletedFinalStateUnknown
 from eventbus.cache.handler import EventHandler
 from eventbus.cache.notifications import FOLD_BEYOND, Added, Deleted, Notification, NotificationBuffer, Updated
-from eventbus.event import Event
+from eventbus.model.event import Event
 from tests.unit.cache.things import Notes, make_thing
 
 

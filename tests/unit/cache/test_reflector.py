@@ -17,8 +17,8 @@ from eventbus.cache.indexer import Indexer
 from eventbus.cache.reflector import Reflector, VeryShortWatch
 from eventbus.cache.stop_signal import StopSignal
 from eventbus.errors import BusUnavailable, EventBusError, Expired
-from eventbus.event import Event, ObjectMeta
-from eventbus.list_watch import ListOptions, ObjectList, WatchEvent
+from eventbus.model.event import Event, ObjectMeta
+from eventbus.model.list_watch import ListOptions, ObjectList, WatchEvent
 from eventbus.testing.clock import FakeClock
 from eventbus.testing.fake_watch import FakeWatch
 from eventbus.testing.watch_source import FakeWatchSource

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from eventbus.errors import EventBusError, Expired, NotFound
-from eventbus.event import Event
-from eventbus.list_watch import ListOptions
-from eventbus.selectors.fields import EVENT_FIELDS, InvalidSelector
+from eventbus.model.event import Event
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.selectors.fields import EVENT_FIELDS, InvalidSelector
 from eventbus.testing import FakeWatch, FakeWatchSource
 from tests.unit.cache.things import make_thing
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state
 from eventbus.cache.stop_signal import StopSignal
 from eventbus.errors import BusUnavailable
-from eventbus.event import Event, ObjectMeta
-from eventbus.list_watch import ListOptions, ObjectList, WatchEvent, WatchEventType
+from eventbus.model.event import Event, ObjectMeta
+from eventbus.model.list_watch import ListOptions, ObjectList, WatchEvent, WatchEventType
 from eventbus.testing.clock import FakeClock
 from eventbus.testing.fake_watch import FakeWatch
 from tests.waiting import eventually

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from eventbus.broker.functions import CorrelateCall
 from eventbus.broker.keys import Keys
 from eventbus.correlate.keys import KEY_WEIGHT, MAX_CALL_WEIGHT, CallBuilder, Correlator, KeyedEvent
-from eventbus.encoding.wire import from_microseconds, pack_event, stored_body, unpack_wire
-from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.encoding.wire import from_microseconds, pack_event, stored_body, unpack_wire
+from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.settings import AggregateKey, Options, SpamKey
 from tests.builders import NOW, make_event, make_reference, make_similar_events, texts
 

@@ -24,13 +24,13 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.event import Event, ObjectMeta
 from eventbus.export.batch import SinkDelivery
 from eventbus.export.pausing import Pausing, finish, pause
 from eventbus.export.rate import RateLimit
 from eventbus.export.sink_writer import MAX_TRIES, Outage, Outcome, SinkWriter
-from eventbus.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
-from eventbus.sinks.contract import object_of
+from eventbus.export.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
+from eventbus.export.sinks.contract import object_of
+from eventbus.model.event import Event, ObjectMeta
 from tests.builders import make_event, make_reference
 
 OK = "ok"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from eventbus.event import Event, EventSource
+from eventbus.model.event import Event, EventSource
 from eventbus.printers.description import describe_objects, description_to_json, format_description
 from tests.builders import NOW, make_event, make_reference
 

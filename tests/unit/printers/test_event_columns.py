@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.printers.event_columns import (
     by_last_seen,
     describe_events,

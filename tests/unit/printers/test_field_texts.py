@@ -10,7 +10,7 @@ import pytest
 from eventbus.api.namespaces import NAMESPACE
 from eventbus.api.openapi import document
 from eventbus.api.resources import Resources
-from eventbus.kinds import EVENT, KINDS, LEASE, NODE
+from eventbus.model.kinds import EVENT, KINDS, LEASE, NODE
 from eventbus.printers.field_texts import FIELD_TEXTS
 
 #: Told by the name of its fields: NodeSystemInfo.

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.kinds import NODE
-from eventbus.objects.lease import Lease, LeaseSpec
-from eventbus.objects.node import Node
+from eventbus.model.kinds import NODE
+from eventbus.model.objects.lease import Lease, LeaseSpec
+from eventbus.model.objects.node import Node
 from eventbus.printers.node_description import Around, node_sections
 from eventbus.printers.object_printer import PrintOptions, make_printer
 

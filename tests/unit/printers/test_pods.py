@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.kinds import POD
+from eventbus.model.kinds import POD
 from eventbus.printers.description import describe_objects, format_description
 from eventbus.printers.pod_table import HEADERS, WIDE_HEADERS, pod_row
 from eventbus.printers.stored_object import Stored

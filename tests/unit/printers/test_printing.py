@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from eventbus.cli.lazy import Lazy, command_tree
 from eventbus.cli.main import COMMANDS
-from eventbus.encoding.event_json import to_core
 from eventbus.errors import BusUnavailable, ConfigError
-from eventbus.event import Event, ObjectMeta
-from eventbus.kinds import EVENT
-from eventbus.list_watch import WatchEventType
+from eventbus.model.encoding.event_json import to_core
+from eventbus.model.event import Event, ObjectMeta
+from eventbus.model.kinds import EVENT
+from eventbus.model.list_watch import WatchEventType
 from eventbus.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
 from eventbus.printers.output import core_of, wants_colour, write
 from eventbus.workers.cli import WORKER_COMMANDS, main

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.event import ObjectMeta
-from eventbus.kinds import NODE
-from eventbus.objects.node import Node, NodeSpec, NodeStatus
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import NODE
+from eventbus.model.objects.node import Node, NodeSpec, NodeStatus
 from eventbus.printers.sort_by import FieldMissing, order_of
 
 

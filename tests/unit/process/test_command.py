@@ -6,9 +6,9 @@ import os
 import signal
 from collections import deque
 
-from eventbus.clock import SystemClock
 from eventbus.process.command import Command
 from eventbus.process.signal_queue import Caught, SignalQueue
+from eventbus.util.clock import SystemClock
 
 CTRL_C = Caught(signal.SIGINT, from_terminal=True)
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from eventbus.clock import SystemClock
 from eventbus.errors import ConfigError
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.record.local_watchers import BACKLOG, FullQueue, LocalWatcher, LocalWatchers
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending
+from eventbus.util.clock import SystemClock
 from tests.builders import make_reference
 from tests.waiting import PATIENCE_S, eventually
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.encoding.wire import pack_array, unpack_wire
 from eventbus.errors import InvalidEvent
-from eventbus.event import ObjectReference
+from eventbus.model.encoding.wire import pack_array, unpack_wire
+from eventbus.model.event import ObjectReference
+from eventbus.model.validation import validate_call
 from eventbus.record import packing as module
 from eventbus.record.packing import Pending, _array, _pack_by_template, pack
-from eventbus.validation import validate_call
 from tests.builders import make_reference
 
 NOW_NS = 1_763_719_000_123_456_789

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
-from eventbus.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
-from eventbus.event import ObjectReference
+from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
+from eventbus.model.event import ObjectReference
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, pack
 from eventbus.record.producer import BATCH_OVERHEAD, NumberedBatch, Producer

@@ -16,14 +16,14 @@ import pytest
 
 from eventbus.contrib.functions import recorded
 from eventbus.contrib.logging import EventHandler
-from eventbus.encoding.wire import MAX_EVENT_BYTES
 from eventbus.errors import InvalidEvent
-from eventbus.event import Event, ObjectReference
+from eventbus.model.encoding.wire import MAX_EVENT_BYTES
+from eventbus.model.event import Event, ObjectReference
+from eventbus.model.validation import validate
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, build, pack
 from eventbus.record.recorder import EventRecorder
-from eventbus.text import byte_length, repair
-from eventbus.validation import validate
+from eventbus.util.text import byte_length, repair
 from tests.builders import NOW, make_reference
 
 POD = make_reference()

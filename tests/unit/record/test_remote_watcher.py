@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from eventbus.backoff import Backoff
 from eventbus.errors import BusUnavailable
-from eventbus.event import Event
+from eventbus.model.event import Event
 from eventbus.record import remote_watcher
 from eventbus.record.remote_watcher import RemoteWatcher
+from eventbus.util.backoff import Backoff
 from tests.waiting import eventually
 
 

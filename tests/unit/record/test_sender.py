@@ -13,15 +13,15 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.keys import partition_of
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import BusDescription, PublishRequest, Transport, nothing
-from eventbus.clock import SystemClock
-from eventbus.encoding.wire import MAX_BATCH_EVENTS, unpack_batch, unpack_event
 from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, unpack_batch, unpack_event
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.packing import Pending
 from eventbus.record.spool.adopter import make_spool
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
+from eventbus.util.clock import SystemClock
 from tests.builders import make_reference
 from tests.waiting import PATIENCE_S, eventually
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgpack
 import msgspec
 
-from eventbus.event import ObjectMeta
-from eventbus.kinds import NODE
-from eventbus.objects.node import Node
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import NODE
+from eventbus.model.objects.node import Node
 from eventbus.store.changes import NEVER_WRITTEN, follow
 from eventbus.store.object_storage import decode_object, encode_body
 from eventbus.store.storage import LETTERS, ChangeType

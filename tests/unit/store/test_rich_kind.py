@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from eventbus.event import Instant, ObjectMeta
-from eventbus.frozen import EMPTY, FrozenDict, FrozenStruct
-from eventbus.kinds import Kind
+from eventbus.model.event import Instant, ObjectMeta
+from eventbus.model.frozen import EMPTY, FrozenDict, FrozenStruct
+from eventbus.model.kinds import Kind
 from eventbus.store.object_storage import decode_object, encode_body
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from eventbus.event import Event, EventSource, ObjectMeta, ObjectReference
-from eventbus.kinds import EVENT, NODE, POD, Kind
-from eventbus.objects.node import Node, NodeSpec
-from eventbus.objects.pod import Pod, PodSpec
-from eventbus.objects.pod_status import PodStatus
+from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.kinds import EVENT, NODE, POD, Kind
+from eventbus.model.objects.node import Node, NodeSpec
+from eventbus.model.objects.pod import Pod, PodSpec
+from eventbus.model.objects.pod_status import PodStatus
 from eventbus.store.selected_before import decode_was, encode_was, restored
 
 

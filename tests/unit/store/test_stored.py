@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eventbus.broker.function_values import pack_argument
-from eventbus.encoding.wire import pack_event
-from eventbus.event import Event, ObjectReference
+from eventbus.model.encoding.wire import pack_event
+from eventbus.model.event import Event, ObjectReference
 from eventbus.store.stored import FIELDS, REMEMBERED_BYTES, View, decode_stored, remembering
 from tests.builders import make_event
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from eventbus.errors import Expired
-from eventbus.event import ObjectMeta
-from eventbus.kinds import NODE
-from eventbus.list_watch import ListOptions, WatchEvent, WatchEventType
-from eventbus.objects.node import Node
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import NODE
+from eventbus.model.list_watch import ListOptions, WatchEvent, WatchEventType
+from eventbus.model.objects.node import Node
 from eventbus.store.changes import Change, Versions
 from eventbus.store.selected_before import Was
 from eventbus.store.selection import Selection

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from eventbus.clock import Clock
 from eventbus.testing.clock import FakeClock
+from eventbus.util.clock import Clock
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eventbus.workers.log_output
-from eventbus.event import Event, EventSource, ObjectMeta
+from eventbus.model.event import Event, EventSource, ObjectMeta
 from eventbus.workers.log_lines import Format, formatter, line_uid, uid_of_line
 from eventbus.workers.log_output import (
     Batch,

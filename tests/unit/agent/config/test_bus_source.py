@@ -12,9 +12,9 @@ import pytest
 from eventbus.agent.config.bus_source import BusSource
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE, Op, PodUpdate, Source, is_static
-from eventbus.kinds import POD
-from eventbus.list_watch import ListOptions
-from eventbus.objects.pod import Pod
+from eventbus.model.kinds import POD
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.objects.pod import Pod
 from eventbus.testing.watch_source import FakeWatchSource
 from tests.unit.agent.pods.pods import a_pod
 from tests.waiting import eventually

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE
-from eventbus.event import ObjectMeta
-from eventbus.objects.container import Container, ContainerPort, ResourceRequirements
-from eventbus.objects.pod import Pod, PodSpec
+from eventbus.model.event import ObjectMeta
+from eventbus.model.objects.container import Container, ContainerPort, ResourceRequirements
+from eventbus.model.objects.pod import Pod, PodSpec
 
 
 def a_pod(

@@ -12,7 +12,7 @@ import pytest
 from eventbus.agent.pods.admission import SYSTEM_CRITICAL, Admission, NodeCapacity
 from eventbus.agent.pods.permission import Permission
 from eventbus.errors import ConfigError
-from eventbus.objects.container import (
+from eventbus.model.objects.container import (
     Container,
     EnvVar,
     ExecAction,
@@ -21,8 +21,8 @@ from eventbus.objects.container import (
     Probe,
     SecurityContext,
 )
-from eventbus.objects.pod import Pod
-from eventbus.objects.volume import HostPathVolumeSource, Volume
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.volume import HostPathVolumeSource, Volume
 from tests.unit.agent.pods.pods import a_pod
 
 #: What is allowed by name has to be what a link leads to as well.

@@ -11,7 +11,7 @@ import pytest
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.errors import AlreadyExists, InvalidObject, NotFound
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.pod import Pod
 from tests.unit.agent.pods.pods import a_pod
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
-from eventbus.clock import SystemClock
 from eventbus.errors import BusUnavailable
-from eventbus.event import ObjectReference
-from eventbus.list_watch import ObjectList
-from eventbus.objects.pod import Pod
+from eventbus.model.event import ObjectReference
+from eventbus.model.list_watch import ObjectList
+from eventbus.model.objects.pod import Pod
 from eventbus.store.object_store import ObjectStore
+from eventbus.util.clock import SystemClock
 from tests.waiting import eventually
 
 

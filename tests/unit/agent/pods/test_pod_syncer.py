@@ -17,9 +17,9 @@ from eventbus.agent.pods.pod_workers import PodWork
 from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.agent.pods.updates import Work
 from eventbus.agent.runtime.contract import ContainerId, ContainerPhase, ContainerRuntimeStatus, PodRuntimeStatus
-from eventbus.objects.container import ExecAction, Lifecycle, LifecycleHandler
-from eventbus.objects.pod import Pod
-from eventbus.objects.pod_status import PodStatus
+from eventbus.model.objects.container import ExecAction, Lifecycle, LifecycleHandler
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.pod_status import PodStatus
 from eventbus.testing.clock import FakeClock
 from tests.unit.agent.pods.pods import a_pod
 

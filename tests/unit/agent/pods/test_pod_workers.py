@@ -6,7 +6,7 @@ import threading
 
 from eventbus.agent.pods.pod_workers import Done, ExpectedError, PodWork, PodWorkers
 from eventbus.agent.pods.updates import Work
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.pod import Pod
 from eventbus.testing.clock import FakeClock
 from tests.unit.agent.pods.pods import a_pod
 

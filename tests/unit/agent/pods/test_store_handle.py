@@ -10,11 +10,11 @@ import pytest
 
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.errors import BusUnavailable
-from eventbus.event import ObjectMeta
-from eventbus.kinds import POD
-from eventbus.objects.configmap import ConfigMap
-from eventbus.objects.pod import Pod
-from eventbus.objects.secret import Secret
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import POD
+from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.secret import Secret
 from eventbus.store.object_store import ObjectStore
 
 

@@ -10,8 +10,8 @@ import pytest
 from eventbus.agent.probes.probe_state import ProbeState, probes_of
 from eventbus.agent.runtime.contract import ContainerId, ContainerPhase, ContainerRuntimeStatus
 from eventbus.agent.runtime.signals import ProbeType
-from eventbus.objects.container import Container, Probe
-from eventbus.objects.pod import Pod
+from eventbus.model.objects.container import Container, Probe
+from eventbus.model.objects.pod import Pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

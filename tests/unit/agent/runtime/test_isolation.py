@@ -10,8 +10,8 @@ import pytest
 from eventbus.agent.runtime.contract import PodUid
 from eventbus.agent.runtime.isolation import CgroupIsolation, RlimitIsolation
 from eventbus.agent.runtime.qos import qos_class
-from eventbus.kinds import POD
-from eventbus.objects.pod import Pod
+from eventbus.model.kinds import POD
+from eventbus.model.objects.pod import Pod
 
 LIMITED = {"limits": {"cpu": "500m", "memory": "64Mi"}}
 

@@ -6,8 +6,8 @@ import pytest
 
 from eventbus.cli.input.lookup import object_from_words
 from eventbus.errors import InvalidEvent
-from eventbus.event import ObjectReference
-from eventbus.reference import meant_kinds
+from eventbus.model.event import ObjectReference
+from eventbus.model.reference import meant_kinds
 
 
 @pytest.mark.parametrize(

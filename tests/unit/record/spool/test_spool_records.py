@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.encoding.wire import pack_events
+from eventbus.model.encoding.wire import pack_events
 from eventbus.record.spool.journal import BATCHES, UNREADABLE, Claim, Journal, read_file
 from eventbus.record.spool.records import (
     MAGIC,

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from eventbus.clock import SystemClock
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import SpoolWriter
 from eventbus.record.spool import adopter
 from eventbus.record.spool.adopter import Adopter
 from eventbus.settings import Settings
+from eventbus.util.clock import SystemClock
 from tests.waiting import PATIENCE_S
 
 

@@ -1,0 +1,51 @@
+"""Fetches the numbers of a bus from an API worker, for `eventbus status` and `get suppressed`."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from eventbus.broker.health.bus_status import BusStatus
+from eventbus.broker.health.export_status import SinkStatus
+from eventbus.broker.health.suppressed import SourceCounts
+from eventbus.client.connection import ApiConnection
+from eventbus.errors import BusUnavailable
+from eventbus.model.decodable import decodable
+
+R = TypeVar("R")
+
+
+class Sinks(msgspec.Struct, frozen=True):
+    """The reply about external sinks."""
+
+    items: tuple[SinkStatus, ...]
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """The reply about sources with suppressed or aggregated events."""
+
+    items: tuple[SourceCounts, ...]
+
+
+def fetch_status(connection: ApiConnection) -> BusStatus:
+    """As `eventbus.broker.health.bus_status.read_status`."""
+    return _fetch(connection, "/eventbus/v1/status", BusStatus)
+
+
+def fetch_sinks(connection: ApiConnection) -> tuple[SinkStatus, ...]:
+    """As `eventbus.broker.health.export_status.export_status`."""
+    return _fetch(connection, "/eventbus/v1/sinks", Sinks).items
+
+
+def fetch_sources(connection: ApiConnection) -> tuple[SourceCounts, ...]:
+    """As `eventbus.broker.health.suppressed.read_sources`."""
+    return _fetch(connection, "/eventbus/v1/suppressed", Sources).items
+
+
+def _fetch(connection: ApiConnection, path: str, shape: type[R]) -> R:
+    body = connection.call("GET", path)
+    try:
+        return msgspec.json.decode(body, type=decodable(shape))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BusUnavailable(f"{connection.address} answered in the form of another version: {error}") from None

@@ -1,0 +1,34 @@
+"""The sinks that correlated events are exported to, one package each.
+
+Systems only: no positions, no retries, no Redis."""
+
+from eventbus.export.sinks.contract import (
+    BatchSink,
+    DeletingSink,
+    EventPatch,
+    EventSink,
+    LaterSink,
+    OrderedSink,
+    SinkAnswer,
+    SinkMode,
+    SinkWrite,
+    Verb,
+    delivery_id,
+)
+from eventbus.export.sinks.registry import SinkOptions, make_sink
+
+__all__ = [
+    "make_sink",
+    "SinkOptions",
+    "EventSink",
+    "BatchSink",
+    "LaterSink",
+    "DeletingSink",
+    "OrderedSink",
+    "SinkMode",
+    "SinkWrite",
+    "SinkAnswer",
+    "EventPatch",
+    "Verb",
+    "delivery_id",
+]

@@ -1,0 +1,349 @@
+"""Writes events into PostgreSQL: one row an event, in batches, never overwritten by an older version.
+
+postgresql://role@host/database?sslmode=verify-full     password: EVENTBUS_POSTGRES_PASSWORD, …_FILE, or ~/.pgpass
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, LiteralString, NoReturn
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkError, SinkUnreachable
+from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.export.sinks.postgres.errors import hits_one_row, translate
+from eventbus.export.sinks.postgres.schema import CLASHES, DELETE, HELD, UPSERT, migrate
+from eventbus.export.sinks.postgres.statement import send
+from eventbus.export.sinks.postgres.watchdog import hang_up_after
+from eventbus.export.sinks.registry import SinkOptions, safe_sink_url
+from eventbus.export.sinks.start_checks import check_host
+from eventbus.export.sinks.storable import storable_core, version_of
+from eventbus.model.encoding.event_json import decode_core
+from eventbus.model.event import Event
+from eventbus.util.text import cut_bytes, printable
+
+PASSWORD: Final = "EVENTBUS_POSTGRES_PASSWORD"
+
+#: Rows of a statement at the most: 2 MiB if every event were as large as may be 4 KiB, and some 20 ms for the server.
+STATEMENT_ROWS: Final = 500
+CONNECT_TIMEOUT_S: Final = 5
+#: A migration may have to build an index over all rows.
+_MIGRATION_S: Final = 600.0
+
+#: The parameters that select the tables, and the variables that libpq reads if the URL does not set them.
+_TARGET: Final = {
+    "service": "PGSERVICE",
+    "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
+    "port": "PGPORT",
+    "dbname": "PGDATABASE",
+    "options": "PGOPTIONS",
+}
+_SEARCH_PATH: Final = re.compile(r"(?:-c\s*|--)search[_-]path=((?:\\.|\S)*)", re.IGNORECASE)
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+
+
+def make_postgres_sink(url: str, options: SinkOptions) -> PostgresSink:
+    """Make the sink of `postgresql://…`: libpq's URL, all of its parameters. Raises: ConfigError."""
+    parameters = _parameters(url)
+    options.secret(PASSWORD)  # report an unreadable file at start
+    return PostgresSink(
+        options.name, parameters, password=lambda: options.secret(PASSWORD), timeout_s=options.timeout_s
+    )
+
+
+def target_of(url: str, environ: Mapping[str, str]) -> str:
+    """Return the database and tables of `postgresql://…`: server, port, database, and search_path if it is given.
+
+    The user and the options of the connection are not part of it. Raises: ConfigError.
+    """
+    parameters = _parameters(url)
+    found = {name: str(parameters.get(name) or environ.get(variable, "")) for name, variable in _TARGET.items()}
+    found["port"] = found["port"] or "5432"
+    # libpq's default: the database is called as the user.
+    found["dbname"] = found["dbname"] or str(parameters.get("user") or environ.get("PGUSER", ""))
+    found["options"] = (_SEARCH_PATH.findall(found["options"]) or [""])[-1]
+    return "postgresql " + " ".join(f"{name}={value}" for name, value in found.items() if value)
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.Error:
+        # libpq's own words may quote the password
+        unknown = ", ".join(map(repr, _unknown_parameters(url)))
+        why = f": there is no parameter {unknown}" if unknown else ""
+        raise ConfigError(f"{safe_sink_url(url)} is not a URL that PostgreSQL's clients can read{why}") from None
+
+
+def _unknown_parameters(url: str) -> list[str]:
+    """Return the names in the query that libpq does not know; none that may be a piece of a password."""
+    query = urlsplit(url).query
+    if "@" in query or "password" in query:
+        return []
+    # In a URL libpq takes JDBC's ssl=true too.
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()} | {"ssl"}
+    names = [unquote(name) for name, equals, _ in (part.partition("=") for part in query.split("&")) if equals]
+    return [name for name in dict.fromkeys(names) if name not in known]
+
+
+class PostgresSink:
+    """One connection, opened on demand. The first worker that connects creates or migrates the tables.
+
+    A row is replaced only by a larger version of the same event, so that repeats, late workers and lost replies change
+    nothing. A statement is one transaction. If a row has invalid data, only this row fails: the batch is halved until
+    the row is found.
+
+    Args:     parameters: libpq's.  password: called at every connect, because the password may change; "": use the
+              parameters' password.  timeout_s: of a statement; the server's own limit is half of it.
+    """
+
+    mode = SinkMode.UPSERT
+
+    def __init__(self, name: str, parameters: dict[str, Any], *, password: Callable[[], str], timeout_s: float) -> None:
+        self.name = name
+        self._parameters = parameters
+        self._password = password
+        self._timeout_s = timeout_s
+        self._rows = STATEMENT_ROWS
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __repr__(self) -> str:
+        shown = {key: self._parameters[key] for key in ("host", "port", "dbname") if key in self._parameters}
+        return f"<PostgresSink {self.name} {shown}>"
+
+    def open(self) -> None:
+        """Connect, and make or migrate the tables. Raises: SinkUnreachable, Throttled."""
+        try:
+            self._connected()
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+    def check(self) -> None:
+        """Connect once, without writing.
+
+        Raises: ConfigError: no host name resolves, or the server refuses this database or user permanently. Other
+                errors may be temporary: the first write reports them.
+        """
+        if not self._parameters.get("hostaddr"):
+            hosts = str(self._parameters.get("host") or "").split(",")
+            check_host(*(host for host in hosts if host and not host.startswith("/")))
+        try:
+            self._dial().close()
+        except SinkUnreachable:
+            return  # no password as yet
+        except psycopg.Error as error:
+            text = str(error)
+            named = [str(self._parameters[key]) for key in ("dbname", "user") if self._parameters.get(key)]
+            # libpq has no SQLSTATE for a failed connect, and the server's messages may be localized. But they contain
+            # FATAL and the refused name. Errors about the number of connections, or a database that accepts none for
+            # now, are temporary.
+            refused = text.partition("FATAL")[2]
+            if any(name in refused for name in named) and "connections" not in refused:
+                cure = "correct the sink's URL or password, or make the database"
+                why = cut_bytes(printable(" ".join(text.partition("FATAL:")[2].split()) or text), 300)
+                raise ConfigError(f"PostgreSQL refuses: {why}: {cure}", cure=cure) from None
+
+    def create(self, event: Event) -> Event:
+        return self.update(event)
+
+    def update(self, event: Event) -> Event:
+        """Insert or replace the row. Raises: as `EventSink`."""
+        (answer,) = self.write([SinkWrite.of(Verb.UPDATE, event)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        return self.update(event)
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        """Insert or replace the rows, up to 500 a statement; if one fails, so does every row that is left."""
+        return self.begin(writes)()
+
+    def prepare(self, event: Event) -> str | EventUnbuildable:
+        """Return the row's JSON, or why there is none."""
+        try:
+            version_of(event)
+            return _ENCODE(storable_core(event)).decode()
+        except EventUnbuildable as error:
+            return error
+
+    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
+        """Send the first statement. Return a function that waits for it, sends the others and answers as `write`."""
+        batch = _Batch(writes, self.prepare)
+        rows = batch.next(self._rows)
+        return partial(self._finish, batch, rows, self._send(rows, batch.origin) if rows else None)
+
+    def _finish(
+        self, batch: _Batch, rows: list[_Row], sent: Callable[[], Sequence[int]] | None
+    ) -> Sequence[SinkAnswer]:
+        while rows:
+            try:
+                self._put(batch, rows, sent)
+            except SinkError as error:
+                batch.fail(error)
+            rows, sent = batch.next(self._rows), None
+        return batch.answers
+
+    def held(self, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
+        """Read the rows of *origin* in a range of versions, seen since then. Raises: SinkUnreachable, Throttled."""
+        rows = self._alone(HELD, (origin, after, until, since, most)).fetchall()
+        return [decode_core(text) for (text,) in rows]
+
+    def delete(self, events: Sequence[Event]) -> int:
+        """Delete the rows that have exactly these uids and versions. Raises: EventRejected: no right to; as `held`."""
+        return self._alone(DELETE, (_ENCODE([storable_core(event) for event in events]).decode(),)).rowcount
+
+    def _alone(self, query: LiteralString, parameters: tuple[Any, ...]) -> psycopg.Cursor[Any]:
+        """Execute a statement that may have to read many rows: its limit of time is a migration's."""
+        try:
+            connection = self._connected()
+            with hang_up_after(_MIGRATION_S, connection.fileno()), connection.transaction():
+                connection.execute("SELECT set_config('statement_timeout', '0', true)")
+                return connection.execute(query, parameters)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise EventRejected(str(translate(error))) from error
+        except psycopg.Error as error:
+            self.close()
+            raise translate(error) from error
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _put(self, batch: _Batch, rows: list[_Row], sent: Callable[[], Sequence[int]] | None = None) -> None:
+        try:
+            self._settle(batch, rows, (sent or self._send(rows, batch.origin))())
+        except psycopg.Error as error:
+            translated = translate(error)
+            if not hits_one_row(translated):
+                self._recover(error)
+                raise translated from error
+            if len(rows) == 1:
+                batch.settle(rows, translated)
+                return
+            middle = len(rows) // 2
+            self._put(batch, rows[:middle])
+            self._put(batch, rows[middle:])
+
+    def _send(self, rows: list[_Row], origin: str) -> Callable[[], Sequence[int]]:
+        """Send the statement that writes *rows*.
+
+        Return a function that waits for its end and returns the numbers of the rows with a name that an event of
+        another object uses. That function also raises the errors.
+        """
+        events = "[" + ",".join(row.json for row in rows) + "]"
+        try:
+            connection = self._connected()
+            rows_written = send(connection, UPSERT, (events, origin), timeout_s=self._timeout_s)
+        except (psycopg.Error, SinkError) as error:
+            return partial(_raise, error)
+
+        def clashes() -> Sequence[int]:
+            if rows_written() == len(rows):
+                return ()
+            # Rare: these rows had been written already, or another object has the name.
+            with hang_up_after(self._timeout_s, connection.fileno()):
+                return [number for (number,) in connection.execute(CLASHES, (events,)).fetchall()]
+
+        return clashes
+
+    def _settle(self, batch: _Batch, rows: list[_Row], clashes: Sequence[int]) -> None:
+        for number in clashes:
+            batch.answers[rows[number].place] = EventRejected("an event of another object has its name")
+        batch.settle(rows)
+        self._rows = min(self._rows * 2, STATEMENT_ROWS)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        timeout_ms = int(self._timeout_s * 1000)
+        connection = self._dial()
+        try:
+            # If the client has timed out, the server must end the statement as well.
+            with hang_up_after(_MIGRATION_S, connection.fileno()):
+                connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{timeout_ms // 2}ms",))
+                migrate(connection, lock_timeout_ms=timeout_ms)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _dial(self) -> psycopg.Connection[Any]:
+        ours: dict[str, Any] = {
+            "connect_timeout": min(CONNECT_TIMEOUT_S, max(2, int(self._timeout_s))),
+            "application_name": f"eventbus {self.name}"[:63],
+            "keepalives_idle": 10,
+            "tcp_user_timeout": int(self._timeout_s * 1000),
+        }
+        try:
+            password = self._password()
+        except ConfigError as error:
+            raise SinkUnreachable(str(error)) from error
+        parameters = ours | self._parameters | ({"password": password} if password else {})
+        # No prepared statements: a connection pooler may run each statement in another session.
+        return psycopg.connect(**parameters | {"client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None)
+
+    def _recover(self, error: psycopg.Error) -> None:
+        if isinstance(error, psycopg.errors.QueryCanceled):
+            # Else a batch that is too large for a slow server would time out again and again.
+            self._rows = max(1, self._rows // 2)
+        # The next connection may reach another server with other tables.
+        self.close()
+
+
+class _Row(msgspec.Struct, frozen=True):
+    place: int
+    key: tuple[str, str]
+    json: str
+
+
+class _Batch:
+    """The rows of the writes that can be built, and an answer for every write."""
+
+    def __init__(self, writes: Sequence[SinkWrite], prepare: Callable[[Event], str | EventUnbuildable]) -> None:
+        self.answers: list[SinkAnswer] = [write.event for write in writes]
+        self.origin = writes[0].origin if writes else ""
+        rows = []
+        for place, write in enumerate(writes):
+            prepared, metadata = write.prepared or prepare(write.event), write.event.metadata
+            if isinstance(prepared, EventUnbuildable):
+                self.answers[place] = prepared
+            elif isinstance(prepared, str):
+                rows.append(_Row(place, (metadata.namespace, metadata.name), prepared))
+        # Two workers that write the same events in another order would wait for each other.
+        self._left = sorted(rows, key=lambda row: row.key)
+
+    def next(self, limit: int) -> list[_Row]:
+        """Return the first rows that are not settled."""
+        return self._left[:limit]
+
+    def settle(self, rows: Sequence[_Row], error: SinkError | None = None) -> None:
+        """Note that *rows*, which are the next ones, are written, or failed with *error*."""
+        for row in rows if error else ():
+            self.answers[row.place] = error or self.answers[row.place]
+        self._left = self._left[len(rows) :]
+
+    def fail(self, error: SinkError) -> None:
+        """Note that all rows not settled failed."""
+        self.settle(list(self._left), error)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+__all__ = ["PostgresSink", "make_postgres_sink"]

@@ -1,0 +1,390 @@
+"""Posts events to an HTTPS endpoint as signed CloudEvents 1.0, each with a delivery id for deduplication.
+
+EVENTBUS_WEBHOOK_MODE            structured (default), binary, or batch
+EVENTBUS_WEBHOOK_SECRET, …_FILE  signs: X-Eventbus-Signature: sha256=<hex HMAC of "<X-Eventbus-Timestamp>.<body>">
+EVENTBUS_WEBHOOK_TOKEN, …_FILE   Authorization: Bearer
+EVENTBUS_WEBHOOK_CA_FILE         trust these authorities instead of the system's
+EVENTBUS_WEBHOOK_ALLOW_HOSTS     names that may be in our own network, on any port and without TLS, with commas
+EVENTBUS_WEBHOOK_ALLOW_PRIVATE   true: every name may
+EVENTBUS_WEBHOOK_SOURCE          the CloudEvents' source (default /eventbus)
+EVENTBUS_WEBHOOK_REQUESTS        requests under way at once, 1 to 64 (default 8), one at a time an object; not for batch
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from eventbus.errors import (
+    ConfigError,
+    EventBusError,
+    EventRejected,
+    EventUnbuildable,
+    NotSent,
+    SinkUnreachable,
+    Throttled,
+    UnexpectedReply,
+)
+from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, object_of
+from eventbus.export.sinks.registry import SinkOptions
+from eventbus.export.sinks.retry_after import retry_after_s
+from eventbus.export.sinks.start_checks import check_host
+from eventbus.export.sinks.webhook.cloud_event import Message, batch, binary, structured
+from eventbus.export.sinks.webhook.guarded_http import GuardedClient, Reply
+from eventbus.export.sinks.webhook.ssrf import Guard
+from eventbus.model.event import Event
+from eventbus.util.clock import Clock, SystemClock
+from eventbus.util.log import log
+from eventbus.util.text import cut_bytes, printable
+
+SECRET, TOKEN = "EVENTBUS_WEBHOOK_SECRET", "EVENTBUS_WEBHOOK_TOKEN"
+
+#: The upper limit of a request's timeout, also if --timeout is longer, because an endpoint may be hostile.
+LONGEST_S: Final = 10.0
+#: Of one request in batch mode.
+BATCH_EVENTS: Final = 100
+BATCH_BYTES: Final = 512 * 1024
+#: Requests under way at once, of one sink: by default, and at the most.
+REQUESTS: Final = 8
+MOST_REQUESTS: Final = 64
+#: No request of a `write` begins later than this. So little is repeated after a death, and a stop is not kept waiting.
+WRITE_S: Final = 1.0
+
+#: The endpoint is wrong, moved or closed, or it rejects the credentials. Every event fails until an operator fixes it,
+#: so none becomes a dead letter. 415: it does not accept CloudEvents in this mode.
+_UNREACHABLE: Final = frozenset({401, 403, 404, 405, 407, 408, 410, 415, 421, 502, 503, 504})
+
+
+class Mode(StrEnum):
+    """The form of a CloudEvent in HTTP."""
+
+    STRUCTURED = "structured"
+    BINARY = "binary"
+    BATCH = "batch"
+
+
+class Secrets(msgspec.Struct, frozen=True):
+    """The secrets as functions, not values: a file may change while the worker runs, and a repr shows nothing."""
+
+    signing_key: Callable[[], str] = str
+    token: Callable[[], str] = str
+
+
+def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
+    """Make the sink of `https://…`. Raises: ConfigError."""
+    environ = options.environ
+    guard = Guard(
+        allow_private=_flag(environ, "EVENTBUS_WEBHOOK_ALLOW_PRIVATE"),
+        allow_hosts=frozenset(
+            name.strip().lower() for name in environ.get("EVENTBUS_WEBHOOK_ALLOW_HOSTS", "").split(",") if name.strip()
+        ),
+    )
+    parts = guard.check_url(url)
+    mode = _mode(environ.get("EVENTBUS_WEBHOOK_MODE", ""))
+    secrets = Secrets(lambda: options.ascii_secret(SECRET), lambda: options.ascii_secret(TOKEN))
+    secrets.signing_key(), secrets.token()  # report an invalid secret at start
+    tls = _tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", ""))
+    guard.check_name(parts.hostname or "", parts.port or 443)
+    requests = _requests(environ.get("EVENTBUS_WEBHOOK_REQUESTS", ""))
+    client = GuardedClient(guard, tls=tls, timeout_s=min(options.timeout_s, LONGEST_S), connections=requests)
+    kind = _BatchWebhookSink if mode is Mode.BATCH else WebhookSink
+    source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
+    return kind(
+        options.name,
+        url,
+        client=client,
+        secrets=secrets,
+        mode=mode,
+        source=source,
+        bus_id=options.bus_id,
+        requests=requests,
+    )
+
+
+class WebhookSink:
+    """One POST for each write. The endpoint deduplicates by Idempotency-Key, which is also the CloudEvent's id.
+
+    Several requests are sent at once, but only one at a time for each object. So a slow endpoint does not reduce
+    throughput, and the events of one object arrive in order.
+
+    Meaning of the answers: 2xx written; 409 written before; 429, and 503 with Retry-After, Throttled; 500 and unknown
+    5xx UnexpectedReply; answers that concern every event (no such page, no permission, moved) SinkUnreachable; other
+    4xx EventRejected.
+    """
+
+    mode = SinkMode.APPEND
+    ordered = True
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        *,
+        client: GuardedClient,
+        secrets: Secrets | None = None,
+        mode: Mode = Mode.STRUCTURED,
+        source: str = "/eventbus",
+        bus_id: str = "",
+        clock: Clock | None = None,
+        requests: int = 1,
+    ) -> None:
+        self.name = name
+        self._requests = requests
+        self._threads: ThreadPoolExecutor | None = None
+        self._away = False  #: the last call has found that the endpoint does not answer
+        self._bus_id = bus_id
+        self._url = url
+        self._client = client
+        self._secrets = secrets or Secrets()
+        self._build = binary if mode is Mode.BINARY else structured
+        self._source = source
+        self._clock = clock or SystemClock()
+
+    def __repr__(self) -> str:
+        # Not the URL: the path of many a webhook is its password.
+        return f"<{type(self).__name__} {self.name}>"
+
+    def check(self) -> None:
+        """Look up the host. Raises: ConfigError: the host does not exist."""
+        check_host(urlsplit(self._url).hostname or "")
+
+    def create(self, event: Event) -> Event:
+        """Send it. Returns: *event*; the endpoint has nothing to say. Raises: as `EventSink`."""
+        self._send(self._build(event, self._source))
+        return event
+
+    def update(self, event: Event) -> Event:
+        return self.create(event)
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        return self.create(event)
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        """Send all of them, several at once; those of one object one after the other.
+
+        After a failure that may pass, later ones of its object are NotSent; after an outage, all that are left.
+        """
+        objects: dict[tuple[str, str, str], list[int]] = {}
+        for place, write in enumerate(writes):
+            objects.setdefault(object_of(write.event), []).append(place)
+        call = _Call(writes, self._answer, list(objects.values()))
+        if self._away and not call.probe():
+            return call.answers
+        threads = min(self._requests, len(objects))
+        if threads > 1 and self._threads is None:
+            self._threads = ThreadPoolExecutor(self._requests - 1, thread_name_prefix="eventbus-webhook")
+        for _ in range(threads - 1):
+            try:
+                assert self._threads is not None
+                self._threads.submit(call.work)
+            except RuntimeError:  # the process may not start another thread: fewer requests at once
+                break
+        call.work()
+        call.finish()
+        self._away = call.away
+        return call.answers
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+        self._client.close()
+
+    def _answer(self, event: Event) -> SinkAnswer:
+        try:
+            return self.create(event)
+        except EventBusError as error:
+            return error
+        except OSError as error:
+            return SinkUnreachable(f"{type(error).__name__}: {error}")
+        except Exception as error:
+            log.warning("sink %s raised what it should not", self.name, exc_info=True)
+            return UnexpectedReply(f"{type(error).__name__}: {error}")
+
+    def _send(self, message: Message) -> None:
+        error = _error_of(self._client.post(self._url, self._headers(message), message.body))
+        if error is not None:
+            raise error
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        try:
+            signing_key, token = self._secrets.signing_key(), self._secrets.token()
+        except ConfigError as error:
+            raise SinkUnreachable(str(error)) from error
+        headers = message.headers | {"user-agent": "eventbus", "idempotency-key": message.key}
+        if self._bus_id:
+            headers["eventbus-bus"] = self._bus_id
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        if signing_key:
+            timestamp = str(self._clock.time_ns() // 1_000_000_000)
+            headers["x-eventbus-timestamp"] = timestamp
+            headers["x-eventbus-signature"] = f"sha256={sign(signing_key, timestamp, message.body)}"
+        return headers
+
+
+class _Call:
+    """One call of `WebhookSink.write`. Each of several threads takes an object, and sends its writes in order."""
+
+    def __init__(
+        self, writes: Sequence[SinkWrite], answer: Callable[[Event], SinkAnswer], objects: Sequence[list[int]]
+    ) -> None:
+        self.answers: list[SinkAnswer] = [NotSent("not sent yet")] * len(writes)
+        self.away = False
+        self._writes = writes
+        self._answer = answer
+        self._objects = deque(objects)
+        self._until = time.monotonic() + WRITE_S
+        self._idle = threading.Condition()  # protects the two below
+        self._working = 0  # threads that are in `work`
+        self._finished = False
+
+    def probe(self) -> bool:
+        """Send only the first write. Return False if the endpoint still does not answer."""
+        first = self._objects[0]
+        goes_on = self._send(first.pop(0))
+        if not goes_on:
+            self._objects.popleft()
+        return not self.away
+
+    def work(self) -> None:
+        """Send until nothing is left, the time is over, or the endpoint does not answer. Any number of threads."""
+        with self._idle:
+            if self._finished:
+                return
+            self._working += 1
+        try:
+            self._send_objects()
+        finally:
+            with self._idle:
+                self._working -= 1
+                self._idle.notify_all()
+
+    def finish(self) -> None:
+        """Wait for all threads that are in `work`; those that come later send nothing."""
+        with self._idle:
+            self._finished = True
+            self._idle.wait_for(lambda: not self._working)
+
+    def _send_objects(self) -> None:
+        while True:
+            try:
+                places = self._objects.popleft()
+            except IndexError:
+                return
+            for place in places:
+                if self.away or time.monotonic() >= self._until:
+                    return
+                if not self._send(place):
+                    break
+
+    def _send(self, place: int) -> bool:
+        """Send one write. Return False if later writes about its object have to wait."""
+        answer = self.answers[place] = self._answer(self._writes[place].event)
+        if isinstance(answer, SinkUnreachable | Throttled):
+            self.away = True
+        return not isinstance(answer, SinkUnreachable | Throttled | UnexpectedReply)
+
+
+class _BatchWebhookSink(WebhookSink):
+    """Sends up to 100 events a request, in one CloudEvents batch.
+
+    Idempotency-Key identifies the whole batch; the endpoint deduplicates by each event's id. A rejected batch is
+    halved until the invalid event is found.
+    """
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        """Send the batch. If a request gets no answer, its error is the answer to all remaining writes."""
+        answers: list[SinkAnswer] = [write.event for write in writes]
+        messages: dict[int, Message] = {}
+        for place, write in enumerate(writes):
+            try:
+                messages[place] = structured(write.event, self._source)
+            except EventUnbuildable as error:
+                answers[place] = error
+        places = list(messages)
+        try:
+            for start in range(0, len(places), BATCH_EVENTS):
+                self._send_some(places[start : start + BATCH_EVENTS], messages, answers)
+        except (SinkUnreachable, Throttled) as error:
+            for place in messages:
+                answers[place] = error
+        return answers
+
+    def _send_some(self, places: list[int], messages: dict[int, Message], answers: list[SinkAnswer]) -> None:
+        """Send the messages at *places*; remove settled ones from *messages*. Raises: SinkUnreachable, Throttled."""
+        whole = batch([messages[place] for place in places])
+        if len(whole.body) <= BATCH_BYTES or len(places) == 1:
+            try:
+                self._send(whole)
+                for place in places:
+                    del messages[place]
+                return
+            except (EventRejected, UnexpectedReply) as error:
+                if len(places) == 1:
+                    answers[places[0]] = error
+                    del messages[places[0]]
+                    return
+        middle = len(places) // 2
+        self._send_some(places[:middle], messages, answers)
+        self._send_some(places[middle:], messages, answers)
+
+
+def sign(key: str, timestamp: str, body: bytes) -> str:
+    """Return the hex HMAC-SHA256 of `<timestamp>.<body>`; the timestamp is in seconds since 1970."""
+    return hmac.new(key.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+def _error_of(reply: Reply) -> EventBusError | None:
+    status = reply.status
+    if 200 <= status < 300 or status == 409:
+        return None
+    said = cut_bytes(printable(reply.body[:200].decode("utf-8", "replace")), 200)
+    text = f"the webhook answered {status}{f': {said}' if said else ''}"
+    pause_s = retry_after_s(reply.headers.get("retry-after"))
+    if status == 429 or (status == 503 and pause_s is not None):
+        return Throttled(text, pause_s)
+    if status in _UNREACHABLE:
+        return SinkUnreachable(text, status=status)
+    if 300 <= status < 400:
+        return SinkUnreachable(f"{text}; redirects are not followed", status=status)
+    return EventRejected(text) if 400 <= status < 500 else UnexpectedReply(text, status=status)
+
+
+def _mode(text: str) -> Mode:
+    try:
+        return Mode(text or Mode.STRUCTURED)
+    except ValueError:
+        raise ConfigError(f"EVENTBUS_WEBHOOK_MODE is {text!r}, and must be one of {', '.join(Mode)}") from None
+
+
+def _requests(text: str) -> int:
+    if not text:
+        return REQUESTS
+    if text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST_REQUESTS:
+        return int(text)
+    raise ConfigError(f"EVENTBUS_WEBHOOK_REQUESTS is {text!r}, and must be a whole number from 1 to {MOST_REQUESTS}")
+
+
+def _flag(environ: Mapping[str, str], variable: str) -> bool:
+    text = environ.get(variable, "").lower()
+    if text not in {"", "0", "1", "false", "true", "no", "yes"}:
+        raise ConfigError(f"{variable} is {text!r}, and must be true or false")
+    return text in {"1", "true", "yes"}
+
+
+def _tls(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        raise ConfigError(f"EVENTBUS_WEBHOOK_CA_FILE cannot be used: {error}") from error

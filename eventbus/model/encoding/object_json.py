@@ -1,0 +1,155 @@
+"""Converts objects to and from their JSON as plain dicts: keys in Go's order, left out where Go leaves them out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from eventbus.errors import InvalidObject
+from eventbus.model.decodable import decodable
+from eventbus.model.encoding.event_json import metadata_to_json, micros_to_json, put_set, seconds_to_json
+from eventbus.model.encoding.json_read import as_go_reads
+from eventbus.model.objects.freezing import decode_frozen
+from eventbus.model.objects.lease import Lease
+from eventbus.model.objects.namespace import Namespace
+from eventbus.model.objects.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from eventbus.model.objects.pod import Pod
+
+T = TypeVar("T")
+
+_AT_PATH: Final = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
+
+
+def node_to_json(node: Node) -> dict[str, Any]:
+    """Return *node* as core/v1 JSON, times as strings."""
+    return {
+        "kind": Node.kind,
+        "apiVersion": Node.api_version,
+        "metadata": metadata_to_json(node.metadata),
+        "spec": _spec(node.spec),
+        "status": _status(node.status),
+    }
+
+
+def lease_to_json(lease: Lease) -> dict[str, Any]:
+    """Return *lease* as coordination.k8s.io/v1 JSON, times as strings."""
+    spec = lease.spec
+    given = {
+        "holderIdentity": spec.holder_identity,
+        "leaseDurationSeconds": spec.lease_duration_seconds,
+        "acquireTime": micros_to_json(spec.acquire_time),
+        "renewTime": micros_to_json(spec.renew_time),
+        "leaseTransitions": spec.lease_transitions,
+    }
+    return {
+        "kind": Lease.kind,
+        "apiVersion": Lease.api_version,
+        "metadata": metadata_to_json(lease.metadata),
+        "spec": {key: value for key, value in given.items() if value is not None},
+    }
+
+
+def namespace_to_json(found: Namespace) -> dict[str, Any]:
+    """Return *found* as core/v1 JSON."""
+    return {
+        "kind": Namespace.kind,
+        "apiVersion": Namespace.api_version,
+        "metadata": metadata_to_json(found.metadata),
+        "spec": {"finalizers": list(found.spec.finalizers)} if found.spec.finalizers else {},
+        "status": {"phase": found.status.phase},
+    }
+
+
+def struct_to_json(found: msgspec.Struct, *, kind: str, api_version: str) -> dict[str, Any]:
+    """Return any other object: kind, apiVersion and metadata, then its fields as msgspec writes them."""
+    plain: dict[str, Any] = {"kind": kind, "apiVersion": api_version}
+    plain["metadata"] = metadata_to_json(found.metadata)  # type: ignore[attr-defined]
+    rest: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)
+    return plain | {key: value for key, value in rest.items() if key != "metadata"}
+
+
+def pod_to_json(pod: Pod) -> dict[str, Any]:
+    """Return *pod* as core/v1 JSON, times as strings of whole seconds."""
+    parts = {"spec": pod.spec, "status": pod.status}
+    return {
+        "kind": Pod.kind,
+        "apiVersion": Pod.api_version,
+        "metadata": metadata_to_json(pod.metadata),
+        **{name: _in_seconds(msgspec.to_builtins(part, builtin_types=(datetime,))) for name, part in parts.items()},
+    }
+
+
+def _in_seconds(plain: Any) -> Any:
+    """*plain* with its times as Go writes a metav1.Time."""
+    if isinstance(plain, dict):
+        return {key: _in_seconds(value) for key, value in plain.items()}
+    if isinstance(plain, list | tuple):
+        return [_in_seconds(value) for value in plain]
+    return seconds_to_json(plain) if isinstance(plain, datetime) else plain
+
+
+def struct_from_json(mapping: Mapping[str, Any], shape: type[T], *, kind: str, api_version: str) -> T:
+    """Read an object that is already a mapping; null and times as `as_go_reads` has them, unknown keys are dropped.
+
+    kind and apiVersion may be missing but not be others.
+
+    Raises: InvalidObject: a wrong type; the path of the field is in the message.
+    """
+    if not isinstance(mapping, Mapping):
+        raise InvalidObject(f"{kind} is invalid: must be an object, is {type(mapping).__name__}")
+    for key, wanted in (("kind", kind), ("apiVersion", api_version)):
+        if mapping.get(key) not in (None, "", wanted):
+            raise InvalidObject(f"{kind} is invalid: {key}: must be {wanted}, is {ascii(mapping[key])[:80]}")
+    try:
+        return msgspec.convert(as_go_reads(mapping, shape), decodable(shape), dec_hook=decode_frozen)
+    except msgspec.ValidationError as error:
+        found = _AT_PATH.fullmatch(str(error))
+        problem = f"{found['path']}: {found['problem']}" if found else str(error)
+        raise InvalidObject(f"{kind} is invalid: {problem}") from None
+    except (RecursionError, UnicodeEncodeError):
+        raise InvalidObject(f"{kind} is invalid: nested too deeply, or no UTF-8") from None
+
+
+def _spec(spec: NodeSpec) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    put_set(plain, providerID=spec.provider_id, unschedulable=spec.unschedulable)
+    put_set(plain, taints=[_taint(taint) for taint in spec.taints])
+    return plain
+
+
+def _taint(taint: Taint) -> dict[str, Any]:
+    plain: dict[str, Any] = {"key": taint.key}
+    put_set(plain, value=taint.value)
+    plain["effect"] = taint.effect
+    put_set(plain, timeAdded=seconds_to_json(taint.time_added))
+    return plain
+
+
+def _status(status: NodeStatus) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    put_set(plain, capacity=dict(sorted(status.capacity.items())))
+    put_set(plain, allocatable=dict(sorted(status.allocatable.items())))
+    put_set(plain, phase=status.phase)
+    put_set(plain, conditions=[_condition(condition) for condition in status.conditions])
+    put_set(plain, addresses=[{"type": one.type, "address": one.address} for one in status.addresses])
+    plain["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}}
+    plain["nodeInfo"] = msgspec.to_builtins(status.node_info)
+    return plain
+
+
+def _condition(condition: NodeCondition) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "type": condition.type,
+        "status": condition.status,
+        "lastHeartbeatTime": seconds_to_json(condition.last_heartbeat_time),
+        "lastTransitionTime": seconds_to_json(condition.last_transition_time),
+    }
+    put_set(plain, reason=condition.reason, message=condition.message)
+    return plain
+
+
+__all__ = ["lease_to_json", "namespace_to_json", "node_to_json", "pod_to_json", "struct_from_json", "struct_to_json"]

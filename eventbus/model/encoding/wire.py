@@ -1,0 +1,353 @@
+"""The wire format: one event as a msgpack array, and a record batch as one stream entry. See docs/wire.md.
+
+Only `record/packing.py`, `correlate/keys.py` and `broker/lua/correlation.lua` use the positions as well. msgpack packs
+and unpacks entries. msgspec writes and reads the events in them: the same format, but it decodes to typed values in one
+step and reports wrong types.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, TypeAlias
+
+import msgpack
+import msgspec
+
+from eventbus.errors import DeadCause, PoisonBatch
+from eventbus.model.decodable import decodable
+from eventbus.model.encoding.compression import compress, decompress
+from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.formats import BASELINE_CODECS, CODEC_LZ4, CODEC_NONE, CODECS
+
+SCHEMA_VERSION = 2
+MAX_BATCH_EVENTS = 64  #: events in one stream entry: bounds the cost of a redelivery
+MAX_BATCH_BYTES = 128 * 1024  #: the same in bytes, packed and opened
+MAX_EVENT_BYTES = 16 * 1024  #: one packed event; checked before it is unpacked
+MAX_PAIRS = 64  #: labels, or annotations, of an event
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: 2041; up to here a float of seconds rounds to its own microsecond (quarters of one, with a bit to spare)
+_EXACT_US = 2**51
+
+#: An event as bytes. The same bytes as msgpack makes, in half the time.
+pack_array = msgspec.msgpack.Encoder().encode
+
+#: The ranges of a datetime and of core/v1's int32. A larger value could be stored but never be read again.
+Microseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+#: A reference has seven fields.
+Reference: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=7)]
+Pairs: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_PAIRS)]
+
+
+class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An event in the wire format. Times are µs since 1970; trailing defaults may be left out.
+
+    *reporting_component* and *reporting_instance* None mean "as in source"; recorders send None.
+    """
+
+    name: str
+    namespace: str
+    involved_object: Reference
+    reason: str
+    message: str
+    type: str
+    source: tuple[str, str]
+    first_us: Microseconds | None = None
+    last_us: Microseconds | None = None
+    count: Count = 1
+    reporting_component: str | None = None
+    reporting_instance: str | None = None
+    event_us: Microseconds | None = None
+    action: str = ""
+    series: tuple[Count, Microseconds | None] | None = None
+    related: Reference | None = None
+    annotations: Pairs | None = None
+    labels: Pairs | None = None
+    generate_name: str = ""
+
+    @property
+    def reporter(self) -> tuple[str, str]:
+        """Return reportingComponent and reportingInstance, filled in."""
+        component, instance = self.reporting_component, self.reporting_instance
+        return (
+            self.source[0] if component is None else component,
+            self.source[1] if instance is None else instance,
+        )
+
+    @property
+    def has_more(self) -> bool:
+        """Return True if a field after the reporter is set, as in few events."""
+        few = self.event_us is not None or self.action or self.series or self.related is not None
+        return bool(few or self.annotations or self.labels or self.generate_name)
+
+
+_unpack_array = msgspec.msgpack.Decoder(decodable(WireEvent)).decode
+
+
+class PackedEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The encoded events of a batch: *content* is their msgpack array, compressed with *codec*."""
+
+    codec: int
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_EVENTS)]
+    content: Annotated[bytes, msgspec.Meta(max_length=MAX_BATCH_BYTES)]
+
+    def events(self) -> list[bytes]:
+        """Open it. Raises: PoisonBatch."""
+        events = _open(self.codec, _unpack(self.content) if self.codec == CODEC_NONE else self.content)
+        if len(events) != self.count:
+            raise PoisonBatch(DeadCause.UNREADABLE)
+        return events
+
+    def body(self, producer: str, first: int) -> bytes:
+        """Return the body of a stream entry that holds them, from sequence *first* of *producer* on."""
+        if self.codec == CODEC_NONE:
+            return b"\x95" + pack_array((SCHEMA_VERSION, producer, first, CODEC_NONE))[1:] + self.content
+        return pack_array((SCHEMA_VERSION, producer, first, self.codec, self.content))
+
+
+def pack_events(events: Sequence[bytes], codecs: Collection[int] = BASELINE_CODECS) -> PackedEvents:
+    """Pack events, at most MAX_BATCH_EVENTS, each by itself; compressed where that pays: mostly from four on.
+
+    *codecs*: those that the bus lets producers use.
+    """
+    content = pack_array(events)
+    compressed = compress(content) if CODEC_LZ4 in codecs else None
+    if compressed is None:
+        exact = bytes(memoryview(content))  # msgspec's buffer has spare capacity at its end, which no size counts
+        return PackedEvents(CODEC_NONE, len(events), exact)
+    return PackedEvents(CODEC_LZ4, len(events), compressed)
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """An opened record batch: the events are still packed, each by itself."""
+
+    producer: str
+    first: int
+    events: list[bytes]
+
+    def uid(self, position: int) -> str:
+        """Return the uid of the event at *position* (from 0): `producer:sequence`."""
+        return f"{self.producer}:{self.first + position}"
+
+    def alone(self, position: int) -> bytes:
+        """Pack the event at *position* as a separate batch with the same uid, for the dead letters."""
+        return pack_batch(self.producer, self.first + position, [self.events[position]])
+
+
+def pack_batch(producer: str, first: int, events: Sequence[bytes]) -> bytes:
+    """Pack the body of one stream entry."""
+    return pack_events(events).body(producer, first)
+
+
+def unpack_batch(body: bytes) -> Batch:
+    """Open a batch without looking into its events.
+
+    Raises: PoisonBatch: the bytes are no batch of this version.
+    """
+    producer, first, codec, packed = _unpack_parts(body)
+    return Batch(producer, first, _open(codec, packed))
+
+
+def rename_batch(body: bytes, producer: str) -> bytes:
+    """Return a batch that can be opened as another producer's; its events stay packed. Raises: PoisonBatch."""
+    _, first, codec, packed = _unpack_parts(body)
+    return pack_array((SCHEMA_VERSION, producer, first, codec, packed))
+
+
+def _unpack_parts(body: bytes) -> tuple[str, int, int, Any]:
+    """Return a batch's producer, first sequence, codec and encoded content. Raises: PoisonBatch."""
+    if len(body) > MAX_BATCH_BYTES:
+        raise PoisonBatch(DeadCause.TOO_LONG)
+    parts = _unpack(body)
+    if not isinstance(parts, list) or not parts or type(parts[0]) is not int or parts[0] != SCHEMA_VERSION:
+        raise PoisonBatch(DeadCause.UNKNOWN_VERSION)
+    if len(parts) != 5 or type(parts[1]) is not str or type(parts[2]) is not int or type(parts[3]) is not int:
+        raise PoisonBatch(DeadCause.UNREADABLE)
+    return parts[1], parts[2], parts[3], parts[4]
+
+
+def _open(codec: int, packed: Any) -> list[bytes]:
+    """Return the events in *packed*, decoded with *codec*. Raises: PoisonBatch."""
+    if codec not in CODECS:
+        raise PoisonBatch(DeadCause.UNKNOWN_CODEC)
+    if codec == CODEC_LZ4:
+        try:
+            packed = _unpack(decompress(packed, MAX_BATCH_BYTES)) if type(packed) is bytes else None
+        except ValueError as error:
+            raise PoisonBatch(DeadCause.UNREADABLE) from error
+    if type(packed) is not list or not all(type(event) is bytes and len(event) <= MAX_EVENT_BYTES for event in packed):
+        raise PoisonBatch(DeadCause.UNREADABLE)
+    return packed
+
+
+def _unpack(packed: bytes) -> Any:
+    try:
+        return msgpack.unpackb(
+            packed,
+            max_str_len=256,
+            max_bin_len=MAX_BATCH_BYTES,
+            max_array_len=MAX_BATCH_EVENTS,
+            max_map_len=0,
+            max_ext_len=0,
+            ext_hook=_no_extension,
+        )
+    except (ValueError, RecursionError) as error:
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
+
+
+def unpack_wire(packed: bytes) -> WireEvent:
+    """Unpack one event's array into a typed value."""
+    if len(packed) > MAX_EVENT_BYTES:
+        raise PoisonBatch(DeadCause.TOO_LONG)
+    try:
+        return _unpack_array(packed)
+    except (ValueError, RecursionError) as error:
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
+
+
+#: A recorder's event is ten long, and ends in two times of nine bytes and a count of one.
+USUAL_HEAD, STRIPPED_END = 0x9A, 19
+_pack_end = struct.Struct(">BQBQB").pack
+_NINE_BYTES = 0xCF
+#: The stored body's replacement for the array's head, name and namespace.
+_HEAD = b"\x97\xa0\xa0"
+STRIPPED_HEAD = len(_HEAD)
+
+
+def stored_body(packed: bytes, event: WireEvent) -> bytes:
+    """Return *packed*, which decodes to *event*, without the separately stored name, namespace, times and count.
+
+    So the bodies of an event's repeats are the same. An unusual shape is returned unchanged."""
+    first, last = event.first_us, event.last_us
+    if packed[0] != USUAL_HEAD or first is None or last is None or first < 0 or last < 0:
+        return packed
+    # Compare all bytes: other libraries may pack the same numbers in other lengths.
+    if packed[-STRIPPED_END:] != _pack_end(_NINE_BYTES, first, _NINE_BYTES, last, 1):
+        return packed
+    after = 1
+    for _ in range(2):
+        head = packed[after]
+        if head & 0xE0 == 0xA0:
+            after += 1 + (head & 0x1F)
+        elif head == 0xD9:
+            after += 2 + packed[after + 1]
+        else:
+            return packed
+    return _HEAD + packed[after:-STRIPPED_END]
+
+
+def pack_event(event: Event) -> bytes:
+    """Pack any Event as one array; fields that only the store sets (uid, resourceVersion, creation) do not travel."""
+    meta, source = event.metadata, event.source
+    component: str | None = event.reporting_component
+    instance: str | None = event.reporting_instance
+    if (component, instance) == (source.component, source.host):
+        component = instance = None
+    series = event.series
+    array: list[Any] = [
+        meta.name,
+        meta.namespace,
+        reference_array(event.involved_object),
+        event.reason,
+        event.message,
+        event.type,
+        (source.component, source.host),
+        microseconds(event.first_timestamp),
+        microseconds(event.last_timestamp),
+        event.count,
+        component,
+        instance,
+        microseconds(event.event_time),
+        event.action,
+        series and (series.count, microseconds(series.last_observed_time)),
+        event.related and reference_array(event.related),
+        meta.annotations or None,
+        meta.labels or None,
+        meta.generate_name,
+    ]
+    # An explicitly empty reporter must be sent, or it would be read as "as in source".
+    least = 10 if component is None else 12
+    while len(array) > least and array[-1] in (None, ""):
+        array.pop()
+    packed: bytes = msgpack.packb(array)
+    return packed
+
+
+def unpack_event(packed: bytes, uid: str = "") -> Event:
+    """Unpack one event, with the *uid* from its batch. Raises: PoisonBatch."""
+    wire = unpack_wire(packed)
+    component, host = wire.source
+    first_us, last_us = wire.first_us, wire.last_us
+    first = from_microseconds(first_us)
+    event = Event(
+        metadata=ObjectMeta(name=wire.name, namespace=wire.namespace, uid=uid),
+        involved_object=ObjectReference(*wire.involved_object),
+        reason=wire.reason,
+        message=wire.message,
+        source=EventSource(component, host),
+        first_timestamp=first,
+        last_timestamp=first if last_us == first_us else from_microseconds(last_us),
+        count=wire.count,
+        type=wire.type,
+        reporting_component=component,
+        reporting_instance=host,
+    )
+    # Fields that are not passed here have their defaults in nearly all events: passing them would slow down all.
+    return event if packed[0] == USUAL_HEAD else _with_more(event, wire)
+
+
+def _with_more(event: Event, wire: WireEvent) -> Event:
+    component, instance = wire.reporter
+    return msgspec.structs.replace(
+        event,
+        metadata=msgspec.structs.replace(event.metadata, **more_metadata(wire)),
+        event_time=from_microseconds(wire.event_us),
+        series=EventSeries(wire.series[0], from_microseconds(wire.series[1])) if wire.series else None,
+        action=wire.action,
+        related=None if wire.related is None else ObjectReference(*wire.related),
+        reporting_component=component,
+        reporting_instance=instance,
+    )
+
+
+def more_metadata(wire: WireEvent) -> dict[str, Any]:
+    """Return the fields of its metadata that few events have."""
+    return {
+        "generate_name": wire.generate_name,
+        "labels": wire.labels or {},
+        "annotations": wire.annotations or {},
+    }
+
+
+def reference_array(reference: ObjectReference) -> tuple[str, ...]:
+    """Return the reference's fields without the trailing empty ones."""
+    array: tuple[str, ...] = msgspec.structs.astuple(reference)
+    length = 7
+    while length and not array[length - 1]:
+        length -= 1
+    return array[:length]
+
+
+def microseconds(moment: datetime | None) -> int | None:
+    """Return µs since 1970, exact."""
+    return None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_microseconds(us: int | None) -> datetime | None:
+    """Return the time as an aware datetime in UTC. Raises: PoisonBatch: out of a datetime's range."""
+    if us is None:
+        return None
+    if 0 <= us < _EXACT_US:
+        return datetime.fromtimestamp(us / 1e6, UTC)
+    try:
+        seconds, rest = divmod(us, 1_000_000)
+        return _EPOCH + timedelta(0, seconds, rest)
+    except OverflowError as error:
+        raise PoisonBatch(DeadCause.UNREADABLE) from error
+
+
+def _no_extension(code: int, _data: bytes) -> None:
+    raise ValueError(f"extension type {code} is not part of the format")

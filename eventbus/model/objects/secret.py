@@ -1,0 +1,50 @@
+"""Secret of core/v1: confidential values, which pods read as files and environment variables."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from eventbus.model.event import ObjectMeta
+from eventbus.model.frozen import EMPTY, FrozenStruct
+
+OPAQUE = "Opaque"
+
+
+def _opaque() -> str:
+    return OPAQUE
+
+
+class Secret(FrozenStruct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """A core/v1 Secret, in a namespace. *data* is base64; the plain values of *string_data* are added to it.
+
+    Its repr shows no values, so that none gets into a log. Source: k8s.io/api core/v1 types.go.
+    """
+
+    kind: ClassVar[str] = "Secret"
+    api_version: ClassVar[str] = "v1"
+
+    metadata: ObjectMeta = ObjectMeta()
+    immutable: bool | None = None
+    data: Mapping[str, str] = EMPTY
+    string_data: Mapping[str, str] = EMPTY
+    type: str = msgspec.field(default_factory=_opaque)
+
+    def __post_init__(self) -> None:
+        if not self.type:  # sent as an empty string by kubectl
+            msgspec.structs.force_setattr(self, "type", OPAQUE)
+        if self.string_data:
+            plain = {key: b64encode(value.encode()).decode() for key, value in self.string_data.items()}
+            msgspec.structs.force_setattr(self, "data", {**self.data, **plain})
+            msgspec.structs.force_setattr(self, "string_data", EMPTY)
+        super().__post_init__()
+
+    def __repr__(self) -> str:
+        keys = sorted(self.data)
+        return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={keys})"
+
+
+__all__ = ["OPAQUE", "Secret"]

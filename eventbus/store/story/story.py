@@ -1,0 +1,183 @@
+"""The story of one object as a value and as JSON of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from eventbus.errors import InvalidEvent
+from eventbus.model.decodable import decodable
+from eventbus.model.encoding.event_json import from_core, to_core
+from eventbus.model.event import Event, EventType, Instant, ObjectReference
+from eventbus.store.story.rhythm import Rhythm
+from eventbus.store.story.verdict import Verdict, first_seen, verdicts_of
+
+
+class Link(StrEnum):
+    """The reason why an event about another object is part of a story."""
+
+    NODE = "node"  #: about the node that the object's events come from
+    OWNER = "owner"  #: about an owner of the object
+    CHANGE = "change"  #: something on the same host was started, installed or changed
+    TROUBLE = "trouble"  #: another Warning on the same host
+    SAME_REASON = "same-reason"  #: a Warning with the same reason, at the same time
+
+
+class Around(msgspec.Struct, frozen=True):
+    """An event about another object near the story's first Warning.
+
+    *also*: other objects of its kind and namespace that were started together with its object.
+    """
+
+    link: Link
+    event: Event
+    also: tuple[ObjectReference, ...] = ()
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """The events and relations of one object. Events are ordered by the time they first happened.
+
+    *stored*: the object's JSON if the store has it. *of_owned*: the events of objects that it owns. *since*, *until*:
+    the period of *around*, or None if there are no events. *begins*: events last seen before this time have expired.
+    *rhythms*: of repeated events with known minutes.
+    """
+
+    object: ObjectReference
+    stored: Mapping[str, Any] | None = None
+    owners: tuple[ObjectReference, ...] = ()
+    owned: tuple[ObjectReference, ...] = ()
+    hosts: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    of_owned: tuple[Event, ...] = ()
+    around: tuple[Around, ...] = ()
+    since: Instant | None = None
+    until: Instant | None = None
+    begins: Instant | None = None
+    rhythms: tuple[Rhythm, ...] = ()
+
+    @property
+    def first_warning(self) -> Event | None:
+        """Return the first Warning of the object or the objects that it owns, or None."""
+        return _first_warning((*self.events, *self.of_owned))
+
+    def verdict(self, now: datetime) -> Verdict | None:
+        """Return the worst verdict on the object and the objects that it owns, or None if none has a Warning."""
+        return next(iter(self.verdicts(now)), None)
+
+    def verdicts(self, now: datetime) -> list[Verdict]:
+        """Return the verdicts on the object and the objects that it owns, the worst first; only with a Warning."""
+        return verdicts_of((*self.events, *self.of_owned), now)
+
+    def within(self, namespace: str) -> Story:
+        """Return the story without objects of other namespaces, for users with access to this namespace only."""
+        of_owned = tuple(event for event in self.of_owned if event.metadata.namespace == namespace)
+        uids = {event.metadata.uid for event in (*self.events, *of_owned)}
+        since, until = self.since, self.until
+        former, start = start_of(self.events, self.of_owned), start_of(self.events, of_owned)
+        if former is not start:
+            later = first_seen(start) - first_seen(former) if former and start else None
+            since = since + later if since and later else None
+            until = until + later if until and later else None
+        return msgspec.structs.replace(
+            self,
+            owners=tuple(one for one in self.owners if one.namespace == namespace),
+            owned=tuple(one for one in self.owned if one.namespace == namespace),
+            hosts=tuple(hosts_of((*self.events, *of_owned), self.stored)),
+            of_owned=of_owned,
+            around=tuple(one for one in self.around if one.event.metadata.namespace == namespace),
+            since=since,
+            until=until,
+            rhythms=tuple(rhythm for rhythm in self.rhythms if rhythm.uid in uids),
+        )
+
+
+def start_of(events: tuple[Event, ...], of_owned: tuple[Event, ...]) -> Event | None:
+    """Return the event around which others are searched: the first Warning, else the object's first event."""
+    return _first_warning((*events, *of_owned)) or next(iter(events), None)
+
+
+def hosts_of(events: Iterable[Event], stored: Mapping[str, Any] | None) -> list[str]:
+    """Return the hosts that the events come from, and the node that the object is assigned to."""
+    spec = (stored or {}).get("spec")
+    node = spec.get("nodeName") if isinstance(spec, Mapping) else None
+    found = [node if isinstance(node, str) else "", *(event.source.host for event in events)]
+    return list(dict.fromkeys(host for host in found if host))
+
+
+def _first_warning(events: tuple[Event, ...]) -> Event | None:
+    warnings = [event for event in events if event.type == EventType.WARNING]
+    return min(warnings, key=first_seen, default=None)
+
+
+def story_to_json(story: Story, now: datetime, encode: Callable[[Event], dict[str, Any]] = to_core) -> dict[str, Any]:
+    """Return the story as JSON, with events in the form of *encode*. Events that cannot be encoded are left out."""
+    plain: dict[str, Any] = msgspec.to_builtins(
+        {
+            name: getattr(story, name)
+            for name in ("object", "stored", "owners", "owned", "hosts", "since", "until", "begins", "rhythms")
+        }
+    )
+    return plain | {
+        "verdicts": msgspec.to_builtins(story.verdicts(now)),
+        "events": _plains(story.events, encode),
+        "ofOwned": _plains(story.of_owned, encode),
+        "around": [
+            {"link": one.link.value, "event": plain, "also": msgspec.to_builtins(one.also)}
+            for one in story.around
+            for plain in _plains((one.event,), encode)
+        ],
+    }
+
+
+class _Shape(msgspec.Struct, rename="camel"):
+    object: ObjectReference
+    stored: dict[str, Any] | None
+    owners: tuple[ObjectReference, ...]
+    owned: tuple[ObjectReference, ...]
+    hosts: tuple[str, ...]
+    since: Instant | None
+    until: Instant | None
+    begins: Instant | None
+    events: list[dict[str, Any]]
+    of_owned: list[dict[str, Any]]
+    rhythms: tuple[Rhythm, ...]
+    around: list[dict[str, Any]]
+
+
+def story_from_json(data: bytes) -> Story:
+    """Decode the output of `story_to_json`. Raises: InvalidEvent, msgspec.DecodeError."""
+    shape = msgspec.json.decode(data, type=decodable(_Shape))
+    fields = {name: getattr(shape, name) for name in shape.__struct_fields__}
+    try:
+        around = tuple(
+            Around(
+                Link(one["link"]),
+                from_core(one["event"]),
+                msgspec.convert(one.get("also", ()), decodable(tuple[ObjectReference, ...])),
+            )
+            for one in shape.around
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidEvent("around", str(error)) from error
+    return Story(
+        **fields
+        | {
+            "events": tuple(map(from_core, shape.events)),
+            "of_owned": tuple(map(from_core, shape.of_owned)),
+            "around": around,
+        }
+    )
+
+
+def _plains(events: tuple[Event, ...], encode: Callable[[Event], dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for event in events:
+        try:
+            found.append(encode(event))
+        except InvalidEvent:
+            continue
+    return found
