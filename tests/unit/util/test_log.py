@@ -12,7 +12,7 @@ import pytest
 
 from eventbus.util.log import OURS, log
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCES = sorted(path for room in ("eventbus", "workers") for path in (ROOT / room).rglob("*.py"))
 
 

@@ -25,7 +25,7 @@ from eventbus.model.formats import CODEC_LZ4, CODEC_NONE
 from tests.builders import make_event, make_reference
 from tests.functions.partition import Partition
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "wire.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[4] / "docs" / "wire.md").read_text("utf-8")
 
 
 def table(heading: str) -> list[list[str]]:
