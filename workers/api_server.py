@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from eventbus.agent.pods.left_lines import Page, write_page
-from eventbus.api.access import Access, Grant
-from eventbus.api.authentication import Authenticator, TokenFile
+from eventbus.api.auth.access import Access, Grant
+from eventbus.api.auth.authentication import Authenticator, TokenFile
 from eventbus.api.event_rate import EVENTS_PER_S
 from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protected
 from eventbus.api.server import ApiOptions, ApiServer
@@ -29,7 +29,7 @@ from eventbus.util.extras import extra_needed
 from eventbus.workers.worker import Context, Part, run
 
 if TYPE_CHECKING:
-    from eventbus.api.oidc.tokens import JwtUsers
+    from eventbus.api.auth.oidc.tokens import JwtUsers
 
 #: The interpreter's switch interval in seconds.
 SWITCH_S = 0.0005
@@ -128,7 +128,7 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
 def _jwt_users(path: Path) -> JwtUsers:
     """Raises: ConfigError: the file is invalid, or eventbus[oidc] is not installed."""
     with extra_needed("oidc", "--authentication-config"):
-        from eventbus.api.oidc.tokens import JwtUsers
+        from eventbus.api.auth.oidc.tokens import JwtUsers
     return JwtUsers(path)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from eventbus.api.app_keys import USER, WHAT
+from eventbus.api.context import USER, WHAT
 from eventbus.api.limits import only_reads
 from eventbus.util.log import GuardedLog
 from eventbus.util.text import printable

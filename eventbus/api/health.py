@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.desk import BlockingPool, Desk
+from eventbus.api.thread_context import BlockingPool, Desk
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError
 from eventbus.util.log import log

@@ -11,8 +11,8 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.doors import is_open
-from eventbus.api.request_info import is_true
+from eventbus.api.auth.sender_check import is_open
+from eventbus.api.kube.request_info import is_true
 
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 #: POSTs that only read, because their input is too long for a query string.

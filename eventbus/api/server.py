@@ -13,34 +13,35 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from eventbus.api import doors, health, status
-from eventbus.api.access import Access
-from eventbus.api.app_keys import API, Api
-from eventbus.api.authentication import Authenticator
-from eventbus.api.bodies import MAX_BODY
-from eventbus.api.desk import BlockingPool, Desk
-from eventbus.api.discovery import Discovery
-from eventbus.api.entrance import Entrance
+from eventbus.api import health, status
+from eventbus.api.auth import sender_check as doors
+from eventbus.api.auth.access import Access
+from eventbus.api.auth.authentication import Authenticator
+from eventbus.api.auth.reviews import Reviews
+from eventbus.api.connection import ABORTED, CONNECTED, Runner
+from eventbus.api.context import API, Api
 from eventbus.api.event_rate import EventRate
-from eventbus.api.fan import FanHub
-from eventbus.api.kubernetes import KUBERNETES, KubernetesApi
+from eventbus.api.eventbus_v1.openapi import PATH as OWN_PATH
+from eventbus.api.eventbus_v1.openapi import own_document
+from eventbus.api.eventbus_v1.routes import add_own_routes
+from eventbus.api.kube.bodies import MAX_BODY
+from eventbus.api.kube.discovery import Discovery
+from eventbus.api.kube.handler import KUBERNETES, KubernetesApi
+from eventbus.api.kube.namespaces import NAMESPACE, make_default
+from eventbus.api.kube.openapi import OpenApi
+from eventbus.api.kube.resources import Resources
 from eventbus.api.limits import Bounds, Limits
 from eventbus.api.listeners import BACKLOG, Listener
 from eventbus.api.metrics import Metrics
-from eventbus.api.namespaces import NAMESPACE, make_default
-from eventbus.api.numbering import Numbering
-from eventbus.api.openapi import OpenApi
-from eventbus.api.ordered_hub import OrderedHub
-from eventbus.api.own.openapi import PATH as OWN_PATH
-from eventbus.api.own.openapi import own_document
-from eventbus.api.own.routes import add_own_routes
-from eventbus.api.page_files import ROOT as PAGE
-from eventbus.api.page_files import PageFiles
-from eventbus.api.protocol import ABORTED, CONNECTED, Runner
-from eventbus.api.resources import Resources
-from eventbus.api.reviews import Reviews
+from eventbus.api.middleware import Entrance
+from eventbus.api.page.files import ROOT as PAGE
+from eventbus.api.page.files import PageFiles
+from eventbus.api.thread_context import BlockingPool, Desk
 from eventbus.api.tls import ServerTls
-from eventbus.api.watching import Frames
+from eventbus.api.versions.numbering import Numbering
+from eventbus.api.versions.ordered_hub import OrderedHub
+from eventbus.api.watch.hub import FanHub
+from eventbus.api.watch.watcher import Frames
 from eventbus.broker.bus import Bus
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError, EventBusError

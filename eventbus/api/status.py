@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
-from eventbus.api.numbering import MadeAnew
+from eventbus.api.versions.numbering import MadeAnew
 from eventbus.errors import (
     AlreadyExists,
     BusFull,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.api.own import frames
+from eventbus.api.eventbus_v1 import frames
 from eventbus.api.tls import own_files
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.correlate.sink_runner import SinkRunner

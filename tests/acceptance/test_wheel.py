@@ -113,7 +113,7 @@ def test_workers_of_the_user_and_ours_do_not_meet(installed: Installed, kind: st
 
 #: Package or module → the extras with which it can be imported; the first that fits.
 NEED = {
-    "eventbus.api.oidc": ("oidc",),
+    "eventbus.api.auth.oidc": ("oidc",),
     "eventbus.api": ("api", "oidc"),
     "eventbus.workers.api_server": ("api", "oidc"),
     "eventbus.agent": ("agent",),

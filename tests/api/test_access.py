@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eventbus.api import peers
+from eventbus.api.auth import peers
 from tests.acceptance.programs import environment, run
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker, with_users

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from eventbus.api.wire_versions import WireVersions
+from eventbus.api.versions.wire_versions import WireVersions
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker
 

@@ -20,8 +20,8 @@ from cryptography import x509
 
 from eventbus.api import server as server_module
 from eventbus.api import tls as tls_module
-from eventbus.api.access import Access
-from eventbus.api.authentication import Authenticator
+from eventbus.api.auth.access import Access
+from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.listeners import Address, Listener
 from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.tls import Files, ServerTls, own_files

@@ -16,9 +16,9 @@ import pytest
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from eventbus.api.kubernetes import MOST_OPENING
-from eventbus.api.watch_connection import WatchConnection
-from eventbus.api.watching import Watcher, begin_watch
+from eventbus.api.kube.handler import MOST_OPENING
+from eventbus.api.watch.connection import WatchConnection
+from eventbus.api.watch.watcher import Watcher, begin_watch
 from eventbus.broker.bus import open_bus
 from eventbus.settings import Settings
 from tests.support.api_in_process import serving
@@ -211,7 +211,7 @@ def hold_back(monkeypatch: pytest.MonkeyPatch, may: threading.Event) -> threadin
 
         return wait
 
-    monkeypatch.setattr("eventbus.api.kubernetes.begin_watch", waiting)
+    monkeypatch.setattr("eventbus.api.kube.handler.begin_watch", waiting)
     return is_asked
 
 

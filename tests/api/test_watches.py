@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eventbus.api import protocol
+from eventbus.api import connection as protocol
 from eventbus.broker.bus import open_bus
 from eventbus.settings import Settings
 from tests.acceptance.programs import environment, run

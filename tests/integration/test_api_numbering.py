@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from eventbus.api import status
-from eventbus.api.numbered_objects import open_objects
-from eventbus.api.numbering import MadeAnew, Numbering
-from eventbus.api.ordered_hub import OrderedHub
+from eventbus.api.versions.numbered_objects import open_objects
+from eventbus.api.versions.numbering import MadeAnew, Numbering
+from eventbus.api.versions.ordered_hub import OrderedHub
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import Functions

@@ -12,11 +12,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from eventbus.api import server as server_module
-from eventbus.api.access import Access
-from eventbus.api.authentication import Authenticator
-from eventbus.api.desk import THREADS
+from eventbus.api.auth.access import Access
+from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.listeners import Address, Listener
 from eventbus.api.server import ApiOptions, ApiServer
+from eventbus.api.thread_context import THREADS
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.settings import Settings

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eventbus.api.desk import BlockingPool, Desk
-from eventbus.api.together import MOST, Together
+from eventbus.api.thread_context import BlockingPool, Desk
+from eventbus.api.write_batcher import MOST, Together
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import BusUnavailable

@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
 
-from eventbus.api import reread_file
-from eventbus.api.access import User
-from eventbus.api.oidc import keys, tokens
-from eventbus.api.oidc.tokens import JwtUsers
+from eventbus.api.auth import reread_file
+from eventbus.api.auth.access import User
+from eventbus.api.auth.oidc import keys, tokens
+from eventbus.api.auth.oidc.tokens import JwtUsers
 from eventbus.testing.clock import FakeClock
 from tests.support.oidc_issuer import AUDIENCE, DISCOVERY, Issuer, authenticator, oidc_issuer, write_configuration
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from eventbus.api.access import Access, Grant
-from eventbus.api.authentication import Authenticator, TokenFile
+from eventbus.api.auth.access import Access, Grant
+from eventbus.api.auth.authentication import Authenticator, TokenFile
 from eventbus.api.event_rate import EventRate
 from eventbus.api.listeners import Address, Listener
 from eventbus.api.server import ApiOptions, ApiServer

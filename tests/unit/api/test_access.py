@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.api.access import AUTHENTICATED, MASTERS, READ, SERVED, WRITE, Access, Grant, Role, User
+from eventbus.api.auth.access import AUTHENTICATED, MASTERS, READ, SERVED, WRITE, Access, Grant, Role, User
 from eventbus.errors import ConfigError
 from eventbus.model.kinds import KINDS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.api.bodies import Body, media_type_of
-from eventbus.api.negotiation import JSON
+from eventbus.api.kube.bodies import Body, media_type_of
+from eventbus.api.kube.negotiation import JSON
 from eventbus.api.status import Refusal
 
 

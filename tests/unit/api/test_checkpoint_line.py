@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from eventbus.api.checkpoint_line import CheckpointLine
+from eventbus.api.versions.checkpoint_line import CheckpointLine
 from eventbus.errors import Expired
 
 #: Two partitions: three changes of the first and two of the second, then one and four.

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from eventbus.api.crowd import Piece, Tone
-from eventbus.api.fan import FanHub
-from eventbus.api.rendering import Renderer
+from eventbus.api.kube.rendering import Renderer
+from eventbus.api.watch.group import Piece, Tone
+from eventbus.api.watch.hub import FanHub
 from eventbus.errors import Expired
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE, Kind

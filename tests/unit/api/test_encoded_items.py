@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eventbus.api import encoded_items
-from eventbus.api.encoded_items import EncodedItems
+from eventbus.api.kube import encoded_items
+from eventbus.api.kube.encoded_items import EncodedItems
 from eventbus.model.event import Event
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from eventbus.api.fan import FanHub
+from eventbus.api.watch.hub import FanHub
 from eventbus.errors import EventBusError, Expired
 from eventbus.model.kinds import EVENT, Kind
 from eventbus.store.change_hub import ChangeHub

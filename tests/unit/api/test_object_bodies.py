@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from eventbus.api.bodies import Body
-from eventbus.api.negotiation import JSON
-from eventbus.api.object_bodies import bad_patch, object_of
-from eventbus.api.options import WriteOptions
-from eventbus.api.request_info import Asked
-from eventbus.api.resources import Resource
+from eventbus.api.kube.bodies import Body
+from eventbus.api.kube.negotiation import JSON
+from eventbus.api.kube.object_bodies import bad_patch, object_of
+from eventbus.api.kube.options import WriteOptions
+from eventbus.api.kube.request_info import Asked
+from eventbus.api.kube.resources import Resource
 from eventbus.api.status import Refusal
 from eventbus.model.kinds import EVENT, EVENTS_V1, LEASE
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eventbus.api.oidc.configuration import (
+from eventbus.api.auth.oidc.configuration import (
     ClaimMappings,
     IssuerConfig,
     JwtConfig,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.api.options import list_options
+from eventbus.api.kube.options import list_options
 from eventbus.api.status import Refusal
 from eventbus.model.list_watch import VersionMatch
 

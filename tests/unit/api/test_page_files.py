@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 
-from eventbus.api.page_files import PageFiles
+from eventbus.api.page.files import PageFiles
 
 FILES = PageFiles().files
 INDEX = FILES["index.html"].plain.decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.api.protobuf import decode_object
+from eventbus.api.kube.protobuf import decode_object
 from eventbus.api.status import Refusal
 
 

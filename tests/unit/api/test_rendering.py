@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.api import rendering
-from eventbus.api.encoded_items import EncodedItems
-from eventbus.api.rendering import items_of
-from eventbus.api.wire_versions import WireVersions
+from eventbus.api.kube import rendering
+from eventbus.api.kube.encoded_items import EncodedItems
+from eventbus.api.kube.rendering import items_of
+from eventbus.api.versions.wire_versions import WireVersions
 from eventbus.model.kinds import EVENT
 from tests.builders import make_event
 

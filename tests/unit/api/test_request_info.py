@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
-from eventbus.api.negotiation import negotiate
-from eventbus.api.request_info import read_request
-from eventbus.api.resources import Resources
+from eventbus.api.kube.negotiation import negotiate
+from eventbus.api.kube.request_info import read_request
+from eventbus.api.kube.resources import Resources
 from eventbus.api.status import Refusal
 from eventbus.model.kinds import EVENT, KINDS
 from eventbus.store.selection import selection_of

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from aiohttp import HttpVersion11
 
-from eventbus.api import protocol
-from eventbus.api.crowd import Piece, chunk_of
+from eventbus.api import connection as protocol
+from eventbus.api.connection import ABORTED
 from eventbus.api.metrics import ASKED
-from eventbus.api.protocol import ABORTED
-from eventbus.api.watch_connection import WatchConnection
+from eventbus.api.watch.connection import WatchConnection
+from eventbus.api.watch.group import Piece, chunk_of
 from tests.waiting import eventually
 
 LABELS = ("WATCH", "", "v1", "events", "cluster")

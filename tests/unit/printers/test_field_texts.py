@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eventbus.api.namespaces import NAMESPACE
-from eventbus.api.openapi import document
-from eventbus.api.resources import Resources
+from eventbus.api.kube.namespaces import NAMESPACE
+from eventbus.api.kube.openapi import document
+from eventbus.api.kube.resources import Resources
 from eventbus.model.kinds import EVENT, KINDS, LEASE, NODE
 from eventbus.printers.field_texts import FIELD_TEXTS
 

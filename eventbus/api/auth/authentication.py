@@ -1,0 +1,222 @@
+"""Finds out who sends a request: by token, client certificate, or as the owner of the process at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import csv
+import hashlib
+import hmac
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from aiohttp import web
+
+from eventbus.agent.config.own_files import check_own_folders, read_own
+from eventbus.api import status
+from eventbus.api.auth.access import AUTHENTICATED, MASTERS, User
+from eventbus.api.auth.peers import is_unix, tcp_peer_uid, unix_peer_uid
+from eventbus.api.auth.reread_file import RereadFile
+from eventbus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from eventbus.api.auth.oidc.tokens import JwtUsers
+
+#: Who runs a process of our own user on this machine: admin, and no operator.
+LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
+#: How browsers, which set no headers on a WebSocket, carry a token.
+BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
+_HASHED: Final = "sha256:"
+#: Bytes of a file of tokens.
+MAX_TOKEN_FILE: Final = 16 * 1024 * 1024
+
+
+class TokenFile:
+    """The API server's static tokens: `token,user,uid[,"group1,group2"]` a line, read again when the file changes.
+
+    A token may stand there as `sha256:<hex>`. Raises: ConfigError: it cannot be read, others can write it, or a line is
+    wrong.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = RereadFile("--token-file", path, _read_tokens)
+
+    async def user(self, token: str) -> User | None:
+        """Return the owner of the token. Compares digests, so that no time tells how much of it was right."""
+        await self._file.refresh()
+        asked = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        found = None
+        for digest, user in self._file.value.items():
+            if hmac.compare_digest(digest, asked):
+                found = user
+        return found
+
+
+def _read_tokens(path: Path) -> dict[bytes, User]:
+    """The users of a file of tokens, by the digests of their tokens. Raises: ConfigError."""
+    try:
+        check_own_folders(path)
+        text = read_own(path, MAX_TOKEN_FILE).decode("utf-8")
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+    except (ConfigError, OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"--token-file {path}: {error}") from error
+    return dict(_token_of_line(path, number, row) for number, row in enumerate(rows, 1) if row)
+
+
+def _token_of_line(path: Path, number: int, row: Sequence[str]) -> tuple[bytes, User]:
+    token, name, uid = ([*row, "", "", ""])[:3]
+    if len(row) < 3 or not token or not name:
+        raise ConfigError(f'--token-file {path}, line {number}: write token,user,uid[,"group1,group2"]')
+    groups = tuple(group.strip() for group in row[3].split(",") if group.strip()) if len(row) > 3 else ()
+    user = User(name=name, uid=uid, groups=(*groups, AUTHENTICATED))
+    if not token.startswith(_HASHED):
+        return hashlib.sha256(token.encode()).digest(), user
+    try:
+        digest = bytes.fromhex(token.removeprefix(_HASHED))
+    except ValueError:
+        digest = b""
+    if len(digest) != hashlib.sha256().digest_size:
+        raise ConfigError(f"--token-file {path}, line {number}: sha256: is followed by 64 hex digits")
+    return digest, user
+
+
+class Authenticator:
+    """Says who sends a request.
+
+    Args: tokens: of --token-file.  jwts: of --authentication-config.
+          certificates: whether a certificate of a client, which TLS has verified, is asked.
+    """
+
+    def __init__(self, *, tokens: TokenFile | None, jwts: JwtUsers | None = None, certificates: bool = False) -> None:
+        self._tokens = tokens
+        self._jwts = jwts
+        self._certificates = certificates
+        self._uids: WeakKeyDictionary[asyncio.BaseTransport, int | None] = WeakKeyDictionary()
+
+    @property
+    def asks(self) -> bool:
+        """True if somebody can be known by anything but the peer's uid."""
+        return self.takes_tokens or self._certificates
+
+    @property
+    def takes_tokens(self) -> bool:
+        """True if somebody can be known by a token."""
+        return self._tokens is not None or self._jwts is not None
+
+    @property
+    def refused(self) -> Mapping[str, int] | None:
+        """Signed tokens that were refused, by reason; None: none are taken."""
+        return None if self._jwts is None else self._jwts.refused
+
+    def connected(self, transport: asyncio.BaseTransport) -> None:
+        """Find out whose process has opened a connection, where that decides who it is. Call it at the accept.
+
+        By the time of a request the other end may have closed its socket, which is nobody's then.
+        """
+        if self.asks or is_unix(transport):
+            return
+        peer, ours = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if peer and ours:
+            self._uids[transport] = tcp_peer_uid(peer, ours)
+
+    async def user(self, request: web.Request) -> User:
+        """Return the sender of *request*. Raises: Refusal: 401."""
+        token = _token_of(request)
+        if token is not None and self.takes_tokens:
+            found = await self.token_user(token)
+            if found is not None:
+                return found
+            raise status.unauthorized()
+        if token is None and (found := await self.signed_in(request)) is not None:
+            _check_own_page(request)
+            return found
+        if self._certificates and (certificate := request.get_extra_info("peercert")):
+            return _certified(certificate)
+        if self._is_own_process(request):
+            return LOCAL
+        raise status.unauthorized()
+
+    async def token_user(self, token: str) -> User | None:
+        """Whose *token* is: the file's, else that of who has signed it. Waits seconds where an issuer is slow."""
+        found = None if self._tokens is None else await self._tokens.user(token)
+        if found is None and self._jwts is not None:
+            found = await self._jwts.user(token)
+        return found
+
+    async def signed_in(self, request: web.Request) -> User | None:
+        """The user of the cookie; None: there is none, or nobody is known by it any more."""
+        token = _cookie_token(request) if self.takes_tokens else None
+        return None if token is None else await self.token_user(token)
+
+    def _is_own_process(self, request: web.Request) -> bool:
+        transport = request.transport
+        if transport is None or transport.get_extra_info("sslcontext") is not None:
+            return False
+        if is_unix(transport):
+            return unix_peer_uid(transport.get_extra_info("socket")) == os.getuid()
+        return self._uids.get(transport) == os.getuid()
+
+
+def cookie_name(request: web.Request) -> str:
+    """The cookie of a page's user: a host's ports share its cookies, so each has a name of its own.
+
+    Browsers take the long name over TLS alone, and of this very host.
+    """
+    port = request.host.rpartition(":")[2]
+    port = port if port.isascii() and port.isdecimal() else "443" if request.secure else "80"
+    return f"{'__Host-' if request.secure else ''}eventbus-{port[:5]}"
+
+
+def cookie_value(token: str) -> str:
+    """*token*, whatever is in it, as a cookie holds it."""
+    return base64.urlsafe_b64encode(token.encode("utf-8", "surrogateescape")).decode().rstrip("=")
+
+
+def _cookie_token(request: web.Request) -> str | None:
+    """The token in the cookie of *request*; None: there is none."""
+    value = request.cookies.get(cookie_name(request))
+    return _decoded(value) if value else None
+
+
+def _check_own_page(request: web.Request) -> None:
+    """A cookie comes by itself, whoever makes the browser send it: what changes something must come from our page.
+
+    Raises: Refusal: 403.
+    """
+    if request.method in ("GET", "HEAD"):
+        return
+    # One that names another origin was refused at the door.
+    if "Origin" not in request.headers and request.headers.get("Sec-Fetch-Site") != "same-origin":
+        raise status.Refusal(403, "Forbidden", "a write by cookie must name its Origin; or send a token")
+
+
+def _token_of(request: web.Request) -> str | None:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    for protocol in request.headers.get("Sec-WebSocket-Protocol", "").split(","):
+        if (encoded := protocol.strip()).startswith(BEARER_PROTOCOL):
+            return _decoded(encoded.removeprefix(BEARER_PROTOCOL))
+    return None
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "surrogateescape")
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _certified(certificate: dict[str, Any]) -> User:
+    """CN is the user, each O a group. Raises: Refusal: 401, without a CN."""
+    fields = [pair for part in certificate.get("subject", ()) for pair in part]
+    names = [value for key, value in fields if key == "commonName"]
+    if not names or not names[-1]:
+        raise status.unauthorized()
+    groups = [value for key, value in fields if key == "organizationName"]
+    return User(name=names[-1], groups=(*groups, AUTHENTICATED))

@@ -1,0 +1,120 @@
+"""What every request passes first: tricked browsers are turned away, the sender is found, errors are answered."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
+from typing import Final
+
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.auth.access import User
+from eventbus.api.auth.authentication import Authenticator
+from eventbus.api.auth.peers import is_unix
+from eventbus.api.context import USER
+from eventbus.api.health import asks_for_health
+from eventbus.api.page.files import is_page
+from eventbus.errors import EventBusError
+from eventbus.util.log import log
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: Where a page signs in and out: whoever does the one has no name yet, and the other may have lost it.
+SESSION_PATH: Final = "/eventbus/v1/session"
+_BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
+_IMPERSONATION: Final = (("Impersonate-User", "users"), ("Impersonate-Group", "groups"), ("Impersonate-Uid", "uids"))
+
+
+def answer_of(request: web.Request, error: Exception) -> web.Response:
+    """Answer whatever went wrong with a Status. Raises: *error*, if there is nobody to tell, or it is an answer."""
+    match error:
+        case status.Refusal():
+            return _answer(request, error)
+        case EventBusError():
+            return _answer(request, status.refusal_of(error))
+        case web.HTTPException() if error.status >= 400:
+            return _answer(request, status.refusal_of_http(error))
+        case web.HTTPException() | ConnectionError():
+            raise error
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    return _answer(request, status.internal())
+
+
+def _answer(request: web.Request, refusal: status.Refusal) -> web.Response:
+    answer = status.response(refusal)
+    if request.body_exists and (not request.content.at_eof() or request.content.exception() is not None):
+        answer.force_close()  # what it goes on to send would be read as the next request
+    return answer
+
+
+class SenderCheck:
+    """Lets through who is known, and no browser that another site's page sends.
+
+    Args: names: by which this server is asked for besides `localhost` and any address in numbers.
+    """
+
+    def __init__(self, *, authenticator: Authenticator, names: Iterable[str] = ()) -> None:
+        self._authenticator = authenticator
+        self._names = frozenset({"localhost", *(name.lower() for name in names)})
+
+    async def check(self, request: web.Request) -> None:
+        """Refuse foreign hosts and origins, then find out who asks. Raises: Refusal."""
+        self._check_host(request)
+        if is_page(request):  # a link to it may stand anywhere, and it says nothing to who has no right
+            return
+        _check_origin(request)
+        if not is_open(request):
+            request[USER] = user = await self._authenticator.user(request)
+            _check_impersonation(request, user)
+
+    def _check_host(self, request: web.Request) -> None:
+        """A page whose name was bound to our address anew (DNS rebinding) still asks for its own name."""
+        if is_unix(request.transport):
+            return
+        host = _host_of(request.host).encode(errors="replace").decode()
+        if host not in self._names and not _is_address(host):
+            raise status.Refusal(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
+
+
+def is_open(request: web.Request) -> bool:
+    """Return True if nobody has to say who asks: load balancers have no name, and who signs in has none yet."""
+    signs_in_or_out = request.path == SESSION_PATH and request.method in ("POST", "DELETE")
+    return signs_in_or_out or asks_for_health(request)
+
+
+def is_from_browser(request: web.Request) -> bool:
+    """Return True if a page may have sent it, which can send any body that needs no Content-Type of its own."""
+    return any(name in request.headers for name in _BROWSER)
+
+
+def _check_origin(request: web.Request) -> None:
+    origin = request.headers.get("Origin")
+    same = origin is None or origin in (f"http://{request.host}", f"https://{request.host}")
+    if not same or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise status.Refusal(403, "Forbidden", "a page of another origin may not use this server")
+
+
+def _check_impersonation(request: web.Request, user: User) -> None:
+    """Refuse to be asked in another's name: if that were not minded, a proxy's users would have all its rights."""
+    for header, resource in _IMPERSONATION:
+        if header in request.headers:
+            why = f'User "{user.name}" cannot impersonate resource "{resource}" in API group ""'
+            raise status.forbidden(resource, request.headers[header], f"{why} at the cluster scope: nobody can here")
+
+
+def _host_of(header: str) -> str:
+    """The host of a Host header, without its port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.rpartition(":")[0].lower() if ":" in header else header.lower()
+
+
+@lru_cache(maxsize=64)
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,41 @@
+"""Keys of the API worker and the user in aiohttp objects, and the permission check of handlers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.auth.access import Access, User
+from eventbus.api.event_rate import EventRate
+from eventbus.api.thread_context import BlockingPool
+from eventbus.broker.bus import Bus
+
+
+class Api(msgspec.Struct, frozen=True, kw_only=True):
+    """One API worker, as its handlers see it."""
+
+    bus: Bus
+    pool: BlockingPool
+    access: Access
+    event_rate: EventRate
+
+
+API: Final = web.AppKey("api", Api)
+#: The user of the request; set for every request that requires authentication.
+USER: Final = web.RequestKey("user", User)
+#: Told in the audit line besides the path, by who knows more than it says.
+WHAT: Final = web.RequestKey("what", str)
+
+
+def require(request: web.Request, verb: str, resource: str, namespace: str = "") -> User:
+    """Return the user of *request* if permitted. Raises: Refusal: 403, worded as in the API server."""
+    user = request[USER]
+    if not request.app[API].access.allowed(user, verb, resource, namespace):
+        place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        raise status.forbidden(
+            f"{resource}.eventbus", "", f'User "{user.name}" cannot {verb} resource "{resource}" {place}'
+        )
+    return user

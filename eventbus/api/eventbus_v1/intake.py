@@ -1,0 +1,145 @@
+"""Events that people and other languages send: JSON read, completed, checked and packed, or refused with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from eventbus.api.eventbus_v1.check import no_right
+from eventbus.broker.keys import partition_of
+from eventbus.errors import InvalidEvent, InvalidObject
+from eventbus.model.encoding.event_json import EVENTS_VERSION, from_core, from_events_v1
+from eventbus.model.encoding.json_read import load
+from eventbus.model.encoding.wire import MAX_EVENT_BYTES, pack_event
+from eventbus.model.event import Event, EventSource, EventType
+from eventbus.model.reference import DEFAULT_NAMESPACE, event_name, reference_to
+from eventbus.model.validation import MAX_COMPONENT, validate_recorded
+from eventbus.util.text import cut_bytes
+
+#: Events of one request. Beyond it the list of what was refused would be longer than the request.
+MAX_EVENTS: Final = 20_000
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Packed(msgspec.Struct, frozen=True, gc=False):
+    """An event that can be published. *index*: its place in the request."""
+
+    index: int
+    partition: int
+    body: bytes
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """An event that cannot, and why."""
+
+    index: int
+    reason: str
+
+
+def read_json(body: bytes) -> list[Any]:
+    """One object, or a list of them. Raises: InvalidObject: the body is neither, or holds too many."""
+    try:
+        found: Any = load(body)
+    except InvalidEvent as error:
+        raise InvalidObject(f"the body {error.problem}") from None
+    return _bounded(found if isinstance(found, list) else [found])
+
+
+def read_lines(body: bytes) -> list[Any]:
+    """An object a line; a line that is none is an `InvalidEvent` in its place. Raises: InvalidObject: too many."""
+    return [_line(line) for line in _bounded([line for line in body.split(b"\n") if line.strip()])]
+
+
+def pack_events(
+    found: Sequence[Any], *, partitions: int, user: str, now_ns: int, may_record: Callable[[str], bool]
+) -> tuple[list[Packed], list[Refused]]:
+    """Complete, check and pack each of *found*; the same of the same *now_ns*, byte for byte."""
+    packed: list[Packed] = []
+    refused: list[Refused] = []
+    for index, plain in enumerate(found):
+        try:
+            event = complete(event_of(plain), user=user, time_ns=now_ns + index)
+            validate_recorded(event)
+            if not may_record(event.metadata.namespace):
+                raise InvalidEvent("metadata.namespace", no_right(user, event.metadata.namespace))
+            body = pack_event(event)
+            if len(body) > MAX_EVENT_BYTES:
+                problem = f"has {len(body)} bytes packed; at most {MAX_EVENT_BYTES}: shorten the message"
+                raise InvalidEvent("event", problem)
+        except InvalidEvent as error:
+            refused.append(Refused(index, str(error)))
+        else:
+            packed.append(Packed(index, partition_of(event.involved_object, partitions), body))
+    return packed, refused
+
+
+def complete(event: Event, *, user: str, time_ns: int) -> Event:
+    """*event* with what a recorder would have said besides: name, namespace, type, times, count, and who says it."""
+    meta = event.metadata
+    about = reference_to(event.involved_object, meta.namespace or DEFAULT_NAMESPACE)
+    namespace = meta.namespace or about.namespace or DEFAULT_NAMESPACE
+    name = meta.name or event_name(about.name, time_ns)
+    component = event.source.component or event.reporting_component or cut_bytes(user, MAX_COMPONENT)
+    now = _EPOCH + timedelta(microseconds=time_ns // 1000)
+    untimed = event.event_time is None and event.first_timestamp is None and event.last_timestamp is None
+    first = now if untimed else event.first_timestamp or event.last_timestamp
+    return msgspec.structs.replace(
+        event,
+        metadata=msgspec.structs.replace(
+            meta, name=name, namespace=namespace, uid="", resource_version="", creation_timestamp=None
+        ),
+        involved_object=about,
+        type=event.type or EventType.NORMAL.value,
+        source=EventSource(component, event.source.host),
+        first_timestamp=first,
+        last_timestamp=event.last_timestamp or first,
+        count=event.count or (0 if event.event_time is not None else 1),
+        reporting_component=event.reporting_component or component,
+        reporting_instance=event.reporting_instance or event.source.host,
+    )
+
+
+def event_of(plain: Any) -> Event:
+    """Read an event as people write it; its object may be a text. Raises: InvalidEvent."""
+    if isinstance(plain, InvalidEvent):
+        raise plain
+    if isinstance(plain, Event):
+        return plain
+    is_new_style = isinstance(plain, Mapping) and plain.get("apiVersion") == EVENTS_VERSION
+    plain = _with_reference(plain, "regarding" if is_new_style else "involvedObject")
+    return from_events_v1(plain) if is_new_style else from_core(plain)
+
+
+def _with_reference(plain: Any, field: str) -> Any:
+    """Return *plain* with a reference in the place of a text like `shop/Order/7`. Raises: InvalidEvent."""
+    if not isinstance(plain, Mapping) or not isinstance(plain.get(field), str):
+        return plain
+    metadata = plain.get("metadata")
+    namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
+    about = reference_to(plain[field], namespace if isinstance(namespace, str) and namespace else DEFAULT_NAMESPACE)
+    return {**plain, field: msgspec.to_builtins(about)}
+
+
+def _line(line: bytes) -> Any:
+    try:
+        return load(line)
+    except InvalidEvent as error:
+        return error
+
+
+def _bounded(found: list[Any]) -> list[Any]:
+    if len(found) > MAX_EVENTS:
+        raise InvalidObject(f"the body holds {len(found)} events; at most {MAX_EVENTS} in one request")
+    return found
+
+
+def spread(packed: Sequence[Packed]) -> Iterator[tuple[int, list[Packed]]]:
+    """By partition, each in the order of the request."""
+    found: dict[int, list[Packed]] = {}
+    for one in packed:
+        found.setdefault(one.partition, []).append(one)
+    yield from sorted(found.items())

@@ -1,0 +1,43 @@
+"""`GET /eventbus/v1/status`, `suppressed`, `sinks`: what `eventbus status` and `get suppressed` show, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api.context import require
+from eventbus.api.eventbus_v1.answer import answer_json
+from eventbus.api.thread_context import Desk
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.connect import Client
+from eventbus.broker.health.bus_status import read_status
+from eventbus.broker.health.export_status import export_status
+from eventbus.broker.health.suppressed import read_sources
+
+
+async def bus_status(request: web.Request) -> web.Response:
+    """Groups, workers, partitions, counters and losses of the whole bus."""
+    require(request, "get", "status")
+    return await _read(request, read_status)
+
+
+async def suppressed(request: web.Request) -> web.Response:
+    """Answer what was held back, folded, not created, evicted, by component, kind, type and reason, the most first."""
+    require(request, "list", "suppressed")
+    return await _read(request, lambda bus, client: {"items": read_sources(bus, client)})
+
+
+async def sinks(request: web.Request) -> web.Response:
+    """Every external sink that ever had a worker: how far behind, paused since when, and what it said last."""
+    require(request, "list", "sinks")
+    return await _read(request, lambda bus, client: {"items": export_status(bus, client)})
+
+
+async def _read(request: web.Request, read: Callable[[Bus, Client], Any]) -> web.Response:
+    def work(desk: Desk) -> bytes:
+        return msgspec.json.encode(read(desk.bus, desk.client)) + b"\n"
+
+    return await answer_json(request, work)

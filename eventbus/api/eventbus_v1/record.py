@@ -1,0 +1,199 @@
+"""`POST /eventbus/v1/record`: events of any language, or batches of a recorder of ours. See docs/http.md."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.auth.access import Access, User
+from eventbus.api.auth.sender_check import is_from_browser
+from eventbus.api.context import API, USER, WHAT
+from eventbus.api.eventbus_v1.frames import FramePublisher, bound_secret
+from eventbus.api.eventbus_v1.idempotency import know, publish_known
+from eventbus.api.eventbus_v1.intake import Packed, Refused, pack_events, read_json, read_lines
+from eventbus.api.eventbus_v1.line import Line
+from eventbus.api.kube.bodies import decode_as, read_body
+from eventbus.api.own_export import refuse_own_export
+from eventbus.api.thread_context import Desk
+from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
+from eventbus.broker.publish_call import PRODUCER_LIFE_MS
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.redis_transport import RedisTransport
+from eventbus.errors import BusFull, EventBusError
+from eventbus.util.clock import Clock, SystemClock
+
+JSON_TYPES: Final = frozenset({"application/json", "text/json"})
+LINE_TYPES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
+ACCEPTED: Final = ("application/json", "application/x-ndjson", FRAMES_TYPE)
+
+
+class Producers(msgspec.Struct, frozen=True):
+    """The body of a question about producers."""
+
+    producers: tuple[tuple[int, str], ...]
+    shorten_life: bool = False  #: they are done: two hours of memory will do
+
+
+class _Prepared(NamedTuple):
+    """The events of one request. *failed*: they have been published under a key; None: they have not."""
+
+    packed: Sequence[Packed]
+    refused: Sequence[Refused]
+    found: int
+    failed: Mapping[int, EventBusError] | None
+    headers: Mapping[str, str]
+
+
+class Recording:
+    """The handlers that write into the stream, and the worker's own line of numbers."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._line = Line(self._clock)
+
+    async def record(self, request: web.Request) -> web.Response:
+        """Take events, and answer when Redis has them: `{"accepted": n, "refused": [{index, reason}]}`.
+
+        Nothing taken: 422 where all are refused, 429 where there is no room, 503 where Redis does not answer.
+        """
+        media_type = request.content_type
+        if "Content-Type" not in request.headers and not is_from_browser(request):
+            media_type = (
+                "application/json"  # many clients omit it; browsers may not, because any page could send such a request
+            )
+        if media_type == FRAMES_TYPE:
+            return await self._record_frames(request)
+        if media_type in JSON_TYPES:
+            read: Callable[[bytes], list[Any]] = read_json
+        elif media_type in LINE_TYPES:
+            read = read_lines
+        else:
+            raise status.unsupported_media_type(ACCEPTED)
+        body = await read_body(request)
+        return await self.take(request, body, read, key=request.headers.get("Idempotency-Key", ""))
+
+    async def take(
+        self, request: web.Request, body: bytes, read: Callable[[bytes], list[Any]], *, key: str, same: bytes = b""
+    ) -> web.Response:
+        """Record the events that *read* finds in *body*. Requests with one *key* must repeat *same*; b"": the body."""
+        api, user = request.app[API], request[USER]
+        refuse_own_export(api.bus, request)
+        may_record = _may_record_of(api.access, user)
+        now_ns = self._clock.time_ns()
+
+        def prepare(desk: Desk) -> _Prepared:
+            found = read(body)
+            known = (
+                know(desk.bus, desk.client, user=user.name, key=key, body=same or body, now_ns=now_ns) if key else None
+            )
+            packed, refused = pack_events(
+                found,
+                partitions=desk.bus.partitions,
+                user=user.name,
+                now_ns=known.time_ns if known else now_ns,
+                may_record=may_record,
+            )
+            api.event_rate.admit(user.name, len(packed))  # repeats too: else a key would be a way around
+            failed = None if known is None else publish_known(RedisTransport(desk.bus, desk.client), known, packed)
+            headers = {"Idempotency-Replayed": "true"} if known and not known.is_new else {}
+            return _Prepared(packed, refused, len(found), failed, headers)
+
+        async def record() -> web.Response:
+            prepared = await api.pool.run(prepare)
+            failed = prepared.failed
+            if failed is None:
+                failed = await self._line.publish(api.pool, prepared.packed) if prepared.packed else {}
+            accepted = len(prepared.packed) - len(failed)
+            request[WHAT] = f"accepted {accepted} of {prepared.found} events"
+            return _answer(accepted, prepared.refused, failed, prepared.headers)
+
+        return await asyncio.shield(record())  # continues if the client disconnects
+
+    async def producers(self, request: web.Request) -> web.Response:
+        """Answer the last sequence number that the bus has of each (partition, producer) of this user; 0: none."""
+        api, user = request.app[API], request[USER]
+        body = await read_body(request)
+        asked = decode_as(Producers, body, 'the body must be {"producers": [[partition, id], …]}')
+        if len(asked.producers) > 1024 or any(not 0 <= p < api.bus.partitions for p, _ in asked.producers):
+            raise status.bad_request(f"at most 1024 producers, of partitions 0 to {api.bus.partitions - 1}")
+        ours = [(partition, bound_secret(user.name, producer)) for partition, producer in asked.producers]
+
+        def work(desk: Desk) -> list[int | None]:
+            last = RedisTransport(desk.bus, desk.client).last(ours) if ours else []
+            if asked.shorten_life:
+                pipe: Any = desk.client.pipeline(transaction=False)
+                for partition, producer in ours:
+                    pipe.execute_command(
+                        "PEXPIRE", desk.bus.keys[partition].producer + producer.encode(), PRODUCER_LIFE_MS
+                    )
+                with redis_errors():
+                    pipe.execute(raise_on_error=False)
+            return last
+
+        return _json({"last": await api.pool.run(work)})
+
+    async def _record_frames(self, request: web.Request) -> web.Response:
+        api, user = request.app[API], request[USER]
+        body = await read_body(request)
+        may_record = _may_record_of(api.access, user)
+
+        def work(desk: Desk) -> bytes:
+            frames = unpack_frames(body)
+            api.event_rate.admit(user.name, sum(frame.events for frame in frames))
+            request[WHAT] = f"sent {sum(frame.events for frame in frames)} events"
+            publisher = FramePublisher(
+                transport=RedisTransport(desk.bus, desk.client),
+                partitions=desk.bus.partitions,
+                user=user.name,
+                may_record=may_record,
+            )
+            return pack_answers(publisher.publish(frames))
+
+        return web.Response(body=await api.pool.run(work), content_type=FRAMES_TYPE)
+
+
+async def describe_bus(request: web.Request) -> web.Response:
+    """Answer what a recorder must know of the bus, and how long events are kept."""
+    bus = request.app[API].bus
+    facts = {"partitions": bus.partitions, "eventTtlS": bus.options.event_ttl_s, "codecs": bus.codecs}
+    return _json({"id": bus.id} | facts)
+
+
+def _may_record_of(access: Access, user: User) -> Callable[[str], bool]:
+    """Return a function that checks if *user* may create events in a namespace, once for each namespace."""
+    known: dict[str, bool] = {}
+
+    def may_record(namespace: str) -> bool:
+        if namespace not in known:
+            known[namespace] = access.allowed(user, "create", "events", namespace)
+        return known[namespace]
+
+    return may_record
+
+
+def _answer(
+    accepted: int, refused: Sequence[Refused], failed: Mapping[int, EventBusError], headers: Mapping[str, str]
+) -> web.Response:
+    if not accepted and failed:
+        raise _nothing_taken(failed)
+    told = sorted(
+        [*refused, *(Refused(index, str(error)) for index, error in failed.items())], key=lambda one: one.index
+    )
+    code = 422 if refused and not accepted else 200
+    return _json({"accepted": accepted, "refused": told}, code, headers)
+
+
+def _nothing_taken(failed: Mapping[int, EventBusError]) -> EventBusError:
+    """Choose the error of a request of which nothing was taken; what may be tried again at once comes last."""
+    uncertain = [error for error in failed.values() if not isinstance(error, BusFull)]
+    return (uncertain or list(failed.values()))[0]
+
+
+def _json(found: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    body = msgspec.json.encode(found) + b"\n"
+    return web.Response(status=code, body=body, headers=dict(headers or {}), content_type="application/json")

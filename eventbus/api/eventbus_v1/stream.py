@@ -1,0 +1,167 @@
+"""`GET /eventbus/v1/stream`: every event of the bus as it is recorded, uncorrelated, a JSON line each.
+
+Lines are {"type": "EVENT", "object": <core/v1 Event>}, {"type": "BOOKMARK", "position": …} behind what was read at
+once, {"type": "MISSED", "count": n} where the stream was trimmed before it could be read, and {"type": "ERROR",
+"message": …} at the end of a stream that cannot go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.context import API, require
+from eventbus.api.eventbus_v1.query import instant_of
+from eventbus.api.eventbus_v1.wake import StreamWaker
+from eventbus.api.thread_context import Desk
+from eventbus.broker.bus import Bus
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.stream_reader import Delivery, Position
+from eventbus.errors import EventBusError, InvalidEvent, PoisonBatch
+from eventbus.model.encoding.event_json import encode_core
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
+
+#: Streams of one worker: each costs calls of its own whenever something happens.
+MAX_STREAMS: Final = 256
+#: A line at least so often, so that proxies see that the connection lives.
+BEAT_S: Final = 30.0
+#: Entries of one partition read at once.
+COUNT: Final = 16
+STREAM_TYPE: Final = "application/x-ndjson"
+
+
+class RawStream:
+    """The handlers, and the thread that wakes all streams of this worker."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._waker = StreamWaker(bus)
+
+    async def position(self, request: web.Request) -> web.Response:
+        """Answer the place from which a stream that is opened later misses nothing after now, or *since*."""
+        require(request, "watch", "events", request.query.get("namespace", ""))
+        positions = await self._positions(request)
+        body = _ENCODE({"position": ",".join(map(str, positions))}) + b"\n"
+        return web.Response(body=body, content_type="application/json")
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """Stream events from now, from *since* or after *position*; if given, only of *namespace*. Does not end."""
+        namespace = request.query.get("namespace", "")
+        require(request, "watch", "events", namespace)
+        if self._waker.joined >= MAX_STREAMS:
+            raise status.too_many(f"this worker has {MAX_STREAMS} streams; close some, or ask another worker")
+        self._waker.join()
+        try:
+            positions = await self._positions(request)
+            response = web.StreamResponse(headers={"Content-Type": STREAM_TYPE, "Cache-Control": "no-store"})
+            await response.prepare(request)
+            await self._write(request, response, positions, namespace)
+            return response
+        finally:
+            self._waker.leave()
+
+    def close(self) -> None:
+        """End every stream gracefully."""
+        self._waker.close()
+
+    async def _write(
+        self, request: web.Request, response: web.StreamResponse, positions: Sequence[Position], namespace: str
+    ) -> None:
+        pool = request.app[API].pool
+        try:
+            # At once: a client that is cut off before the first event knows its position.
+            await response.write(_bookmark(positions))
+            while not self._waker.closing:
+                mark = self._waker.mark()
+                lines = await pool.run(lambda desk: _read(desk, positions, namespace))
+                if lines is not None:
+                    await response.write(lines + _bookmark(positions))
+                    continue
+                await self._waker.wait(mark, BEAT_S)
+                if mark is self._waker.mark():
+                    await response.write(_bookmark(positions))
+        except EventBusError as error:
+            await response.write(_line(type="ERROR", message=str(error)))
+        await response.write_eof()
+
+    async def _positions(self, request: web.Request) -> list[Position]:
+        """Raises: Refusal: the position or time in the query is invalid."""
+        since, text = instant_of(request, "since"), request.query.get("position", "")
+        if since is not None and text:
+            raise status.bad_request("give since or position, not both")
+        parts = text.split(",") if text else []
+        if parts and len(parts) != self._bus.partitions:
+            raise status.bad_request(f"position: is none of this bus, which has {self._bus.partitions} partitions")
+
+        def work(desk: Desk) -> list[Position]:
+            return [_position(desk, p, since, parts[p] if parts else "") for p in range(desk.bus.partitions)]
+
+        try:
+            return await request.app[API].pool.run(work)
+        except ValueError as error:
+            raise status.bad_request(f"position: {error}") from None
+
+
+def _position(desk: Desk, partition: int, since: datetime | None, text: str) -> Position:
+    found = Position(bus=desk.bus, client=desk.client, partition=partition)
+    if text:
+        found.at(text)
+    elif since is not None:
+        found.at_time(int(since.timestamp() * 1000))
+    else:
+        found.at_end()
+    return found
+
+
+def _read(desk: Desk, positions: Sequence[Position], namespace: str) -> bytes | None:
+    """The next lines, of all partitions; None: there is nothing new.
+
+    Redis: XREAD on incoming of every partition, one round trip.
+    """
+    pipe: Any = desk.client.pipeline(transaction=False)
+    for position in positions:
+        pipe.execute_command(*position.command(count=COUNT))
+    missed = sum(position.missed for position in positions)
+    with redis_errors():
+        replies = pipe.execute()
+    found = [position.take(reply) for position, reply in zip(positions, replies, strict=True)]
+    missed = sum(position.missed for position in positions) - missed
+    if not any(found) and not missed:
+        return None
+    lines = [line for deliveries in found for delivery in deliveries for line in _lines(delivery, namespace)]
+    if missed:
+        lines.append(_line(type="MISSED", count=missed))
+    return b"".join(lines)
+
+
+def _lines(delivery: Delivery, namespace: str) -> list[bytes]:
+    """Return a line for each event. Corrupt events are skipped, as in every watcher."""
+    try:
+        batch = unpack_batch(delivery.body)
+    except PoisonBatch:
+        return []
+    lines: list[bytes] = []
+    for position, packed in enumerate(batch.events):
+        try:
+            event = unpack_event(packed, batch.uid(position))
+            if namespace in ("", event.metadata.namespace):
+                lines.append(b'{"type":"EVENT","object":%s}\n' % encode_core(event))
+        except (PoisonBatch, InvalidEvent):
+            continue
+    return lines
+
+
+def _bookmark(positions: Sequence[Position]) -> bytes:
+    return _line(type="BOOKMARK", position=",".join(map(str, positions)))
+
+
+def _line(**fields: Any) -> bytes:
+    return _ENCODE(fields) + b"\n"
+
+
+_ENCODE: Final = msgspec.json.Encoder().encode

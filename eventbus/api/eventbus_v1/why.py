@@ -1,0 +1,80 @@
+"""`GET /eventbus/v1/why`: one object's story, and what happened around it before its first Warning."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.context import API, require
+from eventbus.api.eventbus_v1.answer import answer_json
+from eventbus.api.eventbus_v1.query import seconds_of
+from eventbus.api.kube.rendering import versioned
+from eventbus.api.thread_context import Desk
+from eventbus.errors import InvalidEvent
+from eventbus.model.encoding.event_json import to_core
+from eventbus.model.event import ObjectReference
+from eventbus.model.kinds import EVENT, KINDS
+from eventbus.model.reference import DEFAULT_NAMESPACE, reference_to, spelled_kind
+from eventbus.store.story.reading import BEFORE, read_story
+from eventbus.store.story.story import story_to_json
+
+#: The longest that is looked back from a first Warning.
+MOST_S: Final = 14 * 86_400
+_ENCODE: Final = msgspec.json.Encoder().encode
+
+
+async def why(request: web.Request) -> web.Response:
+    """The story of *object*, as shop/Order/7, or of *kind* and *name* in *namespace*.
+
+    *before*: how long before its first Warning is looked at, as 10m.  *system*: `true` is with eventbus's own workers.
+
+    A watch of core/v1 events from its *resourceVersion* tells all that is newer.
+    Its surroundings are other objects', so all of that namespace must be readable; of an object in none, all of all.
+    """
+    about = _asked(request)
+    namespace, kind = about.namespace, about.kind
+    system = request.query.get("system", "") == "true"
+    user = require(request, "list", "events", namespace)
+    before_s = seconds_of(request, "before", int(BEFORE.total_seconds()), MOST_S)
+    access = request.app[API].access
+    everywhere = access.allowed(user, "list", "events")
+    found_kind = KINDS.named(kind)
+    place = namespace if found_kind is not None and found_kind.namespaced else ""
+    shown = found_kind is not None and access.allowed(user, "get", found_kind.plural, place)
+
+    def work(desk: Desk) -> bytes:
+        reader = desk.objects(EVENT)
+        version = str(reader.newest())
+        story = read_story(
+            desk.bus, desk.client, about, before=timedelta(seconds=before_s), system=system, reader=reader
+        )
+        story = story if shown else msgspec.structs.replace(story, stored=None)
+        shown_of = story if everywhere else story.within(namespace)
+        versions = desk.versions(EVENT)
+        told = story_to_json(shown_of, datetime.now(UTC), lambda event: versioned(to_core(event), versions))
+        if found_kind is not None and told["stored"]:
+            versioned(told["stored"], desk.versions(found_kind))
+        return _ENCODE(told | {"resourceVersion": versions.of_list(version)}) + b"\n"
+
+    return await answer_json(request, work)
+
+
+def _asked(request: web.Request) -> ObjectReference:
+    """Raises: Refusal: 400."""
+    query = request.query
+    namespace = query.get("namespace", "")
+    if query.get("object"):
+        try:
+            return reference_to(query["object"], namespace or DEFAULT_NAMESPACE)
+        except InvalidEvent as error:
+            raise status.bad_request(str(error)) from None
+    kind, name = spelled_kind(query.get("kind", "")), query.get("name", "")
+    if not kind or not name:
+        raise status.bad_request("kind and name: of which object? why?kind=Pod&namespace=default&name=web-0")
+    known = KINDS.named(kind)
+    typed = ObjectReference(kind=kind, namespace=namespace, name=name)
+    return typed if known is not None and not known.namespaced else reference_to(typed)

@@ -1,0 +1,1 @@
+"""The Kubernetes API's dialect: requests, bodies, validation, patches, verbs and responses."""

@@ -1,0 +1,137 @@
+"""Deletes: of one object, or of many; what they must be, and what is left of one that has finalizers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from eventbus.api import status
+from eventbus.api.kube.bodies import Body
+from eventbus.api.kube.namespaces import IMMORTAL, NAMESPACE, terminating
+from eventbus.api.kube.options import WriteOptions, check_propagation
+from eventbus.api.kube.request_info import Asked
+from eventbus.api.kube.verbs import get, list_objects, writer
+from eventbus.api.thread_context import Desk
+from eventbus.errors import NotFound
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList
+from eventbus.store.storage import with_metadata
+
+_KIND: Final = "DeleteOptions"
+_SECONDS: Final = re.compile(r"-?[0-9]{1,9}")
+
+
+class DeleteOptions(NamedTuple):
+    """Of a delete's body."""
+
+    uid: str = ""
+    version: str = ""
+    grace_s: int | None = None  #: of a Pod; None: its own
+
+
+def delete(desk: Desk, asked: Asked, wanted: DeleteOptions, options: WriteOptions) -> dict[str, Any] | HasMetadata:
+    """Delete one object, and return the Status of success, or the object, if its finalizers keep it.
+
+    Raises: NotFound. Refusal: 409, it is another object than the one that was meant.
+    """
+    if asked.resource.kind is NAMESPACE and asked.name in IMMORTAL:
+        raise status.forbidden(asked.resource.label, asked.name, "this namespace may not be deleted")
+    found = get(desk, asked)
+    _delete(desk, asked, found, wanted, options)
+    if found.metadata.finalizers and options.dry_run:
+        return _ending(found)
+    if found.metadata.finalizers and (kept := _kept(desk, asked, found.metadata.uid)):
+        return kept
+    if asked.resource.kind is NAMESPACE:
+        return terminating(found)
+    details = status.named(asked.resource.label, asked.name, uid=found.metadata.uid)
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def delete_collection(
+    desk: Desk, asked: Asked, options: ListOptions, wanted: DeleteOptions, writing: WriteOptions
+) -> ObjectList[Any]:
+    """Delete the objects of a namespace, or of a kind that has none, and return what was deleted."""
+    found = list_objects(desk, asked, options)
+    for item in found.items:
+        try:
+            _delete(desk, asked, item, wanted, writing)
+        except NotFound:
+            continue  # somebody else was quicker
+    return found
+
+
+def _delete(desk: Desk, asked: Asked, found: Any, wanted: DeleteOptions, options: WriteOptions) -> None:
+    """Raises: NotFound. Refusal: 409."""
+    uid, version = found.metadata.uid, found.metadata.resource_version
+    name, namespace = found.metadata.name, found.metadata.namespace
+    if wanted.uid and wanted.uid != uid:
+        raise _another(
+            asked,
+            name,
+            f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({uid}). "
+            "The object might have been deleted and then recreated",
+        )
+    if wanted.version and desk.versions(asked.resource.kind).to_store(wanted.version) != version:
+        raise _another(
+            asked,
+            name,
+            f"the ResourceVersion in the precondition ({wanted.version}) does not match the ResourceVersion in "
+            f"record ({desk.versions(asked.resource.kind).own(version)}). The object might have been modified",
+        )
+    if not (wanted.uid or wanted.version):
+        version = ""
+    # With the version that was compared: nobody may take its place meanwhile.
+    writer(desk, asked, options).delete(name, namespace, version=version, grace_s=wanted.grace_s)
+
+
+def _kept(desk: Desk, asked: Asked, uid: str) -> HasMetadata | None:
+    try:
+        found: HasMetadata = get(desk, asked)
+    except NotFound:
+        return None
+    return found if found.metadata.uid == uid and found.metadata.deletion_timestamp else None
+
+
+def _ending(found: Any) -> HasMetadata:
+    """As a delete would leave what its finalizers keep."""
+    metadata = found.metadata
+    if metadata.deletion_timestamp is None:
+        now = datetime.now(UTC).replace(microsecond=0)
+        found = with_metadata(found, deletion_timestamp=now, deletion_grace_period_seconds=0)
+    kept: HasMetadata = found
+    return kept
+
+
+def _another(asked: Asked, name: str, problem: str) -> status.Refusal:
+    kind = asked.resource.kind.name
+    message = f'Operation cannot be fulfilled on {kind} "{name}": {problem}'
+    return status.Refusal(409, "Conflict", message, details={"name": name, "kind": kind})
+
+
+def read_delete_options(body: Body | None, query: Mapping[str, str]) -> tuple[DeleteOptions, tuple[str, ...]]:
+    """The preconditions, grace time and dryRun of a delete's body, or of its query. Raises: Refusal: 400, 422."""
+    plain = body.read(_KIND) if body is not None and body.data.strip() else query
+    plain = {} if plain is None else plain
+    if not isinstance(plain, Mapping) or (plain is not query and plain.get("kind") not in (None, "", _KIND)):
+        raise status.bad_request("the body of a delete must be DeleteOptions")
+    check_propagation(plain.get("propagationPolicy"), plain.get("orphanDependents"))
+    given = plain.get("preconditions") or {}
+    dry_run = (plain.get("dryRun") or ()) if plain is not query else ()
+    if not isinstance(given, Mapping) or not isinstance(dry_run, list | tuple):
+        raise status.bad_request("preconditions must be an object, and dryRun a list")
+    wanted = DeleteOptions(str(given.get("uid") or ""), str(given.get("resourceVersion") or ""), _grace_s(plain))
+    return wanted, tuple(map(str, dry_run))
+
+
+def _grace_s(plain: Mapping[str, Any]) -> int | None:
+    """Raises: Refusal: 400."""
+    given = plain.get("gracePeriodSeconds")
+    if isinstance(given, str) and _SECONDS.fullmatch(given):  # of a query
+        return int(given)
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and abs(given) < 1 << 31):
+        return given
+    if isinstance(given, str):
+        raise status.bad_request(f'strconv.ParseInt: parsing "{given[:40]}": invalid syntax')
+    raise status.bad_request(f"gracePeriodSeconds: a number of seconds is wanted, not {str(given)[:40]!r}")

@@ -1,0 +1,299 @@
+"""The Kubernetes API's own requests: from a path to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.auth.access import Role
+from eventbus.api.auth.sender_check import is_from_browser
+from eventbus.api.context import USER, Api
+from eventbus.api.gzip_response import run_packed
+from eventbus.api.kube import deletes, verbs
+from eventbus.api.kube.bodies import (
+    APPLY_PATCH,
+    BODY_S,
+    JSON_PATCH,
+    MAX_BODY,
+    MAX_PATCH,
+    PATCHES,
+    READ,
+    Body,
+    media_type_of,
+    read_body,
+)
+from eventbus.api.kube.namespaces import NAMESPACE
+from eventbus.api.kube.negotiation import JSON, Answer, negotiate
+from eventbus.api.kube.options import WriteOptions, asked_version, list_options, write_options
+from eventbus.api.kube.rendering import Renderer
+from eventbus.api.kube.request_info import Asked, check_name, read_request, selected_name
+from eventbus.api.kube.resources import Resources
+from eventbus.api.limits import Limits, is_long
+from eventbus.api.metrics import ASKED
+from eventbus.api.own_export import refuse_own_export
+from eventbus.api.thread_context import THREADS, Desk
+from eventbus.api.watch.connection import WatchConnection
+from eventbus.api.watch.watcher import Frames, Watcher, begin_watch
+from eventbus.api.watch.websocket import SocketOutlet, is_upgrade
+from eventbus.api.write_batcher import Together
+from eventbus.broker.keys import OPERATED
+from eventbus.errors import Expired
+from eventbus.model.list_watch import ObjectList
+from eventbus.store.repeatable_call import Steps
+
+#: Bytes from which a reply is compressed for who asks; the API server's.
+GZIP_FROM: Final = 128 * 1024
+_GZIP_LEVEL: Final = 1
+#: Bytes of a body that is created together with others; decoding a larger one would keep them waiting.
+MOST_TOGETHER: Final = 32 * 1024
+#: Watches that are begun at once. When thousands come back together, those that wait take less than what they begin.
+MOST_OPENING: Final = 2 * THREADS
+_OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+
+
+class KubernetesApi:
+    """Answers everything below /api and /apis that is about objects. Lives in the loop."""
+
+    def __init__(self, *, api: Api, resources: Resources, limits: Limits, frames: Frames) -> None:
+        self._api = api
+        self._resources = resources
+        self._limits = limits
+        self._frames = frames
+        self._together = Together(api.pool)
+        self._watchers: set[Watcher] = set()
+        self._opening = asyncio.Semaphore(MOST_OPENING)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Raises: Refusal and all that the store raises."""
+        asked = read_request(request.method, request.rel_url.raw_path, request.query, self._resources)
+        request[ASKED] = _labels(request, asked)
+        self._authorize(request, asked)
+        check_name(asked.name)
+        query = request.query
+        watch = asked.verb == "watch"
+        agent = request.headers.get("User-Agent", "")
+        many = None if asked.verb in ("watch", "delete") else asked.verb in ("list", "deletecollection")
+        answer = negotiate(request.headers.get("Accept", ""), query, agent, watch=watch, many=many)
+        if watch:
+            return await self._watch(request, asked, answer)
+        if is_long(request):  # it says watch where there is nothing to watch, and was not counted for that
+            with self._limits.answering(request):
+                return await self._serve(request, asked, answer)
+        return await self._serve(request, asked, answer)
+
+    async def _serve(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
+        match asked.verb:
+            case "get":
+                version = asked_version(request.query)
+                return await self._answer(request, answer, lambda desk: _got(desk, asked, answer, version))
+            case "list":
+                options = list_options(request.query, asked.namespace, watch=False)
+                return await self._answer(
+                    request,
+                    answer,
+                    lambda desk: _listed(desk, asked, answer, verbs.list_objects(desk, asked, options)),
+                )
+            case "delete" | "deletecollection":
+                return await self._delete(request, asked, answer)
+        return await self._write(request, asked, answer)
+
+    def stop(self) -> None:
+        """End all watches."""
+        for watcher in list(self._watchers):
+            watcher.stop()
+
+    async def see_off(self, within_s: float) -> None:
+        """Wait until those who watched have been told that it is over: aiohttp knows nothing of them."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._watchers:
+                    await asyncio.sleep(0.01)
+
+    def _authorize(self, request: web.Request, asked: Asked) -> None:
+        user, resource = request[USER], asked.resource
+        namespace = asked.namespace
+        if resource.kind is NAMESPACE and asked.name and asked.verb == "get":
+            namespace = asked.name
+        if self._api.access.allowed(user, asked.verb, resource.plural, namespace):
+            return
+        full = f"{resource.plural}/{asked.subresource}" if asked.subresource else resource.plural
+        if resource.kind is NAMESPACE:
+            namespace = asked.name  # a namespace lies in itself, as the API server says
+        place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        what = f'User "{user.name}" cannot {asked.verb} resource "{full}" in API group "{resource.group}" {place}'
+        if resource.plural in OPERATED and any(one.role is Role.ADMIN for one in self._api.access.grants_of(user)):
+            what += f": that takes the role operator, which admin is without (--grant operator=user:{user.name})"
+        raise status.forbidden(resource.label, asked.name or selected_name(request.query), what)
+
+    def _may_read(self, request: web.Request, asked: Asked) -> bool:
+        return self._api.access.allowed(request[USER], "get", asked.resource.plural, asked.namespace)
+
+    async def _write(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
+        refuse_own_export(self._api.bus, request)
+        accepted = PATCHES if asked.verb == "patch" else READ
+        media_type = _body_type(request, accepted)
+        patch = verbs.patch
+        if asked.verb == "patch" and not self._may_read(request, asked):
+            if media_type == JSON_PATCH:
+                why = "a JSON patch reads the object, which takes the right to get: send a merge patch"
+                raise status.forbidden(asked.resource.label, asked.name, why)
+            patch = verbs.patch_unread
+        options = write_options(request.query, _OPTIONS[asked.verb], applied=media_type == APPLY_PATCH)
+        body = await typed_body(request, accepted, most=MAX_PATCH if asked.verb == "patch" else MAX_BODY)
+        do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": patch}[asked.verb]
+
+        user = request[USER].name
+
+        def admit(_found: Any) -> None:
+            if asked.resource.is_events and not options.dry_run:
+                self._api.event_rate.admit(user)
+
+        def work(desk: Desk) -> tuple[verbs.Written, bytes]:
+            written = do(desk, asked, body, options, admit)
+            return written, _renderer(desk, asked, answer).one(written.object)
+
+        def in_steps(desk: Desk) -> Steps[tuple[verbs.Written, bytes]]:
+            written = yield from verbs.creating(desk, asked, body, options, admit)
+            return written, _renderer(desk, asked, answer).one(written.object)
+
+        if self._goes_together(asked, body, options):
+            written, data = await self._together.run(in_steps)
+        else:
+            written, data = await self._api.pool.run(work)
+        headers = [("Warning", f'299 - "{_quoted(text)}"') for text in written.warnings]
+        return reply(answer, data, code=201 if written.made else 200, headers=headers)
+
+    def _goes_together(self, asked: Asked, body: Body, options: WriteOptions) -> bool:
+        """Return True for what is one quick call of Redis, so that others may well wait for it."""
+        if asked.verb != "create" or not asked.resource.is_events or options.dry_run or self._api.bus.partitions > 1:
+            return False
+        return body.media_type == JSON and len(body.data) <= MOST_TOGETHER
+
+    async def _delete(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
+        body = await typed_body(request, READ) if request.can_read_body else None
+        wanted, dry_run = deletes.read_delete_options(body, request.query)
+        options = write_options(request.query, "DeleteOptions", dry_run)
+        if asked.verb == "delete":
+
+            def work(desk: Desk) -> bytes:
+                done = deletes.delete(desk, asked, wanted, options)
+                renderer = _renderer(desk, asked, answer)
+                return renderer.bytes_of(done) if isinstance(done, dict) else renderer.one(done)
+
+            return reply(answer, await self._api.pool.run(work))
+        selected = list_options(request.query, asked.namespace, watch=False)
+        return await self._answer(
+            request,
+            answer,
+            lambda desk: _listed(
+                desk, asked, answer, deletes.delete_collection(desk, asked, selected, wanted, options)
+            ),
+        )
+
+    async def _answer(self, request: web.Request, answer: Answer, work: Callable[[Desk], bytes]) -> web.StreamResponse:
+        pool = self._api.pool
+        data, compressed = await run_packed(request, pool, work, from_bytes=GZIP_FROM, level=_GZIP_LEVEL)
+        headers = [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")] if compressed else []
+        return reply(answer, data, headers=headers)
+
+    async def _watch(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
+        options = list_options(request.query, asked.namespace, asked.name, watch=True)
+        user = request[USER].name
+        self._limits.begin_watch(user)
+        watcher = Watcher(pool=self._api.pool, resource=asked.resource, answer=answer, frames=self._frames)
+        self._watchers.add(watcher)
+        end = partial(self._end_watch, watcher, user)
+        try:
+            try:
+                async with self._opening:
+                    await watcher.open(begin_watch(asked.resource, options))
+            except Expired as error:
+                # Also of a version that is ahead: the store has lost what it was of, so waiting is in vain.
+                raise status.Refusal(410, "Expired", str(error)) from None
+            if is_upgrade(request):
+                socket = SocketOutlet(request, watcher.stop)
+                await socket.begin()
+                await watcher.run(socket)
+                await socket.close()
+                end()
+                return socket.response
+            reply = WatchConnection(request, end).reply(watcher.run)
+            await reply.prepare(request)
+            return reply
+        except BaseException:
+            end()
+            raise
+
+    def _end_watch(self, watcher: Watcher, user: str) -> None:
+        self._watchers.discard(watcher)
+        watcher.close()
+        self._limits.end_watch(user)
+
+
+async def typed_body(
+    request: web.Request, accepted: tuple[str, ...], *, most: int = MAX_BODY, within_s: float = BODY_S
+) -> Body:
+    """The body of *request*, which is one of what is *accepted*. Raises: Refusal: 408, 413, 415."""
+    media_type = _body_type(request, accepted)
+    return Body(await read_body(request, most=most, within_s=within_s), media_type)
+
+
+def _body_type(request: web.Request, accepted: tuple[str, ...]) -> str:
+    """The media type of the body of *request*. Raises: Refusal: 415."""
+    header = request.headers.get("Content-Type")
+    if not header and is_from_browser(request):
+        raise status.unsupported_media_type(accepted)
+    return media_type_of(header, accepted)
+
+
+def reply(answer: Answer, data: bytes, *, code: int = 200, headers: Iterable[tuple[str, str]] = ()) -> web.Response:
+    """An answer with exactly its media type: lightkube understands no charset behind it."""
+    return web.Response(status=code, body=data, headers=[("Content-Type", answer.media_type), *headers])
+
+
+def reply_json(plain: Any, *, code: int = 200) -> web.Response:
+    """A plain value as JSON."""
+    return web.Response(status=code, body=msgspec.json.encode(plain) + b"\n", content_type=JSON)
+
+
+async def refuse_method(_request: web.Request) -> web.StreamResponse:
+    """Raises: Refusal: 405. For paths that are served, and not that way."""
+    raise status.method_not_allowed()
+
+
+def _got(desk: Desk, asked: Asked, answer: Answer, version: str) -> bytes:
+    return _renderer(desk, asked, answer).one(verbs.get(desk, asked, version))
+
+
+def _labels(request: web.Request, asked: Asked) -> tuple[str, ...]:
+    """As the API server counts requests: verbs by their HTTP names, but LIST, WATCH and APPLY told apart."""
+    verb = {"list": "LIST", "watch": "WATCH"}.get(asked.verb, request.method)
+    if verb == "PATCH" and request.content_type == APPLY_PATCH:
+        verb = "APPLY"
+    scope = "resource" if asked.name else "namespace" if asked.namespace else "cluster"
+    return verb, asked.resource.group, asked.resource.version, asked.resource.plural, scope
+
+
+def _listed(desk: Desk, asked: Asked, answer: Answer, found: ObjectList[Any]) -> bytes:
+    return _renderer(desk, asked, answer).many(found)
+
+
+def _renderer(desk: Desk, asked: Asked, answer: Answer) -> Renderer:
+    """Made when the object is there: only then its kind is sure to have a base of versions."""
+    return Renderer(asked.resource, answer, desk.versions(asked.resource.kind))
+
+
+def _quoted(text: str) -> str:
+    """Inside the quotes of a Warning: printable ASCII."""
+    plain = "".join(character if " " <= character <= "~" else "?" for character in text)
+    return plain.replace("\\", "\\\\").replace('"', '\\"')
+
+
+KUBERNETES: Final = web.AppKey("kubernetes", KubernetesApi)

@@ -1,0 +1,140 @@
+"""Namespaces: stored ones, and unstored ones that are in use because objects lie in them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from eventbus.api.thread_context import Desk
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import AlreadyExists, BusRefused, NotFound
+from eventbus.model.encoding.object_json import namespace_to_json
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import EVENT, KINDS, Kind
+from eventbus.model.list_watch import ListOptions, ObjectList
+from eventbus.model.names import is_dns_label
+from eventbus.model.objects.namespace import FINALIZER, Namespace, NamespaceSpec, NamespaceStatus
+from eventbus.store.continue_token import Continue
+from eventbus.store.selection import Selection
+
+DEFAULT: Final = "default"
+#: Namespaces that the API server protects from deletion.
+IMMORTAL: Final = frozenset({DEFAULT, "kube-system", "kube-public"})
+#: Limit of unstored namespaces in a list. Further namespaces are not listed, but a get by name still finds them.
+MOST: Final = 10_000
+
+NAMESPACE: Final[Kind[Namespace]] = Kind(
+    name="Namespace",
+    plural="namespaces",
+    namespaced=False,
+    type=Namespace,
+    has_status=True,
+    short_names=("ns",),
+    fields={"status.phase": lambda found: found.status.phase},
+    to_json=namespace_to_json,
+    has_generation=False,
+)
+
+
+def begun(wanted: Namespace) -> Namespace:
+    """Return the namespace as a create stores it: always Active, and with its finalizer."""
+    finalizers = wanted.spec.finalizers
+    if FINALIZER not in finalizers:
+        finalizers = (*finalizers, FINALIZER)
+    return msgspec.structs.replace(wanted, spec=NamespaceSpec(finalizers=finalizers), status=NamespaceStatus())
+
+
+def terminating(found: Namespace) -> Namespace:
+    """Return the namespace as a delete answers it: Terminating, although it is removed at once."""
+    metadata = msgspec.structs.replace(found.metadata, deletion_timestamp=datetime.now(UTC).replace(microsecond=0))
+    return msgspec.structs.replace(found, metadata=metadata, status=NamespaceStatus(phase="Terminating"))
+
+
+def make_default(desk: Desk) -> None:
+    """Store the namespace `default`, which always exists."""
+    try:
+        desk.objects(NAMESPACE).create(Namespace(metadata=ObjectMeta(name=DEFAULT)))
+    except AlreadyExists:
+        return
+
+
+def get_namespace(desk: Desk, name: str) -> Namespace:
+    """Return a namespace that is stored or in use. Raises: NotFound."""
+    try:
+        stored: Namespace = desk.objects(NAMESPACE).get(name)
+        return stored
+    except NotFound:
+        if is_dns_label(name) and _is_used(desk, name):
+            return _used(desk, name)
+        raise
+
+
+def list_namespaces(desk: Desk, options: ListOptions) -> ObjectList[Namespace]:
+    """Return a page of the selected namespaces, stored or in use, sorted by name."""
+    listed = desk.objects(NAMESPACE).list(msgspec.structs.replace(options, limit=0, continue_=""))
+    selection: Selection[Namespace] = Selection(NAMESPACE, options)
+    every = desk.objects(NAMESPACE).list() if options.label_selector or options.field_selector else listed
+    stored = {found.metadata.name for found in every.items}
+    used = [_used(desk, name) for name in _names_in_use(desk) if name not in stored]
+    items = [*listed.items, *(found for found in used if selection.matches(found))]
+    return _page(sorted(items, key=lambda found: found.metadata.name), listed.resource_version, options)
+
+
+def _page(items: list[Namespace], version: str, options: ListOptions) -> ObjectList[Namespace]:
+    """Return the page of *items* that *options* select. Later pages keep the version of the first page."""
+    if options.continue_:
+        start = Continue.parse(options.continue_)
+        items = [found for found in items if found.metadata.name.encode() > start.member]
+        version = start.version
+    behind = len(items) - options.limit
+    if not options.limit or behind <= 0:
+        return ObjectList(tuple(items), version)
+    page = items[: options.limit]
+    more = Continue(version, 0, page[-1].metadata.name.encode())
+    # As in the API server: the remaining count is set only without selectors.
+    left = None if options.label_selector or options.field_selector else behind
+    return ObjectList(tuple(page), version, str(more), left)
+
+
+def _used(desk: Desk, name: str) -> Namespace:
+    """Make the object of a namespace that is in use but not stored. Its creation time is unknown."""
+    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"eventbus:{desk.bus.id}:{name}"))
+    return Namespace(metadata=ObjectMeta(name=name, uid=uid, resource_version="1"))
+
+
+def _indexes(desk: Desk) -> Iterator[bytes]:
+    """Yield the name indexes of all namespaced kinds."""
+    for kind in KINDS:
+        if kind.namespaced:
+            for keys in desk.bus.keys if kind.plural == EVENT.plural else desk.bus.keys[:1]:
+                yield keys.index_name if kind.plural == EVENT.plural else keys.index_name_of(kind.plural)
+
+
+def _is_used(desk: Desk, name: str) -> bool:
+    low = f"[{name}/".encode()
+    return any(_first(desk, index, low).startswith(low[1:]) for index in _indexes(desk))
+
+
+def _names_in_use(desk: Desk) -> list[str]:
+    """Return the names in use. Each call skips to the next namespace, so the cost does not depend on its objects."""
+    found: set[str] = set()
+    for index in _indexes(desk):
+        low = b"-"
+        while len(found) < MOST and (member := _first(desk, index, low)):
+            name = member.partition(b"/")[0]
+            found.add(name.decode("utf-8", "replace"))
+            low = b"[" + name + b"0"  # the character after the slash
+    return sorted(name for name in found if name)
+
+
+def _first(desk: Desk, index: bytes, low: bytes) -> bytes:
+    try:
+        with redis_errors():
+            members: Any = desk.client.execute_command("ZRANGE", index, low, b"+", "BYLEX", "LIMIT", 0, 1)
+    except BusRefused:  # the index of pods, unless our Redis user is an operator
+        return b""
+    return bytes(members[0]) if members else b""

@@ -1,0 +1,155 @@
+"""Strategic merge patches: JSON merge patches that merge lists, as sets or as maps by a key.
+
+Source: apimachinery `pkg/util/strategicpatch/patch.go`; the keys are those of the types in k8s.io/api.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from eventbus.api.kube.json_patch import PatchTooLarge
+
+#: Merged lists by their path in an object, with the key of their items; "": a list of plain values. Other lists are
+#: replaced.
+MERGED: Final[Mapping[str, str]] = {
+    "metadata.ownerReferences": "uid",
+    "metadata.finalizers": "",
+    "spec.finalizers": "",
+    "spec.podCIDRs": "",
+    "status.conditions": "type",
+    "status.addresses": "type",
+    "spec.containers": "name",
+    "spec.initContainers": "name",
+    "spec.volumes": "name",
+    "spec.imagePullSecrets": "name",
+    "spec.hostAliases": "ip",
+    "spec.ephemeralContainers": "name",
+    "spec.topologySpreadConstraints": "topologyKey",
+    "spec.schedulingGates": "name",
+    "spec.resourceClaims": "name",
+    "status.podIPs": "ip",
+    "status.hostIPs": "ip",
+    "spec.containers.env": "name",
+    "spec.containers.ports": "containerPort",
+    "spec.containers.volumeMounts": "mountPath",
+    "spec.containers.volumeDevices": "devicePath",
+    "spec.initContainers.env": "name",
+    "spec.initContainers.ports": "containerPort",
+    "spec.initContainers.volumeMounts": "mountPath",
+    "spec.initContainers.volumeDevices": "devicePath",
+}
+_MERGED: Final = {tuple(path.split(".")): key for path, key in MERGED.items()}
+_PATCH, _RETAIN = "$patch", "$retainKeys"
+_ORDER, _TAKEN = "$setElementOrder/", "$deleteFromPrimitiveList/"
+#: Maximum fields and items of one merge. A list that repeats a key is merged once for each repeat, so the work grows
+#: with the square of the patch. A patch and an object without such lists reach a fifth of the limit at most.
+MAX_HANDLED: Final = 1_000_000
+
+
+class BadDirective(ValueError):
+    """A directive of the patch is malformed."""
+
+
+def strategic_merge(target: Any, patch: Mapping[str, Any]) -> Any:
+    """Return *target* with *patch* applied. Raises: BadDirective. PatchTooLarge: more than `MAX_HANDLED`."""
+    return _Merge().merge(target, patch, ())
+
+
+class _Merge:
+    """One merge, with the count of fields and items so far."""
+
+    def __init__(self) -> None:
+        self._handled = 0
+
+    def merge(self, target: Any, patch: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+        directive = patch.get(_PATCH, "merge")
+        if directive == "replace":
+            return {key: value for key, value in patch.items() if key != _PATCH}
+        if directive == "delete":
+            return {}
+        if directive != "merge":
+            raise BadDirective(f"invalid value for $patch: {str(directive)[:80]}")
+        merged = dict(target) if isinstance(target, Mapping) else {}
+        self._count(len(merged) + len(patch))
+        if isinstance(retained := patch.get(_RETAIN), list):
+            kept = set(map(_identity, retained))
+            merged = {key: value for key, value in merged.items() if key in kept}
+        for key, value in patch.items():
+            if key.startswith(_TAKEN):
+                self._take_out(merged, key.removeprefix(_TAKEN), value)
+        for key, value in patch.items():
+            if key.startswith("$"):
+                continue
+            below = (*path, key)
+            if value is None:
+                merged.pop(key, None)
+            elif isinstance(value, Mapping):
+                merged[key] = self.merge(merged.get(key), value, below)
+            elif isinstance(value, list) and below in _MERGED:
+                merged[key] = self._merge_list(merged.get(key), value, below, patch.get(_ORDER + key))
+            else:
+                merged[key] = value
+        return merged
+
+    def _take_out(self, merged: dict[str, Any], key: str, values: Any) -> None:
+        held = merged.get(key)
+        if isinstance(held, list) and isinstance(values, list):
+            self._count(len(held) + len(values))
+            taken = set(map(_identity, values))
+            merged[key] = [value for value in held if _identity(value) not in taken]
+
+    def _merge_list(self, held: Any, patch: Sequence[Any], path: tuple[str, ...], order: Any) -> list[Any]:
+        key = _MERGED[path]
+        former = list(held) if isinstance(held, Sequence) and not isinstance(held, str) else []
+        self._count(len(former) + len(patch))
+        if not key:
+            known = set(map(_identity, former))
+            return former + [value for value in patch if _identity(value) not in known]
+        if any(isinstance(item, Mapping) and item.get(_PATCH) == "replace" and key not in item for item in patch):
+            return [item for item in patch if isinstance(item, Mapping) and _PATCH not in item]
+        held_keys = [item[key] for item in former if _is_keyed(item, key)]
+        merged = {item[key]: item for item in former if _is_keyed(item, key)}
+        named = []
+        for item in patch:
+            if not _is_keyed(item, key):
+                raise BadDirective(f"map: {str(item)[:80]} does not contain declared merge key: {key}")
+            if item.get(_PATCH) == "delete":
+                merged.pop(item[key], None)
+            else:
+                merged[item[key]] = self.merge(merged.get(item[key]), item, path)
+                named.append(item[key])
+        if isinstance(order, list):
+            places = {item[key]: place for place, item in enumerate(order) if _is_keyed(item, key)}
+            return sorted(merged.values(), key=lambda item: places.get(item[key], len(places)))
+        return [merged[found] for found in _in_order([found for found in held_keys if found in merged], named)]
+
+    def _count(self, handled: int) -> None:
+        self._handled += handled
+        if self._handled > MAX_HANDLED:
+            raise PatchTooLarge(f"a merge may handle {MAX_HANDLED} fields and items: its lists name one key too often")
+
+
+def _in_order(held: list[Any], named: list[Any]) -> list[Any]:
+    """Merge the keys *held* with the keys that a patch has *named*: new keys come before the remaining ones."""
+    places = {key: place for place, key in enumerate(held)}
+    named_keys = set(named)
+    left = deque(key for key in held if key not in named_keys)
+    found: dict[Any, None] = {}
+    for key in named:
+        while key in places and left and places[left[0]] < places[key]:
+            found[left.popleft()] = None
+        found[key] = None
+    return [*found, *left]
+
+
+def _identity(value: Any) -> Any:
+    """Return a hashable identity: *value* itself, or its JSON if it is not a plain value."""
+    return msgspec.json.encode(value, order="sorted") if isinstance(value, dict | list) else value
+
+
+def _is_keyed(item: Any, key: str) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get(key), str | int)

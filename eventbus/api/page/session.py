@@ -1,0 +1,91 @@
+"""`/eventbus/v1/session`: who a page's user is and may do; signing in by a token, and out.
+
+A browser keeps the token in a cookie that no script can read and that goes to no other host. So there is nothing to
+remember here: any worker of the bus knows its user, and a token that is taken out of the file is signed out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.auth.access import User
+from eventbus.api.auth.authentication import Authenticator, cookie_name, cookie_value
+from eventbus.api.context import API, USER
+from eventbus.api.kube.bodies import decode_as
+from eventbus.api.kube.handler import reply_json, typed_body
+from eventbus.api.kube.negotiation import JSON
+
+#: A wrong token is answered so much later, seconds.
+_WRONG_S: Final = 1.0
+#: Bytes of a token, and seconds that it may take to arrive: whoever sends it is nobody yet. So many may send at once as
+#: like, since each holds so little and keeps nobody else waiting.
+_BODY: Final = 8 * 1024
+_BODY_S: Final = 5.0
+#: Characters of a cookie's value: browsers drop a longer one without a word.
+_COOKIE: Final = 4000
+
+
+class _SignIn(msgspec.Struct):
+    token: str
+
+
+class Session:
+    """The handlers. GET asks for a user like all else; POST and DELETE make and end one."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    async def show(self, request: web.Request) -> web.Response:
+        """Return the user and the parts of the page that the user may use."""
+        by_cookie = await self._authenticator.signed_in(request) is not None
+        return reply_json(_session(request, request[USER], signed_in=by_cookie))
+
+    async def sign_in(self, request: web.Request) -> web.Response:
+        """Take {"token": …}, and give the cookie. Raises: Refusal: 401, nobody's token."""
+        body = await typed_body(request, (JSON,), most=_BODY, within_s=_BODY_S)
+        token = decode_as(_SignIn, body.data, 'a body like {"token": "…"} is needed').token.strip()
+        user = await self._authenticator.token_user(token)
+        if user is None:
+            await asyncio.sleep(_WRONG_S)
+            takes = self._authenticator.takes_tokens
+            raise status.Refusal(401, "Unauthorized", "nobody has this token" if takes else "nobody has a token here")
+        if len(cookie_value(token)) > _COOKIE:
+            raise status.Refusal(413, "RequestEntityTooLarge", "no browser keeps a cookie with a token as long as this")
+        answer = reply_json(_session(request, user, signed_in=True))
+        answer.set_cookie(
+            cookie_name(request), cookie_value(token), path="/", httponly=True, samesite="Strict", secure=request.secure
+        )
+        return answer
+
+    async def sign_out(self, request: web.Request) -> web.Response:
+        """Delete the cookie."""
+        answer = web.Response(status=204)
+        secure = request.secure or None
+        answer.del_cookie(cookie_name(request), path="/", httponly=True, samesite="Strict", secure=secure)
+        return answer
+
+
+def _session(request: web.Request, user: User, *, signed_in: bool) -> dict[str, Any]:
+    api = request.app[API]
+    allowed, options = api.access.allowed, api.bus.options
+    everywhere = allowed(user, "list", "events")
+    places = sorted({grant.namespace for grant in api.access.grants_of(user) if grant.namespace})
+    return {
+        "user": user.name,
+        "signedIn": signed_in,
+        "namespaces": None if everywhere else [name for name in places if allowed(user, "list", "events", name)],
+        "may": {
+            "replay": allowed(user, "update", "dead"),
+            "discard": allowed(user, "delete", "dead"),
+            "seeHealth": allowed(user, "get", "status"),
+        },
+        "eventTtlS": options.event_ttl_s,
+        "occurrencesS": options.occurrences_s,
+        "build": version("eventbus"),
+    }

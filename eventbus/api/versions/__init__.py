@@ -1,0 +1,1 @@
+"""Resource versions as HTTP clients see them: one growing integer for each kind."""

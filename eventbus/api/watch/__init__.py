@@ -1,0 +1,1 @@
+"""Watches: changes reach the loop once, are encoded once for each form, and are written to each client."""
