@@ -15,6 +15,7 @@ EXTRAS: Final = {
     "api": "aiohttp",
     "kubernetes": "lightkube",
     "metrics": "prometheus_client",
+    "notify": "re2",
     "oidc": "jwt",
     "postgres": "psycopg",
     "webhook": "cloudevents",
