@@ -16,12 +16,19 @@ from typing import Any, Final
 import httpcore2
 import msgspec
 
-from eventbus.errors import SinkUnreachable
+from eventbus.errors import EventRejected, SinkError, SinkUnreachable, Throttled, UnexpectedReply
+from eventbus.export.sinks.retry_after import retry_after_s
 from eventbus.export.sinks.webhook.ssrf import Guard
+from eventbus.util.text import cut_bytes, printable
 
 CONNECT_TIMEOUT_S: Final = 5.0
 #: The maximum size of a reply that is read. Replies are only logged.
 MAX_REPLY_BYTES: Final = 64 * 1024
+
+
+#: The endpoint is wrong, moved or closed, or it rejects the credentials. Every event fails until an operator fixes it,
+#: so none becomes a dead letter. 415: it does not accept CloudEvents in this mode.
+_UNREACHABLE: Final = frozenset({401, 403, 404, 405, 407, 408, 410, 415, 421, 502, 503, 504})
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -36,15 +43,18 @@ class GuardedClient:
     """A pool of *connections*, for as many threads at once.
 
     *timeout_s* limits a whole exchange: the attempts at all addresses, TLS, and a reply that arrives byte by byte. Only
-    the DNS lookup cannot be interrupted; the remaining time is left for the steps after it.
+    the DNS lookup cannot be interrupted; the remaining time is left for the steps after it. With a *proxy*, a URL, the
+    guard checks the address of the proxy alone.
     """
 
-    def __init__(self, guard: Guard, *, tls: ssl.SSLContext, timeout_s: float, connections: int = 1) -> None:
+    def __init__(
+        self, guard: Guard, *, tls: ssl.SSLContext, timeout_s: float, connections: int = 1, proxy: str = ""
+    ) -> None:
         self._backend = _GuardedBackend(guard)
         self._timeout_s = timeout_s
-        self._pool = httpcore2.ConnectionPool(
-            ssl_context=tls, max_connections=connections, keepalive_expiry=30.0, network_backend=self._backend
-        )
+        options: Any = {"ssl_context": tls, "max_connections": connections, "keepalive_expiry": 30.0}
+        options["network_backend"] = self._backend
+        self._pool = httpcore2.HTTPProxy(proxy, **options) if proxy else httpcore2.ConnectionPool(**options)
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Send *body* once. Raises: SinkUnreachable: no whole answer; it may have arrived all the same."""
@@ -78,6 +88,23 @@ class GuardedClient:
             received = _first_bytes(response.iter_stream(), most_bytes)
             names = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
             return Reply(response.status, names, received)
+
+
+def error_of(reply: Reply, what: str = "the webhook") -> SinkError | None:
+    """Return the error that an answer of *what* means; None: it was accepted, now or before."""
+    status = reply.status
+    if 200 <= status < 300 or status == 409:
+        return None
+    said = cut_bytes(printable(reply.body[:200].decode("utf-8", "replace")), 200)
+    text = f"{what} answered {status}{f': {said}' if said else ''}"
+    pause_s = retry_after_s(reply.headers.get("retry-after"))
+    if status == 429 or (status == 503 and pause_s is not None):
+        return Throttled(text, pause_s)
+    if status in _UNREACHABLE:
+        return SinkUnreachable(text, status=status)
+    if 300 <= status < 400:
+        return SinkUnreachable(f"{text}; redirects are not followed", status=status)
+    return EventRejected(text) if 400 <= status < 500 else UnexpectedReply(text, status=status)
 
 
 class _Deadline(threading.local):

@@ -18,7 +18,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Final
@@ -38,15 +38,13 @@ from eventbus.errors import (
 )
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, object_of
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.export.sinks.retry_after import retry_after_s
 from eventbus.export.sinks.start_checks import check_host
 from eventbus.export.sinks.webhook.cloud_event import Message, batch, binary, structured
-from eventbus.export.sinks.webhook.guarded_http import GuardedClient, Reply
+from eventbus.export.sinks.webhook.guarded_http import GuardedClient, error_of
 from eventbus.export.sinks.webhook.ssrf import Guard
 from eventbus.model.event import Event
 from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.log import log
-from eventbus.util.text import cut_bytes, printable
 
 SECRET, TOKEN = "EVENTBUS_WEBHOOK_SECRET", "EVENTBUS_WEBHOOK_TOKEN"
 
@@ -60,10 +58,6 @@ REQUESTS: Final = 8
 MOST_REQUESTS: Final = 64
 #: No request of a `write` begins later than this. So little is repeated after a death, and a stop is not kept waiting.
 WRITE_S: Final = 1.0
-
-#: The endpoint is wrong, moved or closed, or it rejects the credentials. Every event fails until an operator fixes it,
-#: so none becomes a dead letter. 415: it does not accept CloudEvents in this mode.
-_UNREACHABLE: Final = frozenset({401, 403, 404, 405, 407, 408, 410, 415, 421, 502, 503, 504})
 
 
 class Mode(StrEnum):
@@ -84,12 +78,7 @@ class Secrets(msgspec.Struct, frozen=True):
 def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
     """Make the sink of `https://…`. Raises: ConfigError."""
     environ = options.environ
-    guard = Guard(
-        allow_private=_flag(environ, "EVENTBUS_WEBHOOK_ALLOW_PRIVATE"),
-        allow_hosts=frozenset(
-            name.strip().lower() for name in environ.get("EVENTBUS_WEBHOOK_ALLOW_HOSTS", "").split(",") if name.strip()
-        ),
-    )
+    guard = Guard.from_environ(environ)
     parts = guard.check_url(url)
     mode = _mode(environ.get("EVENTBUS_WEBHOOK_MODE", ""))
     secrets = Secrets(lambda: options.ascii_secret(SECRET), lambda: options.ascii_secret(TOKEN))
@@ -212,7 +201,7 @@ class WebhookSink:
             return UnexpectedReply(f"{type(error).__name__}: {error}")
 
     def _send(self, message: Message) -> None:
-        error = _error_of(self._client.post(self._url, self._headers(message), message.body))
+        error = error_of(self._client.post(self._url, self._headers(message), message.body))
         if error is not None:
             raise error
 
@@ -345,22 +334,6 @@ def sign(key: str, timestamp: str, body: bytes) -> str:
     return hmac.new(key.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
 
 
-def _error_of(reply: Reply) -> EventBusError | None:
-    status = reply.status
-    if 200 <= status < 300 or status == 409:
-        return None
-    said = cut_bytes(printable(reply.body[:200].decode("utf-8", "replace")), 200)
-    text = f"the webhook answered {status}{f': {said}' if said else ''}"
-    pause_s = retry_after_s(reply.headers.get("retry-after"))
-    if status == 429 or (status == 503 and pause_s is not None):
-        return Throttled(text, pause_s)
-    if status in _UNREACHABLE:
-        return SinkUnreachable(text, status=status)
-    if 300 <= status < 400:
-        return SinkUnreachable(f"{text}; redirects are not followed", status=status)
-    return EventRejected(text) if 400 <= status < 500 else UnexpectedReply(text, status=status)
-
-
 def _mode(text: str) -> Mode:
     try:
         return Mode(text or Mode.STRUCTURED)
@@ -374,13 +347,6 @@ def _requests(text: str) -> int:
     if text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST_REQUESTS:
         return int(text)
     raise ConfigError(f"EVENTBUS_WEBHOOK_REQUESTS is {text!r}, and must be a whole number from 1 to {MOST_REQUESTS}")
-
-
-def _flag(environ: Mapping[str, str], variable: str) -> bool:
-    text = environ.get(variable, "").lower()
-    if text not in {"", "0", "1", "false", "true", "no", "yes"}:
-        raise ConfigError(f"{variable} is {text!r}, and must be true or false")
-    return text in {"1", "true", "yes"}
 
 
 def _tls(ca_file: str) -> ssl.SSLContext:

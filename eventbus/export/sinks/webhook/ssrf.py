@@ -6,8 +6,9 @@ Only rules and the resolver; the connection is `guarded_http`'s. Source: referen
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
+from typing import Final, Self
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -81,6 +82,15 @@ class Guard(msgspec.Struct, frozen=True):
     allow_private: bool = False
     allow_hosts: frozenset[str] = frozenset()
 
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Self:
+        """Read EVENTBUS_WEBHOOK_ALLOW_HOSTS and EVENTBUS_WEBHOOK_ALLOW_PRIVATE. Raises: ConfigError."""
+        hosts = environ.get("EVENTBUS_WEBHOOK_ALLOW_HOSTS", "").split(",")
+        return cls(
+            allow_private=_flag(environ, "EVENTBUS_WEBHOOK_ALLOW_PRIVATE"),
+            allow_hosts=frozenset(name.strip().lower() for name in hosts if name.strip()),
+        )
+
     def check_url(self, url: str) -> SplitResult:
         """Return the parts of *url*, if it may be used; its name is not resolved yet. Raises: ConfigError."""
         try:
@@ -136,6 +146,13 @@ def is_allowed(address: Address, *, trusted: bool) -> bool:
     if isinstance(address, IPv6Address) and (address not in _UNICAST or address in _TO_IPV4):
         return False
     return not any(_is_in(one, _INSIDE) for one in meant)
+
+
+def _flag(environ: Mapping[str, str], variable: str) -> bool:
+    text = environ.get(variable, "").lower()
+    if text not in {"", "0", "1", "false", "true", "no", "yes"}:
+        raise ConfigError(f"{variable} is {text!r}, and must be true or false")
+    return text in {"1", "true", "yes"}
 
 
 def _look_up(host: str, port: int) -> list[str]:
