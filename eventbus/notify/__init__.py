@@ -1,0 +1,1 @@
+"""Notifications: rules in Alertmanager's words, groups with their own timers, and receivers with state."""

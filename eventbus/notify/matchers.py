@@ -1,0 +1,163 @@
+"""Matchers of labels, in Alertmanager's syntax: `type="Warning"`, `reason=~"Failed.*"`, anchored at both ends.
+
+Source: alertmanager `pkg/labels/parse.go` and `matcher.go`. Regular expressions are RE2's, which need linear time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from eventbus.errors import ConfigError
+from eventbus.util.extras import is_needed
+
+#: Labels that each alert has. Labels of the event itself have the prefix.
+LABELS: Final = (
+    *("type", "reason", "alertname", "kind", "namespace", "name", "component", "host", "controller", "message"),
+)
+OWN_PREFIX: Final = "label_"
+
+_MATCHER: Final = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(=~|!=|!~|=)\s*")
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_BARE: Final = re.compile(r'[^",{}]*')
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", '"': '"', "\\": "\\"}
+#: Results that a matcher with an expression remembers: most labels have few values.
+_REMEMBERED: Final = 1000
+#: Memory of one compiled expression, bytes.
+_MAX_PROGRAM: Final = 1 << 20
+
+
+class MatchType(StrEnum):
+    """The operator of a matcher."""
+
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    MATCHES = "=~"
+    NOT_MATCHES = "!~"
+
+
+class Matcher(msgspec.Struct, frozen=True):
+    """One condition on one label. A label that an alert lacks has the value ""."""
+
+    name: str
+    type: MatchType
+    value: str
+
+    def test(self) -> Callable[[str], bool]:
+        """Return the test of a value. Raises: ConfigError: an invalid expression, or google-re2 is missing."""
+        if self.type is MatchType.EQUAL:
+            return self.value.__eq__
+        if self.type is MatchType.NOT_EQUAL:
+            return self.value.__ne__
+        return _expression(self.value, wanted=self.type is MatchType.MATCHES)
+
+    def __str__(self) -> str:
+        quoted = self.value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        return f'{self.name}{self.type}"{quoted}"'
+
+
+class Matchers:
+    """Conditions that must all hold. Without any, everything matches. Raises: ConfigError: see `Matcher.test`."""
+
+    __slots__ = ("_tests", "all")
+
+    def __init__(self, matchers: Iterable[Matcher] = ()) -> None:
+        self.all = tuple(matchers)
+        self._tests = tuple((matcher.name, matcher.test()) for matcher in self.all)
+
+    def match(self, labels: Mapping[str, str]) -> bool:
+        """Return True if every matcher holds."""
+        for name, test in self._tests:  # noqa: SIM110  a generator costs twice as much, for each event and route
+            if not test(labels.get(name, "")):
+                return False
+        return True
+
+    def names(self) -> set[str]:
+        """Return the labels that are looked at."""
+        return {matcher.name for matcher in self.all}
+
+    def __str__(self) -> str:
+        return "{" + ",".join(map(str, self.all)) + "}"
+
+
+def parse_matchers(text: str) -> tuple[Matcher, ...]:
+    """Parse `a="b"`, or several with commas, with or without braces. Raises: ConfigError."""
+    rest = text.strip()
+    if rest.startswith("{") != rest.endswith("}"):
+        raise ConfigError(f"{text!r}: a brace is open or missing")
+    if rest.startswith("{"):
+        rest = rest[1:-1]
+    found: list[Matcher] = []
+    at = 0
+    while at < len(rest):
+        start = _MATCHER.match(rest, at)
+        if start is None:
+            raise ConfigError(f'{text!r} is no matcher: write it as reason="BackOff" or reason=~"Failed.*"')
+        value, at = _value(text, rest, start.end())
+        found.append(Matcher(start[1], MatchType(start[2]), value))
+        separator = re.compile(r"\s*(,|\Z)\s*").match(rest, at)
+        if separator is None:
+            raise ConfigError(f"{text!r}: a comma is missing after the value of {start[1]}")
+        at = separator.end()
+    if not found:
+        raise ConfigError(f"{text!r} holds no matcher")
+    return tuple(found)
+
+
+def _value(text: str, rest: str, at: int) -> tuple[str, int]:
+    if rest[at : at + 1] == '"':
+        quoted = _QUOTED.match(rest, at)
+        if quoted is None:
+            raise ConfigError(f"{text!r}: a quote is not closed")
+        return _ESCAPE.sub(lambda found: _unescaped(text, found[1]), quoted[1]), quoted.end()
+    bare = _BARE.match(rest, at)
+    assert bare is not None
+    if bare[0][:1] in ("=", "~") or rest[bare.end() : bare.end() + 1] in ('"', "{", "}"):
+        raise ConfigError(f"{text!r}: put the value in quotes")
+    return bare[0].strip(), bare.end()
+
+
+def _unescaped(text: str, character: str) -> str:
+    try:
+        return _ESCAPED[character]
+    except KeyError:
+        raise ConfigError(f'{text!r}: \\{character} is no escape; there are \\n, \\" and \\\\') from None
+
+
+def _expression(pattern: str, *, wanted: bool) -> Callable[[str], bool]:
+    """Return a test against an anchored expression that remembers the results for values seen lately."""
+    try:
+        import re2
+    except ImportError:
+        raise ConfigError(f"=~ and !~: {is_needed('notify')}", cure="pip install 'eventbus[notify]'") from None
+    options = re2.Options()
+    options.max_mem = _MAX_PROGRAM
+    options.log_errors = False
+    options.dot_nl = True  # as in Alertmanager
+    try:
+        compiled: Any = re2.compile(f"^(?:{pattern})$", options)
+    except re2.error as error:
+        why = error.args[0] if error.args else error
+        raise ConfigError(f"{pattern!r} is no regular expression: {_words(why)}") from None
+    remembered: dict[str, bool] = {}
+
+    def test(value: str) -> bool:
+        result = remembered.get(value)
+        if result is None:
+            result = (compiled.match(value) is not None) is wanted
+            if len(remembered) >= _REMEMBERED:
+                remembered.clear()
+            if len(value) < 200:
+                remembered[value] = result
+        return result
+
+    return test
+
+
+def _words(why: object) -> str:
+    return why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)

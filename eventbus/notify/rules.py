@@ -1,0 +1,324 @@
+"""The rules file: Alertmanager's words, and `min_count`, `within`, `for` and `resolve_after`.
+
+Unknown fields are errors. Each error names the line and the field.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from eventbus.errors import ConfigError
+from eventbus.notify.bounded_yaml import MAX_BYTES, Document
+from eventbus.notify.fields import Duration, Secret, Strict, decode_field
+from eventbus.notify.matchers import LABELS, OWN_PREFIX, Matchers, MatchType
+from eventbus.notify.receivers.contract import IntegrationConfig
+from eventbus.notify.receivers.webhook import WebhookConfig
+from eventbus.notify.time_intervals import NamedTimes
+
+MAX_ROUTES: Final = 1000
+#: Entries of all `…_configs`: each has a thread of its own while it sends.
+MAX_INTEGRATIONS: Final = 200
+#: Labels that two alerts of an inhibition may share besides `LABELS`: the links that the store knows.
+LINKS: Final = ("node", "owner")
+#: Groups by these labels are as many as objects, or more.
+_UNBOUNDED: Final = frozenset({"name", "message", "..."})
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,128}\Z")
+#: Fields of Alertmanager that are not supported, and the cure.
+_CURES: Final[Mapping[str, str]] = {
+    "match": "write it as matchers: ['reason=\"BackOff\"']",
+    "match_re": "write it as matchers: ['reason=~\"Failed.*\"']",
+    "source_match": "write it as source_matchers",
+    "source_match_re": "write it as source_matchers with =~",
+    "target_match": "write it as target_matchers",
+    "target_match_re": "write it as target_matchers with =~",
+    "templates": "templates are not supported; remove it",
+}
+
+
+class Route(Strict, frozen=True, kw_only=True):
+    """A node of the tree. None: as the parent."""
+
+    receiver: str | None = None
+    group_by: tuple[str, ...] | None = None
+    group_wait: Duration | None = None
+    group_interval: Duration | None = None
+    repeat_interval: Duration | None = None
+    min_count: int | None = None
+    within: Duration | None = None
+    for_: Duration | None = msgspec.field(default=None, name="for")
+    resolve_after: Duration | None = None
+    matchers: Matchers = Matchers()
+    mute_time_intervals: tuple[str, ...] = ()
+    active_time_intervals: tuple[str, ...] = ()
+    continue_: bool = msgspec.field(default=False, name="continue")
+    routes: tuple[Route, ...] = ()
+
+
+class ReceiverRules(Strict, frozen=True, kw_only=True):
+    """One entry of `receivers`. One without integrations receives nothing."""
+
+    name: str
+    webhook_configs: tuple[WebhookConfig, ...] = ()
+
+    def integrations(self) -> Iterator[tuple[str, IntegrationConfig]]:
+        """Yield the configurations with their names, as `webhook[0]`."""
+        for field in self.__struct_fields__[1:]:
+            for number, config in enumerate(getattr(self, field)):
+                yield f"{field.removesuffix('_configs')}[{number}]", config
+
+
+class InhibitRule(Strict, frozen=True, kw_only=True):
+    """While an alert fires that matches the source, alerts that match the target are not sent."""
+
+    name: str = ""
+    source_matchers: Matchers
+    target_matchers: Matchers
+    equal: tuple[str, ...] = ()
+
+
+class Global(Strict, frozen=True, kw_only=True):
+    """Defaults. *resolve_timeout*: of `resolve_after`."""
+
+    resolve_timeout: Duration | None = None
+
+
+class Rules(Strict, frozen=True, kw_only=True):
+    """A whole file."""
+
+    route: Route
+    receivers: tuple[ReceiverRules, ...]
+    global_: Global = msgspec.field(default=Global(), name="global")
+    inhibit_rules: tuple[InhibitRule, ...] = ()
+    time_intervals: tuple[NamedTimes, ...] = ()
+
+    def receiver(self, name: str) -> ReceiverRules | None:
+        """Return the receiver of that name."""
+        return next((each for each in self.receivers if each.name == name), None)
+
+
+class ParsedRules(msgspec.Struct, frozen=True):
+    """Valid rules, and warnings about likely mistakes, each with its line. *hash* identifies the text."""
+
+    rules: Rules
+    hash: str
+    warnings: tuple[str, ...]
+
+
+def load_rules(path: Path) -> ParsedRules:
+    """Read and check a file. Raises: ConfigError: all errors that were found, a line each."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+            mode = os.fstat(file.fileno()).st_mode
+        text = data.decode()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8") from None
+    return parse_rules(text, str(path), private=not mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> ParsedRules:
+    """Parse and check the text of a file. *private*: only its owner can read it. Raises: ConfigError."""
+    secrets: list[str] = []
+
+    def decode(kind: Any, value: Any) -> Any:
+        if kind is Secret:
+            secrets.append(value)
+        return decode_field(kind, value)
+
+    try:
+        document = Document(text)
+        if not isinstance(document.value, dict):
+            raise ConfigError("line 1: the file must have the fields route and receivers")
+        rules = _convert(document, decode)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    check = _Check(rules, document)
+    check.all()
+    if secrets and not private:
+        check.fail("$.receivers", "the file holds secrets and others can read it: chmod 600, or use the …_file fields")
+    if check.errors:
+        raise ConfigError("\n".join(f"{source}: {each}" for each in check.errors))
+    digest = blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return ParsedRules(rules, digest, tuple(f"{source}: {each}" for each in check.warnings))
+
+
+def _convert(document: Document, decode: Any) -> Rules:
+    try:
+        return msgspec.convert(document.value, Rules, strict=False, dec_hook=decode)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `")
+        path = path.removesuffix("`").replace("[...]", "") or "$"
+        if unknown := re.search(r"unknown field `(.*)`", problem):
+            field = unknown[1]
+            path = f"{path}.{field}"
+            problem = f"there is no such field{_cure(field)}"
+        elif missing := re.search(r"missing required field `(.*)`", problem):
+            problem = f"the field {missing[1]} is missing"
+        else:
+            problem = problem.replace("Expected `str`, got `array`", "must be a text, and is a list")
+        raise ConfigError(f"line {document.line_of(path)}: {path.removeprefix('$').lstrip('.')}: {problem}") from None
+
+
+def _cure(field: str) -> str:
+    if field in _CURES:
+        return f": {_CURES[field]}"
+    known = {
+        name
+        for struct in (Rules, Route, ReceiverRules, InhibitRule, WebhookConfig)
+        for name in struct.__struct_encode_fields__
+    }
+    near = difflib.get_close_matches(field, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+class _Check:
+    """Collects the mistakes that the types cannot find."""
+
+    def __init__(self, rules: Rules, document: Document) -> None:
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+        self._rules = rules
+        self._document = document
+        self._routes = 0
+        self._receivers = {each.name for each in rules.receivers}
+        self._times = {each.name for each in rules.time_intervals}
+
+    def all(self) -> None:
+        """Check the whole file."""
+        root = self._rules.route
+        if root.matchers.all:
+            self.fail("$.route.matchers", "the root matches everything: put matchers into its routes")
+        if root.receiver is None:
+            self.fail("$.route", "the root needs a receiver")
+        if root.mute_time_intervals or root.active_time_intervals:
+            self.fail("$.route", "the root cannot have time intervals: put them into its routes")
+        if root.continue_:
+            self.fail("$.route.continue", "the root cannot continue")
+        self._route(root, "$.route", within=False)
+        self._check_receivers()
+        for number, rule in enumerate(self._rules.inhibit_rules):
+            path = f"$.inhibit_rules[{number}]"
+            self._check_matchers(rule.source_matchers, f"{path}.source_matchers")
+            self._check_matchers(rule.target_matchers, f"{path}.target_matchers")
+            for label in rule.equal:
+                if label not in LINKS:
+                    self._check_label(label, f"{path}.equal", f" (and the links {', '.join(LINKS)})")
+        self._check_unique((each.name for each in self._rules.time_intervals), "$.time_intervals", "time interval")
+
+    def fail(self, path: str, problem: str) -> None:
+        """Note an error."""
+        self.errors.append(self._line(path, problem))
+
+    def _warn(self, path: str, problem: str) -> None:
+        self.warnings.append(self._line(path, problem))
+
+    def _line(self, path: str, problem: str) -> str:
+        return f"line {self._document.line_of(path)}: {path.removeprefix('$.')}: {problem}"
+
+    def _route(self, route: Route, path: str, *, within: bool) -> None:
+        self._routes += 1
+        if self._routes == MAX_ROUTES + 1:
+            self.fail(path, f"there are more than {MAX_ROUTES} routes")
+        if self._routes > MAX_ROUTES:
+            return
+        if route.receiver is not None and route.receiver not in self._receivers:
+            self.fail(
+                f"{path}.receiver", f"there is no receiver {route.receiver!r}{_near(route.receiver, self._receivers)}"
+            )
+        self._check_matchers(route.matchers, f"{path}.matchers")
+        for field in ("mute_time_intervals", "active_time_intervals"):
+            for name in getattr(route, field):
+                if name not in self._times:
+                    self.fail(f"{path}.{field}", f"there is no time interval {name!r}{_near(name, self._times)}")
+        self._check_grouping(route, path)
+        for field in ("group_interval", "repeat_interval", "within", "resolve_after"):
+            duration = getattr(route, field)
+            if duration is not None and duration.ms == 0:
+                self.fail(f"{path}.{field}", "must be longer than 0")
+        if route.min_count is not None and route.min_count < 1:
+            self.fail(f"{path}.min_count", "must be at least 1")
+        within = within or route.min_count is not None
+        if route.within is not None and not within:
+            self.fail(f"{path}.within", "takes min_count as well")
+        for number, child in enumerate(route.routes):
+            self._route(child, f"{path}.routes[{number}]", within=within)
+
+    def _check_grouping(self, route: Route, path: str) -> None:
+        labels = route.group_by or ()
+        for label in labels:
+            if label != "...":
+                self._check_label(label, f"{path}.group_by")
+        if "..." in labels and len(labels) > 1:
+            self.fail(f"{path}.group_by", "'...' stands for all labels, so it must stand alone")
+        if len(set(labels)) < len(labels):
+            self.fail(f"{path}.group_by", "a label is there twice")
+        if unbounded := sorted(_UNBOUNDED & set(labels)):
+            self._warn(f"{path}.group_by", f"a group for each {unbounded[0]}: there is no bound on their number")
+        if route.repeat_interval and route.group_interval and route.repeat_interval.ms < route.group_interval.ms:
+            self._warn(f"{path}.repeat_interval", "is shorter than group_interval, so group_interval is used")
+
+    def _check_matchers(self, matchers: Matchers, path: str) -> None:
+        for matcher in matchers.all:
+            self._check_label(matcher.name, path)
+            value = matcher.value
+            if matcher.type in (MatchType.EQUAL, MatchType.NOT_EQUAL):
+                if "*" in value and matcher.name != "message":
+                    self._warn(
+                        path, f"{matcher} compares the whole text: for a pattern write {matcher.name}=~{_regex(value)}"
+                    )
+                elif matcher.name == "type" and value not in ("Normal", "Warning"):
+                    self.fail(path, f"{matcher}: an event's type is Normal or Warning")
+                elif matcher.name in ("reason", "kind") and value[:1].islower():
+                    self._warn(path, f"{matcher}: most {matcher.name}s begin with a capital letter, and case matters")
+            elif matcher.name == "message" and not value.startswith((".*", "(?")):
+                self._warn(path, f"{matcher} matches the whole message: put .* before and after a part of it")
+
+    def _check_label(self, label: str, path: str, also: str = "") -> None:
+        if label in LABELS or (label.startswith(OWN_PREFIX) and len(label) > len(OWN_PREFIX)):
+            return
+        near = _near(label, LABELS)
+        cure = near or f": there are {', '.join(LABELS)}{also}; a label of the event is {OWN_PREFIX}{label}"
+        self.fail(path, f"there is no label {label!r}{cure}")
+
+    def _check_receivers(self) -> None:
+        self._check_unique((each.name for each in self._rules.receivers), "$.receivers", "receiver")
+        count = 0
+        for number, receiver in enumerate(self._rules.receivers):
+            path = f"$.receivers[{number}]"
+            if not _NAME.match(receiver.name):
+                self.fail(f"{path}.name", "must have 1 to 128 printable characters")
+            for name, config in receiver.integrations():
+                count += 1
+                field, _, rest = name.partition("[")
+                try:
+                    config.check()
+                except ValueError as error:
+                    self.fail(f"{path}.{field}_configs[{rest}", str(error))
+        if count > MAX_INTEGRATIONS:
+            self.fail("$.receivers", f"there are more than {MAX_INTEGRATIONS} integrations")
+
+    def _check_unique(self, names: Iterator[str], path: str, noun: str) -> None:
+        for name, times in Counter(names).items():
+            if times > 1:
+                self.fail(path, f"there are {times} of {noun} {name!r}")
+
+
+def _near(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _regex(value: str) -> str:
+    return '"' + ".*".join(re.escape(part) for part in value.split("*")) + '"'
