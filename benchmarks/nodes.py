@@ -26,7 +26,7 @@ from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.lifecycle_status import read_lifecycle
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import LEASE, NODE
-from eventbus.model.objects.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
+from eventbus.model.objects.cluster import Node, NodeCondition, NodeStatus, NodeSystemInfo
 from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock
 

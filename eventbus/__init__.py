@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from eventbus.model.event import Event, EventSeries, EventSource, EventType, ObjectMeta, ObjectReference
     from eventbus.model.kinds import EVENT, KINDS, LEASE, NODE, Kind
     from eventbus.model.list_watch import ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
-    from eventbus.model.objects.lease import Lease, LeaseSpec
-    from eventbus.model.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
+    from eventbus.model.objects.cluster import Lease, LeaseSpec, Node, NodeCondition, NodeSpec, NodeStatus
     from eventbus.record.broadcaster import EventBroadcaster
     from eventbus.record.default import make_event_recorder
     from eventbus.record.local_watchers import FullQueue
@@ -90,11 +89,9 @@ _MODULES = {
         "WatchEvent",
         "WatchEventType",
     ),
-    "eventbus.model.objects.lease": (
+    "eventbus.model.objects.cluster": (
         "Lease",
         "LeaseSpec",
-    ),
-    "eventbus.model.objects.node": (
         "Node",
         "NodeCondition",
         "NodeSpec",

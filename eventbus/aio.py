@@ -16,7 +16,7 @@ from eventbus.model.event import Event
 from eventbus.model.list_watch import HasMetadata, ListOptions, WatchEvent
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.store.reader import ObjectReader
-from eventbus.store.watch_state import Behind, Step, Wait
+from eventbus.store.watch import Behind, Step, Wait
 
 T = TypeVar("T", bound=HasMetadata)
 

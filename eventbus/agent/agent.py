@@ -16,8 +16,7 @@ from eventbus.agent.status_writer import NodeObjects, NodeStatusWriter
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, NotFound
 from eventbus.model.event import ObjectReference
-from eventbus.model.objects.conditions import NORMAL, Transition
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import NORMAL, Node, Transition
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.util.clock import Clock
 from eventbus.util.log import log

@@ -10,8 +10,7 @@ import msgspec
 
 from eventbus.errors import AlreadyExists, Conflict, NotFound
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.conditions import NODE_LEASES
-from eventbus.model.objects.lease import Lease, LeaseSpec
+from eventbus.model.objects.cluster import NODE_LEASES, Lease, LeaseSpec
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 

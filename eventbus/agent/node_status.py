@@ -17,7 +17,7 @@ import msgspec
 from eventbus.agent.bus_contact import BusContact
 from eventbus.agent.machine import Identity, Machine
 from eventbus.agent.thresholds import Thresholds
-from eventbus.model.objects.conditions import (
+from eventbus.model.objects.cluster import (
     DISK_PRESSURE,
     FALSE,
     MEMORY_PRESSURE,
@@ -25,9 +25,12 @@ from eventbus.model.objects.conditions import (
     PID_PRESSURE,
     READY,
     TRUE,
+    Node,
+    NodeAddress,
+    NodeStatus,
+    NodeSystemInfo,
     with_condition,
 )
-from eventbus.model.objects.node import Node, NodeAddress, NodeStatus, NodeSystemInfo
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 

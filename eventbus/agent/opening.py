@@ -33,7 +33,7 @@ from eventbus.errors import ConfigError
 from eventbus.model.kinds import LEASE, NODE, Kind
 from eventbus.model.list_watch import HasMetadata
 from eventbus.model.names import is_dns_subdomain
-from eventbus.model.objects.conditions import DEFAULT_LEASE_S
+from eventbus.model.objects.cluster import DEFAULT_LEASE_S
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.writer import ObjectWriter

@@ -11,8 +11,14 @@ import msgspec
 
 from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, NotFound
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.conditions import Transition, differs_beyond_heartbeats, rebooted, transitions
-from eventbus.model.objects.node import Node, NodeStatus
+from eventbus.model.objects.cluster import (
+    Node,
+    NodeStatus,
+    Transition,
+    differs_beyond_heartbeats,
+    rebooted,
+    transitions,
+)
 from eventbus.util.clock import Clock
 
 #: The status is written at least so often, though nothing but its heartbeat times has changed. Seconds.

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from eventbus.agent.machine import Machine
 from eventbus.errors import ConfigError
-from eventbus.model.objects.conditions import DISK_PRESSURE, MEMORY_PRESSURE
-from eventbus.model.quantity import parse_quantity
+from eventbus.model.names import parse_quantity
+from eventbus.model.objects.cluster import DISK_PRESSURE, MEMORY_PRESSURE
 
 MEMORY, DISK = "memory.available", "nodefs.available"
 _TERM: Final = re.compile(r"([a-z.]+)<([0-9].*)")

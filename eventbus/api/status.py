@@ -24,7 +24,7 @@ from eventbus.errors import (
     NotFound,
     Throttled,
 )
-from eventbus.model.selectors.labels import InvalidSelector
+from eventbus.model.selectors import InvalidSelector
 from eventbus.store.changes import AheadOfStore
 
 #: Default seconds before a client retries, as in the API server.

@@ -13,9 +13,8 @@ from eventbus.broker.health.partition_status import node_of
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.model.decodable import decodable
-from eventbus.model.objects.conditions import LIFECYCLE_LEASE
-from eventbus.model.objects.freezing import decode_frozen
-from eventbus.model.objects.lease import Lease
+from eventbus.model.frozen import decode_frozen
+from eventbus.model.objects.cluster import LIFECYCLE_LEASE, Lease
 
 #: The active worker renews its lease every two seconds. After so many leases without a renewal it is gone.
 GONE_AFTER_LEASES = 2

@@ -12,8 +12,7 @@ from eventbus.cache.informer import SharedInformer
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT, LEASE, NODE
 from eventbus.model.list_watch import HasMetadata, InformedKind, ListerWatcher, ListOptions, ObjectList, Watch
-from eventbus.model.objects.lease import Lease
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Lease, Node
 from eventbus.util.clock import Clock
 
 T = TypeVar("T", bound=HasMetadata)

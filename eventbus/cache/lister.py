@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from eventbus.cache.indexer import NAMESPACE, Indexer
 from eventbus.errors import NotFound
 from eventbus.model.list_watch import HasMetadata
-from eventbus.model.selectors.fields import LabelSelector
+from eventbus.model.selectors import LabelSelector
 
 T = TypeVar("T", bound=HasMetadata)
 

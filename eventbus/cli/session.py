@@ -117,7 +117,7 @@ class Session:
     def read_story(self, about: ObjectReference, before: timedelta, *, system: bool = False) -> Story:
         """Return the story of one object. Raises: BusUnavailable, BusRefused."""
         if self.remote is not None:
-            from eventbus.store.story.fetching import fetch_story
+            from eventbus.store.story.reading import fetch_story
 
             return fetch_story(self.remote.connection, about, before=before, system=system)
         from eventbus.store.story.reading import read_story

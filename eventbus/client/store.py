@@ -12,7 +12,7 @@ from eventbus.client.objects import RemoteObjects
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT, Kind
 from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList
-from eventbus.model.selectors.fields import escape_value
+from eventbus.model.selectors import escape_value
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -16,8 +16,15 @@ import msgspec
 
 from eventbus.broker.functions import CorrelateCall, pack_argument
 from eventbus.broker.keys import ID_CHARS, Keys, id_text
-from eventbus.model.encoding.uid import PackedUid
-from eventbus.model.encoding.wire import STRIPPED_END, STRIPPED_HEAD, USUAL_HEAD, WireEvent, pack_array, stored_body
+from eventbus.model.encoding.wire import (
+    STRIPPED_END,
+    STRIPPED_HEAD,
+    USUAL_HEAD,
+    PackedUid,
+    WireEvent,
+    pack_array,
+    stored_body,
+)
 from eventbus.settings import AggregateKey, Options, SpamKey
 
 #: In `record`, an event with a new correlation key costs about eight times as much as an event with a known key. A call

@@ -11,8 +11,7 @@ from eventbus.broker.functions import PendingCall
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
 from eventbus.errors import DeadCause, EventBusError, PoisonBatch
-from eventbus.model.encoding.uid import pack_uid
-from eventbus.model.encoding.wire import Batch, unpack_batch, unpack_wire
+from eventbus.model.encoding.wire import Batch, pack_uid, unpack_batch, unpack_wire
 from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log
 

@@ -12,8 +12,7 @@ import msgspec
 from eventbus.agent.lease_renewal import PASSING, LeaseObjects
 from eventbus.errors import NotFound
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.conditions import LIFECYCLE_LEASE
-from eventbus.model.objects.lease import Lease, LeaseSpec
+from eventbus.model.objects.cluster import LIFECYCLE_LEASE, Lease, LeaseSpec
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 

@@ -12,9 +12,8 @@ import msgspec
 from eventbus.cache.pager import list_all
 from eventbus.errors import BusRefused, Conflict, NotFound
 from eventbus.model.list_watch import ListOptions
-from eventbus.model.objects.conditions import FALSE, READY
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import PodCondition
+from eventbus.model.objects.cluster import FALSE, READY
+from eventbus.model.objects.pod import Pod, PodCondition
 from eventbus.store.writer import ObjectWriter
 from eventbus.util.log import log
 

@@ -8,9 +8,17 @@ from typing import Final
 import msgspec
 
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.conditions import NEVER_UPDATED, READY, STATUS_UNKNOWN, TRUE, UNKNOWN, with_condition
-from eventbus.model.objects.lease import Lease
-from eventbus.model.objects.node import Node, NodeStatus
+from eventbus.model.objects.cluster import (
+    NEVER_UPDATED,
+    READY,
+    STATUS_UNKNOWN,
+    TRUE,
+    UNKNOWN,
+    Lease,
+    Node,
+    NodeStatus,
+    with_condition,
+)
 
 #: On a node that was created for a lease of its name; it is removed with the lease.
 FROM_LEASE: Final = "lifecycle.eventbus.dev/from-lease"

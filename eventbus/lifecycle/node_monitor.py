@@ -24,18 +24,19 @@ from eventbus.lifecycle.node_changes import (
 from eventbus.lifecycle.polled_cache import PolledCache
 from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
 from eventbus.model.event import ObjectReference
-from eventbus.model.objects.conditions import (
+from eventbus.model.objects.cluster import (
     DEFAULT_LEASE_S,
     NODE_LEASES,
     READY,
     TRUE,
     UNKNOWN,
     WARNING,
+    Lease,
+    Node,
+    NodeStatus,
     Transition,
     transitions,
 )
-from eventbus.model.objects.lease import Lease
-from eventbus.model.objects.node import Node, NodeStatus
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.store.writer import ObjectWriter
 from eventbus.util.clock import Clock

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import threading
 
-from eventbus.model.objects.conditions import UNKNOWN, Transition
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import UNKNOWN, Node, Transition
 from eventbus.util.log import log
 
 #: A command that takes longer is killed, with all it has started: the next node waits for it. Seconds.

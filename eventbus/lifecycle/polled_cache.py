@@ -10,7 +10,7 @@ from eventbus.model.list_watch import HasMetadata, ListOptions
 from eventbus.store.changes import Change, Versions
 from eventbus.store.reader import ObjectReader
 from eventbus.store.storage import ChangeType
-from eventbus.store.watch_state import Behind
+from eventbus.store.watch import Behind
 
 T = TypeVar("T", bound=HasMetadata)
 

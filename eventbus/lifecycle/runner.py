@@ -11,7 +11,7 @@ from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.lifecycle.election import Election
 from eventbus.lifecycle.node_monitor import NodeMonitor, Pace
-from eventbus.model.objects.conditions import (
+from eventbus.model.objects.cluster import (
     DISK_PRESSURE,
     MEMORY_PRESSURE,
     NETWORK_UNAVAILABLE,

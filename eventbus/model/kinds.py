@@ -24,15 +24,13 @@ from eventbus.model.encoding.object_json import (
     struct_to_json,
 )
 from eventbus.model.event import Event
+from eventbus.model.frozen import mutable_parts
 from eventbus.model.list_watch import HasMetadata
 from eventbus.model.names import is_dns_label
-from eventbus.model.objects.configmap import ConfigMap
-from eventbus.model.objects.freezing import mutable_parts
-from eventbus.model.objects.lease import Lease
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Lease, Node
+from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.secret import Secret
-from eventbus.model.selectors.fields import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS
+from eventbus.model.selectors import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS
 
 T = TypeVar("T", bound=HasMetadata)
 

@@ -1,4 +1,4 @@
-"""Tests for the names that Kubernetes accepts: three shapes, all of them ASCII."""
+"""Names and quantities as Kubernetes writes them."""
 
 from __future__ import annotations
 
@@ -40,3 +40,20 @@ def is_qualified_name(text: str) -> bool:
     if slash and not is_dns_subdomain(prefix):
         return False
     return len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None
+
+
+_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(m|k|M|G|T|P|E|[KMGTPE]i|[eE][+-]?\d+)?")
+_FACTORS: Final = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
+    f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)
+}
+
+
+def parse_quantity(text: object) -> float | None:
+    """Return the number that *text* represents; None if it is not a quantity."""
+    found = _QUANTITY.fullmatch(str(text))
+    if found is None:
+        return None
+    number, suffix = found[1], found[2] or ""
+    if suffix not in _FACTORS:
+        return float(number + suffix)
+    return float(number) * _FACTORS[suffix]

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from eventbus.model.objects.lease import Lease
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Lease, Node
 from eventbus.printers.event_columns import DESCRIPTION
 from eventbus.printers.human_duration import age
 from eventbus.printers.local_time import local_time

@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 
 from eventbus.model.event import Event
 from eventbus.model.kinds import CONFIGMAP, EVENT, LEASE, NODE, POD, SECRET, Kind
-from eventbus.model.objects.configmap import ConfigMap
-from eventbus.model.objects.lease import Lease
-from eventbus.model.objects.node import Node
-from eventbus.model.objects.secret import Secret
+from eventbus.model.objects.cluster import Lease, Node
+from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.printers.event_columns import get_headers, get_row
 from eventbus.printers.human_duration import age
 from eventbus.printers.pod_table import HEADERS, WIDE_HEADERS, pod_row

@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from eventbus.model.objects.container import Container, EnvVar, Probe
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import ContainerState, ContainerStatus
+from eventbus.model.objects.pod import ContainerState, ContainerStatus, Pod
 from eventbus.model.objects.volume import Volume
 from eventbus.printers.event_columns import DESCRIPTION
 from eventbus.printers.local_time import local_time

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import ContainerStatus
+from eventbus.model.objects.pod import ContainerStatus, Pod
 from eventbus.printers.human_duration import age
 from eventbus.printers.table import Row
 

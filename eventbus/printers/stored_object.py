@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from eventbus.model.kinds import NODE, POD, SECRET, Kind
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Node
 from eventbus.model.objects.pod import Pod
 from eventbus.printers.local_time import local_time
 from eventbus.printers.node_description import Around, node_sections

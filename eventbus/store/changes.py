@@ -17,7 +17,7 @@ from eventbus.broker.keys import ID_CHARS, version_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import Expired, InvalidObject, PoisonBatch
 from eventbus.model.list_watch import HasMetadata
-from eventbus.store.selected_before import Was, decode_was
+from eventbus.store.selection import Was, decode_was
 from eventbus.store.storage import ChangeType, Storage
 
 T = TypeVar("T", bound=HasMetadata)

@@ -1,23 +1,186 @@
-"""Searches stored events as people do: words in any field, selectors, a period; the newest first."""
+"""Finds stored events: about objects, the newest first, and by a search as people do it."""
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.model.event import Event
+from eventbus.broker.keys import ID_CHARS
+from eventbus.broker.redis_errors import redis_errors
+from eventbus.errors import PoisonBatch
+from eventbus.model.event import Event, ObjectReference
 from eventbus.model.kinds import EVENT
 from eventbus.model.list_watch import ListOptions
-from eventbus.model.selectors.fields import FieldSelector
-from eventbus.store.newest import NewestFirst, happened_in
+from eventbus.model.selectors import FieldSelector
+from eventbus.store.event_storage import EventStorage
 from eventbus.store.reader import ObjectReader
+from eventbus.store.scan import bounds
 from eventbus.store.selection import Selection
+
+#: Events about one object that are read.
+MOST: Final = 5_000
+
+
+def read_events_about(bus: Bus, client: Client, objects: Sequence[ObjectReference]) -> list[list[Event]]:
+    """Return, for each of *objects*, the events about it; see `read_placed_about`."""
+    return [[event for _, event in placed] for placed in read_placed_about(bus, client, objects)]
+
+
+def read_placed_about(bus: Bus, client: Client, objects: Sequence[ObjectReference]) -> list[list[tuple[int, Event]]]:
+    """Return, for each of *objects*, the events about it, each with its partition.
+
+    An object needs kind (in any case), name and namespace.
+
+    Raises: BusUnavailable.
+    Redis:  ZRANGE on index:object of each object and partition in one round, then MGET on objects of each partition.
+    """
+    storage = EventStorage(kind=EVENT, bus=bus, client=client, remember=True)
+    pipe: Any = client.pipeline(transaction=False)
+    for partition in storage.partitions:
+        for about in objects:
+            index, prefix = storage.index_about(partition, about.namespace or "default", about.kind, about.name)
+            pipe.execute_command("ZRANGE", index, *bounds(prefix), "BYLEX", "LIMIT", 0, MOST)
+    with redis_errors():
+        replies = pipe.execute()
+    found: list[list[tuple[int, Event]]] = [[] for _ in objects]
+    for partition in storage.partitions:
+        here = replies[partition * len(objects) : (partition + 1) * len(objects)]
+        keys = [(which, member[-ID_CHARS:]) for which, members in enumerate(here) for member in members]
+        if not keys:
+            continue
+        with redis_errors():
+            values: Any = client.mget([bus.keys[partition].object + key for _, key in keys])
+        for (which, _), packed in zip(keys, values, strict=True):
+            if (event := _decoded(storage, packed)) and _is_about(event, objects[which]):
+                found[which].append((partition, event))
+    return found
+
+
+def _decoded(storage: EventStorage, packed: bytes | None) -> Event | None:
+    try:
+        return None if packed is None else storage.decode(packed)
+    except PoisonBatch:
+        return None
+
+
+def _is_about(event: Event, about: ObjectReference) -> bool:
+    """Return False if only the namespace is the same: an event in `default` about an object without a namespace."""
+    return event.involved_object.namespace in ("", about.namespace, about.namespace or "default")
+
+
+#: Events read at once, of all partitions together.
+PAGE: Final = 1000
+#: Events marked for a refresh that are read first, of each partition.
+MOST_REFRESHED: Final = 1000
+
+
+class _Packed(NamedTuple):
+    """A packed event; *order* grows with its age."""
+
+    order: float
+    partition: int
+    key: bytes
+    value: bytes
+
+
+class NewestFirst:
+    """One walk. *examined*: how many events it has looked at.
+
+    Args: since: events written before are left out, also if repeats were held back since, unless a refresh is due.
+          wanted: a test of an event's packed bytes; it saves decoding, which takes far longer.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        client: Client,
+        since: datetime | None = None,
+        wanted: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        self._bus = bus
+        self._client = client
+        self._wanted = wanted
+        self._storage = EventStorage(kind=EVENT, bus=bus, client=client, remember=True)
+        ttl_ms = bus.options.event_ttl_s * 1000
+        self._least = b"-inf" if since is None else b"%d" % (int(since.timestamp() * 1000) + ttl_ms)
+        self._page = max(20, PAGE // bus.partitions)
+        self.examined = 0
+
+    def events(self) -> Iterator[Event]:
+        """Yield as `placed`, without the partitions."""
+        return (event for _, event in self.placed())
+
+    def placed(self) -> Iterator[tuple[int, Event]]:
+        """Yield each event once, with its partition. One written meanwhile may be missing: a watch delivers it.
+
+        Raises: BusUnavailable.
+        Redis:  ZRANGE on index:refresh and index:expiry, MGET, in pages.
+        """
+        seen: set[tuple[int, bytes]] = set()
+        for found in heapq.merge(*(self._partition(number) for number in self._storage.partitions)):
+            if (found.partition, found.key) in seen:
+                continue
+            seen.add((found.partition, found.key))
+            try:
+                event = self._storage.decode(found.value)
+            except PoisonBatch:
+                continue
+            if event is not None:
+                yield found.partition, event
+
+    def _partition(self, number: int) -> Iterator[_Packed]:
+        keys = self._bus.keys[number]
+        with redis_errors():
+            refreshed: Any = self._client.zrange(keys.index_refresh, 0, MOST_REFRESHED - 1)
+        yield from self._load(number, [(key, float("inf")) for key in refreshed])
+        newest, passed = b"+inf", 0
+        while True:
+            with redis_errors():
+                command = ("ZRANGE", keys.index_expiry, newest, self._least, "BYSCORE", "REV")
+                raw: Any = self._client.execute_command(*command, "LIMIT", passed, self._page, "WITHSCORES")
+            found = _scored(raw)
+            yield from self._load(number, found)
+            if len(found) < self._page:
+                return
+            # Continue at the last score, after the members that have it: an offset alone would shift with other writes.
+            last = found[-1][1]
+            same = sum(score == last for _, score in found)
+            passed = passed + same if newest == b"%d" % last else same
+            newest = b"%d" % last
+
+    def _load(self, partition: int, found: Sequence[tuple[bytes, float]]) -> Iterator[_Packed]:
+        if not found:
+            return
+        prefix, wanted = self._bus.keys[partition].object, self._wanted
+        with redis_errors():
+            values: Any = self._client.mget([prefix + key for key, _ in found])
+        for (key, score), value in zip(found, values, strict=True):
+            self.examined += 1
+            if value is not None and (wanted is None or wanted(value)):
+                yield _Packed(-score, partition, key, value)
+
+
+def happened_in(event: Event, since: datetime | None, until: datetime | None) -> bool:
+    """Return True if the event's time, from first to last, overlaps the period. None: no bound."""
+    last = event.last_seen or datetime.min.replace(tzinfo=UTC)
+    first = event.first_timestamp or event.event_time or last
+    return (since is None or last >= since) and (until is None or first <= until)
+
+
+def _scored(raw: Sequence[Any]) -> list[tuple[bytes, float]]:
+    """Pair up a reply WITHSCORES: flat in RESP2, pairs in RESP3."""
+    if raw and isinstance(raw[0], (list, tuple)):
+        return [(key, float(score)) for key, score in raw]
+    return [(key, float(score)) for key, score in zip(raw[::2], raw[1::2], strict=True)]
+
 
 _NO_TIME: Final = datetime.min.replace(tzinfo=UTC)
 

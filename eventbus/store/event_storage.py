@@ -24,10 +24,9 @@ from eventbus.model.event import Event, ObjectReference
 from eventbus.model.kinds import EVENT, EVENTS_V1, Kind
 from eventbus.model.names import is_dns_label
 from eventbus.model.validation import validate_written
-from eventbus.store.index import bounds
 from eventbus.store.repeatable_call import Steps, call, call_in_steps
-from eventbus.store.selected_before import encode_was
-from eventbus.store.selection import Selection
+from eventbus.store.scan import bounds
+from eventbus.store.selection import Selection, encode_was
 from eventbus.store.storage import (
     LETTERS,
     ChangeType,

@@ -1,9 +1,9 @@
-"""Storage of every kind but events: an object's JSON under the hash of its namespace and name, in partition 0."""
+"""Storage of every kind but events, in partition 0; and storage that only checks, for `dryRun=All`."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgpack
@@ -16,15 +16,25 @@ from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import DeadCause, InvalidObject, PoisonBatch
 from eventbus.model.decodable import decodable
+from eventbus.model.frozen import decode_frozen
 from eventbus.model.kinds import Kind
 from eventbus.model.list_watch import HasMetadata
 from eventbus.model.names import is_dns_label, is_dns_subdomain
-from eventbus.model.objects.freezing import decode_frozen
 from eventbus.settings import Options
 from eventbus.store.repeatable_call import call
-from eventbus.store.selected_before import encode_was
-from eventbus.store.selection import Selection
-from eventbus.store.storage import LETTERS, Found, Place, check_size, settle, with_metadata
+from eventbus.store.selection import Selection, encode_was
+from eventbus.store.storage import (
+    LETTERS,
+    ChangeType,
+    Found,
+    Place,
+    Storage,
+    already_exists,
+    check_size,
+    conflict,
+    settle,
+    with_metadata,
+)
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -132,3 +142,47 @@ def decode_object(kind: Kind[T], packed: bytes) -> T:
 def encode_body(found: HasMetadata) -> bytes:
     """Return the body that `put` stores."""
     return msgspec.json.encode(with_metadata(found, resource_version=""))
+
+
+class DryStorage(Generic[T]):
+    """Implements `Storage`: reads as *storage* does."""
+
+    def __init__(self, storage: Storage[T]) -> None:
+        self._storage = storage
+        self.kind = storage.kind
+        self.partitions: Sequence[int] = storage.partitions
+        self.letters: Mapping[str, ChangeType] = storage.letters
+
+    def decode(self, packed: bytes) -> T | None:
+        return self._storage.decode(packed)
+
+    def index(self, partition: int, selection: Selection[T]) -> tuple[bytes, bytes]:
+        return self._storage.index(partition, selection)
+
+    def find(self, namespace: str, name: str) -> Found[T] | None:
+        return self._storage.find(namespace, name)
+
+    def check(self, found: T) -> None:
+        self._storage.check(found)
+
+    def as_stored(self, found: T) -> T:
+        return self._storage.as_stored(found)
+
+    def new_uid(self) -> str:
+        return self._storage.new_uid()
+
+    def create(self, found: T) -> T:
+        """Return the object without a version. Raises: AlreadyExists."""
+        if self.find(found.metadata.namespace, found.metadata.name) is not None:
+            raise already_exists(self.kind, found.metadata.name)
+        return found
+
+    def replace(self, former: Found[T], new: T) -> T:
+        """Return the object with the stored version."""
+        return with_metadata(new, resource_version=former.object.metadata.resource_version)
+
+    def remove(self, former: Found[T], version: str) -> str:
+        """Return the stored version. Raises: Conflict."""
+        if version not in ("", former.object.metadata.resource_version):
+            raise conflict(self.kind, former.object.metadata.name)
+        return former.object.metadata.resource_version

@@ -1,16 +1,17 @@
-"""The store of a bus: its objects by kind, and the short way to its events."""
+"""The store of a bus: its objects by kind, the short way to its events, and the kinds that a user may read."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client, resolve_url
+from eventbus.broker.keys import OPERATED
 from eventbus.client.address import is_api_url
-from eventbus.errors import ConfigError
+from eventbus.errors import BusRefused, ConfigError
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT, Kind
 from eventbus.model.list_watch import HasMetadata, InformedKind, ListOptions
@@ -152,4 +153,17 @@ def about(event: Event, kind: str | None, name: str | None) -> bool:
     return (kind is None or reference.kind.lower() == kind.lower()) and (name is None or reference.name == name)
 
 
-__all__ = ["AnyStore", "EventList", "ObjectStore", "about"]
+def may_read(store: AnyStore, kind: Kind[Any], namespace: str = "") -> bool:
+    """Return False if *kind* is one of the operator's and this user lacks that role in *namespace*, "": in all.
+
+    Lists one object of such a kind; for other kinds it sends nothing. The events about such objects can be read by
+    everyone who may read events.
+    Raises: BusUnavailable.
+    """
+    if kind.plural not in OPERATED:
+        return True
+    try:
+        store.objects(kind).list(ListOptions(namespace=namespace, limit=1))
+    except BusRefused:
+        return False
+    return True

@@ -17,16 +17,13 @@ from eventbus.model.kinds import Kind
 from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch
 from eventbus.store.change_hub import Hub
 from eventbus.store.changes import AheadOfStore, Change, ChangeReader, Versions, read_versions
-from eventbus.store.continue_token import Continue
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.index import bounds
-from eventbus.store.list_validation import check_list, check_watch
+from eventbus.store.list_options import Continue, check_list, check_watch
 from eventbus.store.object_storage import ObjectStorage
-from eventbus.store.scan import PAGE, Scanner
+from eventbus.store.scan import PAGE, Scanner, bounds
 from eventbus.store.selection import Selection, selection_of
 from eventbus.store.storage import Storage, not_found
-from eventbus.store.watch import StoreWatch
-from eventbus.store.watch_state import Begin, Behind, WatchState
+from eventbus.store.watch import Begin, Behind, StoreWatch, WatchState
 from eventbus.util.clock import Clock, SystemClock
 
 T = TypeVar("T", bound=HasMetadata)

@@ -15,10 +15,16 @@ import msgspec
 from eventbus.broker.functions import pack_argument
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.model.encoding.event_json import decode_core, encode_checked, from_core, to_core
-from eventbus.model.encoding.uid import open_uid
-from eventbus.model.encoding.wire import WireEvent, from_microseconds, microseconds, more_metadata, unpack_wire
+from eventbus.model.encoding.object_json import difference, merge
+from eventbus.model.encoding.wire import (
+    WireEvent,
+    from_microseconds,
+    microseconds,
+    more_metadata,
+    open_uid,
+    unpack_wire,
+)
 from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
-from eventbus.store.merge_patch import difference, merge
 
 #: FORM of an event that was written through the store: its body is JSON. Others are recorded ones'.
 _WRITTEN: Final = b"w"

@@ -1,17 +1,298 @@
-"""A watch to iterate over: a `WatchState`, and the thread that waits for it."""
+"""A watch: its state, which needs no thread, and the iterator with the thread that waits for it."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from eventbus.model.list_watch import HasMetadata, WatchEvent
-from eventbus.store.changes import Change
-from eventbus.store.watch_state import Behind, Wait, WatchState
+import msgspec
+
+from eventbus.errors import EventBusError
+from eventbus.model.list_watch import HasMetadata, ListOptions, WatchEvent, WatchEventType
+from eventbus.store.changes import UNFINISHED, Change, Versions
+from eventbus.store.selection import Selection, restored
+from eventbus.store.storage import ChangeType
 from eventbus.util.clock import Clock
 
 T = TypeVar("T", bound=HasMetadata)
+
+#: Changes buffered for a slow reader. With more, the watch ends after them; the reader's next watch continues there.
+BUFFERED = 10_000
+#: Seconds between two bookmarks; controllers written for Kubernetes give up after 70.
+BOOKMARK_S = 60.0
+
+#: The shared buffer of idle watches, never added to: a buffer each would take 0.7 KB, and most of thousands are idle.
+_EMPTY: Final[deque[Any]] = deque()
+_TOLD = {
+    (False, True): WatchEventType.ADDED,
+    (True, True): WatchEventType.MODIFIED,
+    (True, False): WatchEventType.DELETED,
+}
+
+
+class Begin(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """The start of a watch: *items* are delivered as ADDED, then the changes after the versions *after*."""
+
+    after: Versions
+    newest: Sequence[int]  #: the store's versions, just read
+    items: tuple[T, ...] = ()
+    own: tuple[int, ...] = ()  #: the version that each of *items* has in its partition
+    told: bool = False  #: a bookmark marks the end of *items*
+
+
+class _Reached(msgspec.Struct, frozen=True):
+    """A mark after all changes of *partition* up to *version*: changes not selected advance the position, too."""
+
+    partition: int
+    version: int
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """There is nothing to deliver now. *until*: when to call `next` again without a call of `ready`.
+
+    In the time of `next`; None: wait for `ready`."""
+
+    until: float | None
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """A request: read the changes of *partition* after *after* from the store, and give them to `caught_up`."""
+
+    partition: int
+    after: int
+    until: int
+
+
+#: A result of `WatchState.next`; None: the watch has ended.
+Step: TypeAlias = WatchEvent[T] | Wait | Behind | None
+
+
+class WatchState(Generic[T]):
+    """One watch. `next` is called by one thread at a time, `offer` and `fail` by the hub's, `stop` by any; none blocks.
+
+    An object that leaves the selection is delivered as DELETED, one that enters it as ADDED. The watch ends when its
+    time is over, or its reader is too slow; a next watch from the last position misses nothing. Until all initial
+    objects are delivered, that position is `UNFINISHED`, which raises Expired.
+
+    Args: now: monotonic seconds, as in `next`.
+          ready: called once after a `Wait`, as soon as `next` would return another step. The hub's thread calls it with
+          a lock held, so it must only wake another thread.
+    """
+
+    def __init__(
+        self, *, selection: Selection[T], options: ListOptions, begin: Begin[T], now: float, ready: Callable[[], None]
+    ) -> None:
+        self.selection = selection
+        self._begin = begin
+        self._ready = ready
+        self._bookmarks = options.allow_bookmarks
+        self._now = now
+        self._ends_at = None if options.timeout_s is None else now + options.timeout_s
+        self._bookmark_at = now + BOOKMARK_S
+        self._lock = threading.Lock()
+        self._buffer: deque[Change[T] | _Reached] = _EMPTY
+        self._progress = list(begin.after.counters)
+        self._position = list(begin.after.counters)
+        self._bookmarked: tuple[int, ...] = ()
+        if not begin.items and options.resource_version not in ("", "0"):
+            self._bookmarked = tuple(begin.after.counters)  # its reader has this version already
+        self._path: Sequence[Sequence[int]] = (tuple(begin.newest),)
+        self._caught: tuple[Sequence[Change[T]], int] | None = None
+        self._ahead: dict[int, tuple[Sequence[Change[T]], int]] = {}  # by partition: read, not due yet
+        self._finished = not begin.items  # all initial objects are delivered, as of _position
+        # Initial objects that were written during the list: their changes come again.
+        oldest = min(begin.after.counters)
+        self._told_at = {
+            (found.metadata.namespace, found.metadata.name): version
+            for found, version in zip(begin.items, begin.own, strict=True)
+            if version > oldest
+        }
+        self._failure: EventBusError | None = None
+        self._waiting = self._ended = self._stopped = False
+        self._steps = self._run()
+
+    def starts_at(self, path: Sequence[Sequence[int]]) -> None:
+        """Set the versions that it catches up to, one after the other; after the last the hub offers changes.
+
+        Call it once, before `next`.
+        """
+        self._path = path
+
+    def next(self, now: float) -> Step[T]:
+        """Return the next step: deliver an event, catch up, wait, or (None) end.
+
+        Raises: Expired: changes were lost; list again.
+        """
+        self._now = now
+        return next(self._steps, None)
+
+    def caught_up(self, changes: Sequence[Change[T]], version: int) -> None:
+        """Take the changes that `next` has requested by `Behind`: some or all, up to *version*."""
+        self._caught = changes, version
+
+    def offer(self, partition: int, changes: Sequence[Change[T]], version: int) -> None:
+        """See `Subscriber`."""
+        with self._lock:
+            if self._ended:
+                return
+            if len(self._buffer) + len(changes) > BUFFERED:
+                self._ended = True
+            else:
+                if changes and self._buffer is _EMPTY:
+                    self._buffer = deque()
+                self._buffer += changes
+                if changes and len(self._progress) > 1:
+                    self._buffer.append(_Reached(partition, version))
+                self._progress[partition] = version
+        if changes:
+            self._wake()
+
+    def fail(self, error: EventBusError) -> None:
+        """See `Subscriber`."""
+        with self._lock:
+            self._failure = self._failure or error
+            self._ended = True
+        self._wake()
+
+    @property
+    def position(self) -> tuple[int, ...]:
+        """Return the versions up to which all changes are delivered. While it waits, no other change was offered."""
+        return tuple(self._position)
+
+    @property
+    def is_level(self) -> bool:
+        """Return True if no initial object may be delivered again: from here it equals any other watch."""
+        return max(self._told_at.values(), default=0) <= min(self._position)
+
+    def twin(self) -> WatchState[T]:
+        """Make a watch of the same selection that waits at the same position, without end and bookmarks."""
+        begin: Begin[T] = Begin(after=Versions(self._position), newest=self.position)
+        found = WatchState(
+            selection=self.selection, options=ListOptions(), begin=begin, now=self._now, ready=_nobody_waits
+        )
+        found.next(self._now)
+        return found
+
+    def skip_to(self, position: Sequence[int]) -> None:
+        """While it waits, count as delivered what a `twin` has delivered in its place up to *position*."""
+        with self._lock:
+            self._position, self._progress = list(position), list(position)
+
+    def stop(self) -> None:
+        """End soon; changes that were not delivered are dropped. Idempotent."""
+        with self._lock:
+            self._stopped = self._ended = True
+            self._buffer = _EMPTY
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, False
+        if waiting:
+            self._ready()
+
+    def _run(self) -> Iterator[WatchEvent[T] | Wait | Behind]:
+        yield from self._first_events()
+        for versions in self._path:
+            for partition, until in enumerate(versions):
+                while self._position[partition] < until and not self._stopped:
+                    yield from self._catch_up(partition, until)
+        if not self._stopped:
+            yield from self._end_of_first_events()
+        while not self._is_over():
+            yield from self._live()
+        if self._bookmarks and not self._stopped and tuple(self._position) != self._bookmarked:
+            yield self._bookmark()
+
+    def _first_events(self) -> Iterator[WatchEvent[T]]:
+        last = len(self._begin.items)
+        for number, found in enumerate(self._begin.items, 1):
+            if self._stopped:
+                return
+            self._finished = number == last and self._begin.after.counters == tuple(self._begin.newest)
+            yield WatchEvent(WatchEventType.ADDED, found, position=self._version())
+
+    def _catch_up(self, partition: int, until: int) -> Iterator[WatchEvent[T] | Behind]:
+        """Yield the changes between the watch's version and the one from which the hub offers them."""
+        found = self._ahead.pop(partition, None)
+        if found is None:
+            yield Behind(partition, self._position[partition], until)
+            found, self._caught = self._caught, None
+        if found is None:
+            return
+        changes, version = found
+        for number, change in enumerate(changes):
+            if change.version > until:
+                self._ahead[partition] = changes[number:], version
+                break
+            yield from self._seen(change)
+        self._position[partition] = max(self._position[partition], min(version, until))
+
+    def _end_of_first_events(self) -> Iterator[WatchEvent[T]]:
+        self._finished = True
+        if self._begin.told:
+            yield msgspec.structs.replace(self._bookmark(), initial_events_end=True)
+        elif self._bookmarks and self._begin.items:
+            yield self._bookmark()
+        self._begin = msgspec.structs.replace(self._begin, items=(), own=())  # a watch may last for an hour
+
+    def _is_over(self) -> bool:
+        """Return True if all offered changes are delivered and no more will come. Raises: the failure."""
+        with self._lock:
+            if self._buffer:
+                return False
+            if self._failure is not None:
+                raise self._failure
+            if not self._stopped:
+                self._position = [max(pair) for pair in zip(self._position, self._progress, strict=True)]
+            return self._ended or (self._ends_at is not None and self._now >= self._ends_at)
+
+    def _live(self) -> Iterator[WatchEvent[T] | Wait]:
+        """Yield one change, a bookmark if one is due, or a `Wait`."""
+        with self._lock:
+            change = self._buffer.popleft() if self._buffer else None
+            if not self._buffer:
+                self._buffer = _EMPTY
+        if isinstance(change, _Reached):
+            self._position[change.partition] = max(self._position[change.partition], change.version)
+        elif change is not None:
+            yield from self._seen(change)
+        elif self._bookmarks and self._now >= self._bookmark_at:
+            self._bookmark_at = self._now + BOOKMARK_S
+            yield self._bookmark()
+        else:
+            with self._lock:
+                self._waiting = not self._buffer and not self._ended
+            if self._waiting:
+                due = [self._ends_at, self._bookmark_at if self._bookmarks else None]
+                yield Wait(min((at for at in due if at is not None), default=None))
+
+    def _seen(self, change: Change[T]) -> Iterator[WatchEvent[T]]:
+        if change.version <= self._position[change.partition]:
+            return
+        self._position[change.partition] = change.version
+        found = change.object
+        if self._told_at and change.version <= self._told_at.get((found.metadata.namespace, found.metadata.name), 0):
+            return
+        is_in = change.type is not ChangeType.DELETED and self.selection.matches(found)
+        was_in = change.type is not ChangeType.ADDED and self.selection.matched(found, change.was)
+        if was_in and not is_in and change.was is not None and change.type is not ChangeType.DELETED:
+            found = restored(found, change.was)  # the values that the reader knows
+        if is_in or was_in:
+            yield WatchEvent(_TOLD[was_in, is_in], found, position=self._version())
+
+    def _bookmark(self) -> WatchEvent[T]:
+        self._bookmarked = tuple(self._position)
+        return WatchEvent.bookmark(self._version())
+
+    def _version(self) -> str:
+        return str(Versions(self._position)) if self._finished else UNFINISHED
+
+
+def _nobody_waits() -> None:
+    pass
 
 
 class StoreWatch(Generic[T]):

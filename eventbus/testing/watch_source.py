@@ -12,8 +12,8 @@ import msgspec
 
 from eventbus.errors import EventBusError, Expired, NotFound
 from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, WatchEvent, WatchEventType
-from eventbus.model.selectors.fields import OBJECT_FIELDS, FieldSelector, LabelSelector
-from eventbus.store.selected_before import Was, restored
+from eventbus.model.selectors import OBJECT_FIELDS, FieldSelector, LabelSelector
+from eventbus.store.selection import Was, restored
 from eventbus.testing.fake_watch import FakeWatch
 
 T = TypeVar("T", bound=HasMetadata)

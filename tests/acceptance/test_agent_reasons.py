@@ -13,7 +13,7 @@ import pytest
 
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.model.kinds import EVENT, NODE, POD, Kind
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Node
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine

@@ -21,9 +21,8 @@ from eventbus.broker.bus import open_bus
 from eventbus.correlate.sink_runner import SinkRunner
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import CONFIGMAP, POD
-from eventbus.model.objects.configmap import ConfigMap
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import PodStatus
+from eventbus.model.objects.config import ConfigMap
+from eventbus.model.objects.pod import Pod, PodStatus
 from eventbus.record.recorder import EventRecorder
 from eventbus.testing.clock import FakeClock
 from eventbus.util.clock import SystemClock

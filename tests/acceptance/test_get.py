@@ -30,7 +30,7 @@ from eventbus import (
     Settings,
 )
 from eventbus.broker.bus import open_bus
-from eventbus.model.objects.node import NodeAddress, NodeSystemInfo
+from eventbus.model.objects.cluster import NodeAddress, NodeSystemInfo
 from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import Program, environment, run
 from tests.support.both_ways import BOTH

@@ -19,7 +19,7 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.errors import NotFound
 from eventbus.model.kinds import LEASE, NODE
-from eventbus.model.objects.conditions import NODE_LEASES
+from eventbus.model.objects.cluster import NODE_LEASES
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment, run

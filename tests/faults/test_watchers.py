@@ -22,8 +22,8 @@ from eventbus.errors import BusUnavailable, Expired
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE
 from eventbus.model.list_watch import ListOptions
-from eventbus.model.objects.node import Node
-from eventbus.store import changes, feed
+from eventbus.model.objects.cluster import Node
+from eventbus.store import change_hub, changes
 from eventbus.store.object_store import ObjectStore
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
@@ -295,7 +295,7 @@ def watch_nodes(seen: Path, position: str, broken: str) -> None:
     """Print each event with its position in one write, so that a kill comes before or after it, for ever."""
     output = os.open(seen, os.O_WRONLY | os.O_APPEND)
     if broken == NO_HOLES:
-        for module in (changes, feed):
+        for module in (changes, change_hub):
             vars(module)["follow"] = believe
     if position and broken == ONE_TOO_FAR:
         position = "-".join(str(int(part) + 1) for part in position.split("-"))

@@ -26,7 +26,7 @@ from eventbus.export.options import ExportOptions
 from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_wire
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import EVENT, NODE
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Node
 from eventbus.settings import Options
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import SystemClock

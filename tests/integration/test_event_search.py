@@ -12,12 +12,11 @@ from eventbus.broker.bus import Bus
 from eventbus.model.event import Event, ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT
 from eventbus.model.list_watch import ListOptions
-from eventbus.model.selectors.labels import InvalidSelector
+from eventbus.model.selectors import InvalidSelector
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
-from eventbus.store import newest
-from eventbus.store.event_search import Search, SearchResult, search_events
-from eventbus.store.newest import NewestFirst
+from eventbus.store import event_search
+from eventbus.store.event_search import NewestFirst, Search, SearchResult, search_events
 from eventbus.store.object_store import ObjectStore
 from tests.support.fleet import make_fleet
 from tests.support.harness import bus_with, settings_of
@@ -90,7 +89,7 @@ def test_events_are_found_by_words_selectors_and_period_the_newest_first(
 def test_a_limit_says_that_there_is_more_and_pages_lose_none(
     bus: Bus, client: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest, "PAGE", 1)
+    monkeypatch.setattr(event_search, "PAGE", 1)
     events = [
         Event(
             metadata=make(i), involved_object=ObjectReference("Pod", "default", f"p-{i}"), reason="Said", type="Normal"

@@ -14,10 +14,9 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.errors import Conflict, InvalidObject, NotFound
 from eventbus.model.event import Event, EventSource, ObjectMeta
 from eventbus.model.kinds import EVENT, NODE, POD
+from eventbus.model.objects.cluster import Node
 from eventbus.model.objects.container import Container
-from eventbus.model.objects.node import Node
-from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod, PodSpec
-from eventbus.model.objects.pod_status import PodStatus
+from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod, PodSpec, PodStatus
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.writer import ObjectWriter
 from tests.builders import make_event

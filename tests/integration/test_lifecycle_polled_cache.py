@@ -10,8 +10,7 @@ import pytest
 from eventbus.broker.bus import open_bus
 from eventbus.lifecycle.election import Election
 from eventbus.lifecycle.polled_cache import Polled, PolledCache
-from eventbus.model.objects.conditions import LIFECYCLE_LEASE, NODE_LEASES
-from eventbus.model.objects.lease import Lease
+from eventbus.model.objects.cluster import LIFECYCLE_LEASE, NODE_LEASES, Lease
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from tests.support.node_world import NodeWorld

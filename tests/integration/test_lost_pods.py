@@ -13,8 +13,7 @@ from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import POD
 from eventbus.model.list_watch import ListOptions, ObjectList
-from eventbus.model.objects.pod import Pod, PodSpec
-from eventbus.model.objects.pod_status import PodCondition, PodStatus
+from eventbus.model.objects.pod import Pod, PodCondition, PodSpec, PodStatus
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.writer import ObjectWriter

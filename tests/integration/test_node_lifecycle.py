@@ -16,8 +16,7 @@ from eventbus.errors import BusUnavailable, NotFound
 from eventbus.lifecycle.node_monitor import Pace
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE
-from eventbus.model.objects.conditions import LIFECYCLE_LEASE, NODE_LEASES
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import LIFECYCLE_LEASE, NODE_LEASES, Node
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.writer import ObjectWriter

@@ -12,8 +12,7 @@ from eventbus.agent.status_writer import ATTEMPTS, NodeStatusWriter
 from eventbus.broker.bus import open_bus
 from eventbus.errors import BusUnavailable, Conflict, NotFound
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.conditions import Transition, with_condition
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Node, Transition, with_condition
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from tests.support.node_world import NodeWorld

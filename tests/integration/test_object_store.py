@@ -20,9 +20,8 @@ from eventbus.errors import AlreadyExists, Conflict, Expired, InvalidObject, Not
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import EVENT, LEASE, NODE, Kind, Kinds
 from eventbus.model.list_watch import ListOptions, VersionMatch, WatchEvent, WatchEventType
-from eventbus.model.objects.lease import Lease, LeaseSpec
-from eventbus.model.objects.node import Node, NodeCondition, NodeSpec, NodeStatus
-from eventbus.model.selectors.fields import InvalidSelector
+from eventbus.model.objects.cluster import Lease, LeaseSpec, Node, NodeCondition, NodeSpec, NodeStatus
+from eventbus.model.selectors import InvalidSelector
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
@@ -836,7 +835,7 @@ def test_a_watch_behind_what_was_trimmed_is_expired(nodes: ObjectWriter[Node], b
 def test_a_watch_too_slow_for_its_buffer_ends_and_the_next_goes_on(
     nodes: ObjectWriter[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventbus.store.watch_state.BUFFERED", 5)
+    monkeypatch.setattr("eventbus.store.watch.BUFFERED", 5)
     at = nodes.list().resource_version
     watch = nodes.watch(ListOptions(resource_version=at))
     for i in range(30):

@@ -15,9 +15,8 @@ from eventbus.errors import BusRefused
 from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import CONFIGMAP, NODE, POD, SECRET, Kind
-from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.secret import Secret
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import SystemClock
@@ -98,7 +97,7 @@ def test_no_message_of_a_refusal_shows_a_secret(owned: As, settings: Settings) -
 
 
 def _node(name: str) -> Any:
-    from eventbus.model.objects.node import Node
+    from eventbus.model.objects.cluster import Node
 
     return Node(metadata=ObjectMeta(name=name))
 

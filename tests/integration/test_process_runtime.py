@@ -17,8 +17,7 @@ from eventbus.agent.runtime.contract import CommandNotFound, ContainerPhase, Mou
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.configmap import ConfigMap
-from eventbus.model.objects.secret import Secret
+from eventbus.model.objects.config import ConfigMap, Secret
 from tests.support.runtime_world import UID, RuntimeWorld, container, is_idle, make_pod, runtime_world
 from tests.waiting import eventually
 

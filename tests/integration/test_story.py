@@ -22,8 +22,7 @@ from eventbus.printers.story_page import format_story, verdict
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.story.fetching import fetch_story
-from eventbus.store.story.reading import read_story
+from eventbus.store.story.reading import fetch_story, read_story
 from eventbus.store.story.story import Link, Story, story_from_json, story_to_json
 from tests.acceptance.programs import environment, run
 from tests.support.api_in_process import serving

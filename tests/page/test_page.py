@@ -17,8 +17,7 @@ from eventbus.broker.keys import Keys
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT, POD
 from eventbus.model.list_watch import ListOptions
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus
+from eventbus.model.objects.pod import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 from eventbus.store.object_store import ObjectStore
 from tests.page.conftest import PATIENCE_MS, Open, load
 

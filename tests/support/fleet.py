@@ -9,7 +9,7 @@ import msgspec
 
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT, NODE
-from eventbus.model.objects.node import Node, NodeCondition, NodeStatus
+from eventbus.model.objects.cluster import Node, NodeCondition, NodeStatus
 from eventbus.store.object_store import ObjectStore
 
 HOST = "node-1"

@@ -24,7 +24,7 @@ from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, Expired, No
 from eventbus.model.event import ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT, NODE, Kind
 from eventbus.model.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, Watch
-from eventbus.model.objects.node import Node, NodeCondition, NodeStatus
+from eventbus.model.objects.cluster import Node, NodeCondition, NodeStatus
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore

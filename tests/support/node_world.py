@@ -24,9 +24,7 @@ from eventbus.lifecycle.runner import LifecycleRunner
 from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.model.event import Event
 from eventbus.model.kinds import LEASE, NODE, POD
-from eventbus.model.objects.conditions import NODE_LEASES, Transition
-from eventbus.model.objects.lease import Lease
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import NODE_LEASES, Lease, Node, Transition
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.testing.clock import FakeClock
 

@@ -16,9 +16,8 @@ from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.shim.procfs import Process, all_processes, mark, mark_of
 from eventbus.model.event import ObjectReference
 from eventbus.model.kinds import POD
-from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.secret import Secret
 from eventbus.util.clock import SystemClock
 from tests.waiting import eventually
 

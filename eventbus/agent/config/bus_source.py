@@ -12,7 +12,7 @@ from eventbus.cache import DeletedFinalStateUnknown, ObjectSource, SharedInforme
 from eventbus.model.kinds import POD
 from eventbus.model.list_watch import ListOptions
 from eventbus.model.objects.pod import Pod
-from eventbus.model.selectors.fields import escape_value
+from eventbus.model.selectors import escape_value
 
 
 class BusSource:

@@ -12,8 +12,8 @@ import yaml
 
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, Source
 from eventbus.errors import InvalidObject
+from eventbus.model.encoding.json_read import plain_loader
 from eventbus.model.encoding.object_json import struct_from_json
-from eventbus.model.encoding.plain_yaml import plain_loader
 from eventbus.model.names import MAX_SUBDOMAIN
 from eventbus.model.objects.pod import Pod
 from eventbus.model.objects.pod_rules import check_pod

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 from eventbus.agent.pods.permission import Permission, Refusal
 from eventbus.agent.pods.updates import is_static
 from eventbus.agent.runtime.qos import BEST_EFFORT, qos_class
-from eventbus.model.objects.conditions import MEMORY_PRESSURE
+from eventbus.model.names import parse_quantity
+from eventbus.model.objects.cluster import MEMORY_PRESSURE
 from eventbus.model.objects.container import Container
 from eventbus.model.objects.pod import Pod
-from eventbus.model.quantity import parse_quantity
 
 #: The reason why a pod may not come while the machine is short of something, as the kubelet names it.
 EVICTED: Final = "Evicted"

@@ -14,13 +14,13 @@ from eventbus.agent.runtime.contract import (
     StartFailure,
 )
 from eventbus.model.objects.container import Container
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import (
+from eventbus.model.objects.pod import (
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
+    Pod,
     PodCondition,
     PodIP,
     PodStatus,

@@ -9,7 +9,7 @@ from typing import Final
 
 from eventbus.agent.pods.log_tail import LOST, LogTail
 from eventbus.agent.runtime.contract import ContainerPhase, ContainerRuntimeStatus, PodRuntimeStatus
-from eventbus.model.objects.conditions import NORMAL, WARNING
+from eventbus.model.objects.cluster import NORMAL, WARNING
 from eventbus.process.outcome import Outcome, duration
 from eventbus.process.prefixed import LONGEST_LINE
 from eventbus.process.stderr_relay import last_line

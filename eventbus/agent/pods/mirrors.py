@@ -13,8 +13,7 @@ from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR, RUN_BY_UP, full_name
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
 from eventbus.model.objects.container import EnvVar
-from eventbus.model.objects.pod import Pod, PodSpec
-from eventbus.model.objects.pod_status import PodStatus
+from eventbus.model.objects.pod import Pod, PodSpec, PodStatus
 from eventbus.util.log import log
 
 

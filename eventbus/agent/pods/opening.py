@@ -35,8 +35,7 @@ from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.thresholds import parse_thresholds, pressures
 from eventbus.errors import ConfigError
 from eventbus.model.event import ObjectReference
-from eventbus.model.objects.conditions import WARNING
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import WARNING, Node
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings

@@ -17,7 +17,7 @@ from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodRuntimeSta
 from eventbus.agent.runtime.signals import Change, PodLifecycleEvent, ProbeResult, ProbeType
 from eventbus.errors import EventBusError
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.conditions import WARNING
+from eventbus.model.objects.cluster import WARNING
 from eventbus.model.objects.pod import Pod
 from eventbus.util.log import log
 

@@ -21,9 +21,8 @@ from eventbus.agent.runtime.signals import ProbeResult, ProbeType
 from eventbus.agent.runtime.volumes import PodVolumes
 from eventbus.errors import EventBusError
 from eventbus.model.event import ObjectReference
-from eventbus.model.objects.conditions import NORMAL, WARNING
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import PodStatus
+from eventbus.model.objects.cluster import NORMAL, WARNING
+from eventbus.model.objects.pod import Pod, PodStatus
 from eventbus.util.clock import Clock
 from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log

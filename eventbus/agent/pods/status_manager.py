@@ -12,8 +12,7 @@ import msgspec
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.updates import is_static
 from eventbus.errors import BusUnavailable, Conflict, EventBusError, NotFound
-from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod
-from eventbus.model.objects.pod_status import PodCondition, PodStatus
+from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod, PodCondition, PodStatus
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 

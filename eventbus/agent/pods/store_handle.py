@@ -10,9 +10,8 @@ from typing import Any, Final, TypeVar
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.errors import BusUnavailable, EventBusError, NotFound
 from eventbus.model.kinds import CONFIGMAP, POD, SECRET, Kind
-from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.secret import Secret
 from eventbus.store.object_store import AnyStore
 from eventbus.util.log import log
 

@@ -15,7 +15,7 @@ from eventbus.agent.runtime.about import about_container
 from eventbus.agent.runtime.ask_container import ask
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodEvents, PodRuntime, PodUid
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType, TellProbe
-from eventbus.model.objects.conditions import WARNING
+from eventbus.model.objects.cluster import WARNING
 from eventbus.model.objects.container import Container
 from eventbus.model.objects.pod import Pod
 from eventbus.util.clock import Clock

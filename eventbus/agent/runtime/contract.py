@@ -16,9 +16,8 @@ import msgspec
 from eventbus.errors import EventBusError
 from eventbus.model.event import ObjectReference
 from eventbus.model.frozen import EMPTY, FrozenStruct
-from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.secret import Secret
 
 PodUid = NewType("PodUid", str)
 #: `<pod uid>/<container name>/<attempt>`: of one run of a container, never given twice.

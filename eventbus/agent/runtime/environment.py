@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from eventbus.agent.runtime.contract import ConfigSource, RuntimeProblem
-from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.names import parse_quantity
+from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.container import Container, EnvFrom, EnvVar, EnvVarSource, KeySelector
 from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.secret import Secret
-from eventbus.model.quantity import parse_quantity
 
 #: The variables of the agent that a process inherits; others may hold credentials of the bus.
 INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "HOME", "USER", "LOGNAME", "TMPDIR")

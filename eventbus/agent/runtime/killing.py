@@ -25,7 +25,7 @@ from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim.procfs import is_alive
 from eventbus.model.event import ObjectReference
-from eventbus.model.objects.conditions import NORMAL, WARNING
+from eventbus.model.objects.cluster import NORMAL, WARNING
 from eventbus.model.objects.container import Container
 from eventbus.model.objects.pod import Pod
 from eventbus.util.clock import Clock

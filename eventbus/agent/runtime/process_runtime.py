@@ -36,7 +36,7 @@ from eventbus.agent.runtime.shim_client import ANSWER_S, Zygote, call
 from eventbus.agent.runtime.starting import ContainerStarter
 from eventbus.agent.runtime.volumes import PodVolumes
 from eventbus.model.frozen import EMPTY
-from eventbus.model.objects.conditions import NORMAL, WARNING
+from eventbus.model.objects.cluster import NORMAL, WARNING
 from eventbus.model.objects.pod import Pod
 from eventbus.util.clock import Clock
 from eventbus.util.failpoints import failpoint

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from eventbus.model.names import parse_quantity
 from eventbus.model.objects.pod import Pod
-from eventbus.model.quantity import parse_quantity
 
 GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 _COUNTED: Final = ("cpu", "memory")

@@ -38,7 +38,7 @@ from eventbus.agent.runtime.hashes import container_hash
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.agent.runtime.shim_client import call
-from eventbus.model.objects.conditions import NORMAL, WARNING
+from eventbus.model.objects.cluster import NORMAL, WARNING
 from eventbus.model.objects.container import Container
 from eventbus.model.objects.pod import Pod
 from eventbus.util.clock import Clock

@@ -12,9 +12,8 @@ from eventbus.agent.runtime.atomic_files import File, write_files
 from eventbus.agent.runtime.contract import ConfigSource, MountFailed, PodUid, RuntimeProblem
 from eventbus.agent.runtime.environment import ConfigMissing, contents_of
 from eventbus.agent.runtime.folders import PodFolders
-from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.secret import Secret
 from eventbus.model.objects.volume import FILE_MODE_RULE, HostPathVolumeSource, KeyToPath, Volume
 
 #: Permissions of files, unless the volume has others. Only its owner may read a secret.

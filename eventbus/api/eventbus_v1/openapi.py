@@ -15,9 +15,8 @@ from eventbus.broker.health.bus_status import BusStatus
 from eventbus.broker.health.export_status import SinkStatus
 from eventbus.broker.health.suppressed import SourceCounts
 from eventbus.model.event import ObjectReference
-from eventbus.store.story.rhythm import Rhythm
 from eventbus.store.story.story import Link
-from eventbus.store.story.verdict import Verdict
+from eventbus.store.story.verdict import Rhythm, Verdict
 
 #: Under which it is found in /openapi/v3.
 PATH: Final = "eventbus/v1"

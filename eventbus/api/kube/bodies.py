@@ -16,7 +16,7 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.kube.negotiation import JSON, YAML
 from eventbus.model.decodable import decodable
-from eventbus.model.encoding.plain_yaml import plain_loader
+from eventbus.model.encoding.json_read import plain_loader
 from eventbus.store.storage import MAX_BYTES
 
 T = TypeVar("T")

@@ -16,8 +16,7 @@ from eventbus.api.kube.metadata_rules import invalid
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
 from eventbus.model.names import MAX_SUBDOMAIN
-from eventbus.model.objects.configmap import ConfigMap
-from eventbus.model.objects.secret import Secret
+from eventbus.model.objects.config import ConfigMap, Secret
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _KEY_RULE: Final = (

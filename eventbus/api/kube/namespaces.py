@@ -17,8 +17,8 @@ from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import EVENT, KINDS, Kind
 from eventbus.model.list_watch import ListOptions, ObjectList
 from eventbus.model.names import is_dns_label
-from eventbus.model.objects.namespace import FINALIZER, Namespace, NamespaceSpec, NamespaceStatus
-from eventbus.store.continue_token import Continue
+from eventbus.model.objects.cluster import FINALIZER, Namespace, NamespaceSpec, NamespaceStatus
+from eventbus.store.list_options import Continue
 from eventbus.store.selection import Selection
 
 DEFAULT: Final = "default"

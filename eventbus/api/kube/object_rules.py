@@ -21,7 +21,7 @@ from eventbus.api.kube.request_info import Asked
 from eventbus.api.status import Cause
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import CONFIGMAP, EVENTS_V1, LEASE, POD, SECRET
-from eventbus.model.objects.lease import LeaseSpec
+from eventbus.model.objects.cluster import LeaseSpec
 from eventbus.model.objects.pod_rules import spec_problems
 from eventbus.store.storage import with_metadata
 from eventbus.store.writer import generated_name

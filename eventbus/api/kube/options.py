@@ -15,8 +15,7 @@ from eventbus.api.kube.request_info import is_true, is_true_or_none
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
 from eventbus.model.list_watch import ListOptions, VersionMatch
-from eventbus.store.continue_token import Continue
-from eventbus.store.list_validation import list_problems, watch_problems
+from eventbus.store.list_options import Continue, list_problems, watch_problems
 from eventbus.util.text import quoted
 
 #: Range of the default watch timeout in seconds. Watches end, so that clients spread over the workers again.

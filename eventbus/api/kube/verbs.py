@@ -21,10 +21,10 @@ from eventbus.api.kube.strategic_merge import BadDirective, strategic_merge
 from eventbus.api.status import Cause
 from eventbus.api.thread_context import Desk
 from eventbus.errors import AlreadyExists, Expired, InvalidEvent, InvalidObject, NotFound
+from eventbus.model.encoding.object_json import merge
 from eventbus.model.kinds import LEASE, Kind
 from eventbus.model.list_watch import ListOptions, ObjectList
 from eventbus.store.changes import AheadOfStore
-from eventbus.store.merge_patch import merge
 from eventbus.store.repeatable_call import Steps
 from eventbus.store.storage import conflict, replaced, with_metadata
 from eventbus.store.writer import ObjectWriter

@@ -13,8 +13,8 @@ from eventbus.model.kinds import Kind
 from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList
 from eventbus.store.change_hub import Hub
 from eventbus.store.changes import Versions
-from eventbus.store.continue_token import Continue
 from eventbus.store.event_storage import EventStorage
+from eventbus.store.list_options import Continue
 from eventbus.store.selection import Selection
 from eventbus.store.storage import ChangeType, Found, Storage, with_metadata
 from eventbus.store.writer import ObjectWriter

@@ -11,9 +11,8 @@ from eventbus.api.versions.checkpoint_line import Vector
 from eventbus.api.versions.numbering import Numbering
 from eventbus.errors import BusUnavailable, EventBusError, Expired
 from eventbus.model.kinds import Kind
-from eventbus.store.change_hub import ChangeHub
+from eventbus.store.change_hub import ChangeHub, Subscriber
 from eventbus.store.changes import Change
-from eventbus.store.feed import Subscriber
 from eventbus.store.storage import Storage
 from eventbus.util.log import log
 

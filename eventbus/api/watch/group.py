@@ -9,7 +9,7 @@ from eventbus.api.kube.rendering import Renderer
 from eventbus.model.list_watch import WatchEvent
 from eventbus.store.changes import Change
 from eventbus.store.selection import Selection
-from eventbus.store.watch_state import WatchState
+from eventbus.store.watch import WatchState
 from eventbus.util.log import log
 
 #: Bytes that are collected before they are written: what comes at once goes out at once.

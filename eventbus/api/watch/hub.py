@@ -11,11 +11,10 @@ from typing import Any, Final
 from eventbus.api.watch.group import Crowd, Lines, Offer, Taker, Tone
 from eventbus.errors import EventBusError
 from eventbus.model.kinds import Kind
-from eventbus.store.change_hub import Hub
+from eventbus.store.change_hub import Hub, Subscriber
 from eventbus.store.changes import Change
-from eventbus.store.feed import Subscriber
 from eventbus.store.storage import Storage
-from eventbus.store.watch_state import WatchState
+from eventbus.store.watch import WatchState
 
 #: For as long as telling all watches has taken, and no longer than this, seconds, changes are gathered: a write to
 #: each of many watches costs the same for one change as for twenty, and requests have half of the loop's time.

@@ -19,7 +19,7 @@ from eventbus.api.watch.group import CHUNK, Taker, Tone
 from eventbus.errors import EventBusError
 from eventbus.model.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.store.changes import Change
-from eventbus.store.watch_state import Behind, Wait, WatchState
+from eventbus.store.watch import Behind, Wait, WatchState
 
 
 class Outlet(Protocol):

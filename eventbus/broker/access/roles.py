@@ -14,7 +14,7 @@ from hashlib import sha256
 from eventbus.broker.access.function_commands import Function, Use, functions_used
 from eventbus.broker.build import build, function_name
 from eventbus.broker.keys import OPERATED, Keys, bus_key, item_key
-from eventbus.model.objects.conditions import LIFECYCLE_LEASE
+from eventbus.model.objects.cluster import LIFECYCLE_LEASE
 
 
 class Role(StrEnum):

@@ -108,7 +108,7 @@ def _meant(reference: ObjectReference, namespace: str) -> tuple[Kind[Any], str, 
 
 def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_s: int | None) -> None:
     from eventbus.model.kinds import LEASE, NODE
-    from eventbus.model.objects.conditions import NODE_LEASES
+    from eventbus.model.objects.cluster import NODE_LEASES
 
     place = namespace if kind.namespaced else ""
     if kind is NODE:

@@ -85,7 +85,7 @@ def _permitted(
     session: Session, asked: GetOptions, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
 ) -> list[tuple[Kind[Any], tuple[str, ...]]]:
     """Skip kinds that this user may not read, with a line on stderr."""
-    from eventbus.store.permitted import may_read
+    from eventbus.store.object_store import may_read
 
     place = "" if asked.all_namespaces else asked.namespace
     permitted = [one for one in asked_for if may_read(session.store, one[0], place)]

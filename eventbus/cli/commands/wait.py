@@ -149,7 +149,7 @@ def _wait(
     absent_is_fine: bool,
 ) -> bool:
     """Watch until *condition* holds; False: timeout. Raises: NotFound: the object is missing, but required."""
-    from eventbus.model.selectors.fields import escape_value
+    from eventbus.model.selectors import escape_value
     from eventbus.printers.object_printer import plain_of
 
     name, place = named

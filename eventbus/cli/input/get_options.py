@@ -68,7 +68,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def list_options(self, kind: Kind[Any]) -> ListOptions:
         """Return the options for the store's list."""
-        from eventbus.model.selectors.fields import escape_value
+        from eventbus.model.selectors import escape_value
 
         name = "".join(f"metadata.name={escape_value(name)}" for name in self.names_of(kind)[:1])
         return ListOptions(

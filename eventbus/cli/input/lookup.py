@@ -56,7 +56,7 @@ def demanded_kind(typed: str, *, else_do: str = "") -> Kind[Any]:
 
 def readable_kind(store: AnyStore, typed: str, namespace: str | None) -> Kind[Any] | None:
     """As `stored_kind`; one that this user may not read counts as not stored, and a line on stderr says so."""
-    from eventbus.store.permitted import may_read
+    from eventbus.store.object_store import may_read
 
     kind = stored_kind(typed)
     if kind is None or may_read(store, kind, namespace or ""):
@@ -70,7 +70,7 @@ def readable_kind(store: AnyStore, typed: str, namespace: str | None) -> Kind[An
 def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
     """The object *name* as it is stored; namespace None: those of all of them."""
     from eventbus.cache.pager import list_all
-    from eventbus.model.selectors.fields import escape_value
+    from eventbus.model.selectors import escape_value
     from eventbus.printers.stored_object import Stored
 
     objects = store.objects(kind)
@@ -88,9 +88,9 @@ def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
     """Fetch the lease and pods of a node; nothing for other kinds."""
     from eventbus.cache.pager import list_all
     from eventbus.model.kinds import KINDS, LEASE, NODE
-    from eventbus.model.objects.conditions import NODE_LEASES
+    from eventbus.model.objects.cluster import NODE_LEASES
     from eventbus.printers.node_description import Around
-    from eventbus.store.permitted import may_read
+    from eventbus.store.object_store import may_read
 
     if kind is not NODE:
         return Around()

@@ -13,10 +13,8 @@ from eventbus.errors import InvalidObject
 from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import metadata_to_json, micros_to_json, put_set, seconds_to_json
 from eventbus.model.encoding.json_read import as_go_reads
-from eventbus.model.objects.freezing import decode_frozen
-from eventbus.model.objects.lease import Lease
-from eventbus.model.objects.namespace import Namespace
-from eventbus.model.objects.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from eventbus.model.frozen import decode_frozen
+from eventbus.model.objects.cluster import Lease, Namespace, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from eventbus.model.objects.pod import Pod
 
 T = TypeVar("T")
@@ -152,4 +150,28 @@ def _condition(condition: NodeCondition) -> dict[str, Any]:
     return plain
 
 
-__all__ = ["lease_to_json", "namespace_to_json", "node_to_json", "pod_to_json", "struct_from_json", "struct_to_json"]
+def merge(target: Any, patch: Any) -> Any:
+    """Return *target* with *patch* applied: null removes a key, a value that is not a mapping replaces."""
+    if not isinstance(patch, Mapping):
+        return patch
+    merged = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge(merged.get(key), value)
+    return merged
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the patch that turns *old* into *new*; {} if they are equal. A null in *new* counts as a missing key."""
+    patch: dict[str, Any] = {key: None for key, value in old.items() if value is not None and new.get(key) is None}
+    for key, value in new.items():
+        former = old.get(key)
+        if value is None or value == former:
+            continue
+        if isinstance(value, Mapping) and isinstance(former, Mapping):
+            patch[key] = difference(former, value)
+        else:
+            patch[key] = value
+    return patch

@@ -10,14 +10,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypeAlias
+from functools import lru_cache
+from typing import Annotated, Any, Final, TypeAlias
 
+import lz4.block
 import msgpack
 import msgspec
 
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.model.decodable import decodable
-from eventbus.model.encoding.compression import compress, decompress
 from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.model.formats import BASELINE_CODECS, CODEC_LZ4, CODEC_NONE, CODECS
 
@@ -351,3 +352,70 @@ def from_microseconds(us: int | None) -> datetime | None:
 
 def _no_extension(code: int, _data: bytes) -> None:
     raise ValueError(f"extension type {code} is not part of the format")
+
+
+#: Bytes of a packed uid: eight of the producer, which has 16 hex digits, then the sequence, most significant first.
+_PRODUCER: Final = 8
+_PACKED: Final = range(_PRODUCER + 1, 2 * _PRODUCER + 1)
+
+#: Bytes, or a text. A text whose length is that of packed bytes is wrapped in an array, to distinguish it.
+PackedUid: TypeAlias = bytes | str | tuple[str]
+
+
+def pack_uid(producer: str, sequence: int) -> PackedUid:
+    """Return the stored form of an event's uid."""
+    packed = _producer_bytes(producer)
+    if packed is not None and 0 <= sequence < 1 << 64:
+        return packed + sequence.to_bytes((sequence.bit_length() + 7) // 8 or 1, "big")
+    uid = f"{producer}:{sequence}"
+    return (uid,) if len(uid.encode("utf-8", "surrogatepass")) in _PACKED else uid
+
+
+def open_uid(stored: Any) -> str:
+    """Return the uid of the form that `pack_uid` stores, unpacked with `raw`; "" if there is none."""
+    if type(stored) is list and len(stored) == 1:
+        stored = stored[0]
+    elif type(stored) is bytes and len(stored) in _PACKED:
+        return f"{stored[:_PRODUCER].hex()}:{int.from_bytes(stored[_PRODUCER:], 'big')}"
+    return stored.decode("utf-8", "replace") if type(stored) is bytes else ""
+
+
+@lru_cache(maxsize=4096)
+def _producer_bytes(producer: str) -> bytes | None:
+    try:
+        packed = bytes.fromhex(producer)
+    except ValueError:
+        return None
+    return packed if len(packed) == _PRODUCER and packed.hex() == producer else None
+
+
+#: Smaller contents are not compressed: a single event has little repetition, and its latency matters.
+LEAST_BYTES = 768
+#: The share of the size that compression must save; else the cost of decompression has no benefit.
+LEAST_SAVED = 1 / 8
+_SIZE_BYTES = 4
+
+
+def compress(content: bytes) -> bytes | None:
+    """Return *content* as an LZ4 block, prefixed with its size (4 bytes, little-endian). None: it saves too little."""
+    if len(content) < LEAST_BYTES:
+        return None
+    block: bytes = lz4.block.compress(content)
+    return block if len(block) <= len(content) * (1 - LEAST_SAVED) else None
+
+
+def decompress(block: bytes, most: int) -> bytes:
+    """Return the content of *block*.
+
+    The stated size is checked against *most* before memory is allocated, and no more bytes than that are written.
+
+    Raises: ValueError: the stated size is larger than *most*, or *block* is not an LZ4 block with a size.
+    """
+    stated = int.from_bytes(block[:_SIZE_BYTES], "little")
+    if stated > most:
+        raise ValueError(f"opens to {stated} bytes, at most {most}")
+    try:
+        content: bytes = lz4.block.decompress(block)
+    except lz4.block.LZ4BlockError as error:
+        raise ValueError(str(error)) from None
+    return content

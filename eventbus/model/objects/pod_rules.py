@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from eventbus.errors import InvalidObject
-from eventbus.model.names import LABEL_RULE, is_dns_label, is_dns_subdomain
+from eventbus.model.names import LABEL_RULE, is_dns_label, is_dns_subdomain, parse_quantity
 from eventbus.model.objects.container import Container, Lifecycle, LifecycleHandler, Probe
 from eventbus.model.objects.pod import STAYS, Pod, PodSpec
 from eventbus.model.objects.volume import FILE_MODE_RULE
-from eventbus.model.quantity import parse_quantity
 from eventbus.util.text import quoted
 
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")

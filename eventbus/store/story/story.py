@@ -13,8 +13,7 @@ from eventbus.errors import InvalidEvent
 from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import from_core, to_core
 from eventbus.model.event import Event, EventType, Instant, ObjectReference
-from eventbus.store.story.rhythm import Rhythm
-from eventbus.store.story.verdict import Verdict, first_seen, verdicts_of
+from eventbus.store.story.verdict import Rhythm, Verdict, first_seen, verdicts_of
 
 
 class Link(StrEnum):

@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
 from eventbus.errors import Conflict, NotFound
-from eventbus.model.objects.lease import Lease
+from eventbus.model.objects.cluster import Lease
 from eventbus.testing.clock import FakeClock
 
 

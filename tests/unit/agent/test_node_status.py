@@ -10,7 +10,7 @@ import pytest
 
 from eventbus.agent.node_status import NodeStatusFunc, run_status_functions
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Node
 
 NODE = Node(metadata=ObjectMeta(name="n1"))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.model.objects.conditions import _REASONS
+from eventbus.model.objects.cluster import _REASONS
 
 ROOT = Path(__file__).parents[3]
 REASONS_PY, RUNTIME = "tests/acceptance/test_agent_reasons.py", "tests/integration/test_process_runtime.py"
@@ -91,7 +91,7 @@ MADE_OF_A_NAME = "OutOf"
 
 def in_source() -> Iterator[str]:
     """Yield the reasons that the agent's code names."""
-    for path in [*(ROOT / "eventbus/agent").rglob("*.py"), ROOT / "eventbus/model/objects/conditions.py"]:
+    for path in [*(ROOT / "eventbus/agent").rglob("*.py"), ROOT / "eventbus/model/objects/cluster.py"]:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):

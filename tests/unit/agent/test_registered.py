@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.agent.node_status import registered_node_status_funcs
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Node
 
 NOT_CALLABLE = 7
 

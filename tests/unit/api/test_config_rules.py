@@ -4,7 +4,7 @@ import pytest
 
 from eventbus.api.kube.config_rules import secret_causes
 from eventbus.model.event import ObjectMeta
-from eventbus.model.objects.secret import Secret
+from eventbus.model.objects.config import Secret
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "[" * 100_000, "\N{SNOWMAN}"], ids=["list", "cut", "deep", "text"])

@@ -16,13 +16,12 @@ from eventbus.errors import Expired
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE, Kind
 from eventbus.model.list_watch import ListOptions, WatchEvent
-from eventbus.model.objects.node import Node
-from eventbus.store.change_hub import ChangeHub
+from eventbus.model.objects.cluster import Node
+from eventbus.store.change_hub import ChangeHub, Subscriber
 from eventbus.store.changes import Change, Versions
-from eventbus.store.feed import Subscriber
 from eventbus.store.selection import selection_of
 from eventbus.store.storage import ChangeType, Storage
-from eventbus.store.watch_state import BUFFERED, Begin, Wait, WatchState
+from eventbus.store.watch import BUFFERED, Begin, Wait, WatchState
 
 
 class Hub:

@@ -9,8 +9,7 @@ from typing import Any, cast
 from eventbus.api.watch.hub import FanHub
 from eventbus.errors import EventBusError, Expired
 from eventbus.model.kinds import EVENT, Kind
-from eventbus.store.change_hub import ChangeHub
-from eventbus.store.feed import Subscriber
+from eventbus.store.change_hub import ChangeHub, Subscriber
 from eventbus.store.storage import Storage
 
 

@@ -12,7 +12,7 @@ from eventbus.cache.indexer import NAMESPACE, Indexer
 from eventbus.cache.lister import Lister
 from eventbus.errors import NotFound
 from eventbus.model.event import Event
-from eventbus.model.selectors.fields import InvalidSelector, LabelSelector
+from eventbus.model.selectors import InvalidSelector, LabelSelector
 from tests.unit.cache.things import make_thing
 from tests.waiting import eventually
 

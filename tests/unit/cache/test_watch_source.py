@@ -9,7 +9,7 @@ import pytest
 from eventbus.errors import EventBusError, Expired, NotFound
 from eventbus.model.event import Event
 from eventbus.model.list_watch import ListOptions
-from eventbus.model.selectors.fields import EVENT_FIELDS, InvalidSelector
+from eventbus.model.selectors import EVENT_FIELDS, InvalidSelector
 from eventbus.testing import FakeWatch, FakeWatchSource
 from tests.unit.cache.things import make_thing
 

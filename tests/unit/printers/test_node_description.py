@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from eventbus.model.kinds import NODE
-from eventbus.model.objects.lease import Lease, LeaseSpec
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Lease, LeaseSpec, Node
 from eventbus.printers.node_description import Around, node_sections
 from eventbus.printers.object_printer import PrintOptions, make_printer
 

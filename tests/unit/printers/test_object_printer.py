@@ -13,8 +13,16 @@ import pytest
 
 from eventbus.model.event import ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT, LEASE, NODE, Kind
-from eventbus.model.objects.lease import Lease, LeaseSpec
-from eventbus.model.objects.node import Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo
+from eventbus.model.objects.cluster import (
+    Lease,
+    LeaseSpec,
+    Node,
+    NodeAddress,
+    NodeCondition,
+    NodeSpec,
+    NodeStatus,
+    NodeSystemInfo,
+)
 from eventbus.printers.object_printer import PrintedChange, PrintOptions, make_printer
 from tests.builders import make_event
 

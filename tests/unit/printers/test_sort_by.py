@@ -6,7 +6,7 @@ import pytest
 
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE
-from eventbus.model.objects.node import Node, NodeSpec, NodeStatus
+from eventbus.model.objects.cluster import Node, NodeSpec, NodeStatus
 from eventbus.printers.sort_by import FieldMissing, order_of
 
 

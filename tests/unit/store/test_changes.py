@@ -9,7 +9,7 @@ import msgspec
 
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Node
 from eventbus.store.changes import NEVER_WRITTEN, follow
 from eventbus.store.object_storage import decode_object, encode_body
 from eventbus.store.storage import LETTERS, ChangeType

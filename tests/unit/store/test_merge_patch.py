@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.store.merge_patch import difference, merge
+from eventbus.model.encoding.object_json import difference, merge
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 OBJECTS = st.recursive(

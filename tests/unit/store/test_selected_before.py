@@ -8,10 +8,9 @@ import pytest
 
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT, NODE, POD, Kind
-from eventbus.model.objects.node import Node, NodeSpec
-from eventbus.model.objects.pod import Pod, PodSpec
-from eventbus.model.objects.pod_status import PodStatus
-from eventbus.store.selected_before import decode_was, encode_was, restored
+from eventbus.model.objects.cluster import Node, NodeSpec
+from eventbus.model.objects.pod import Pod, PodSpec, PodStatus
+from eventbus.store.selection import decode_was, encode_was, restored
 
 
 def event(**fields: Any) -> Event:

@@ -12,12 +12,11 @@ from eventbus.errors import Expired
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE
 from eventbus.model.list_watch import ListOptions, WatchEvent, WatchEventType
-from eventbus.model.objects.node import Node
+from eventbus.model.objects.cluster import Node
 from eventbus.store.changes import Change, Versions
-from eventbus.store.selected_before import Was
-from eventbus.store.selection import Selection
+from eventbus.store.selection import Selection, Was
 from eventbus.store.storage import ChangeType
-from eventbus.store.watch_state import BOOKMARK_S, BUFFERED, Begin, Behind, Wait, WatchState
+from eventbus.store.watch import BOOKMARK_S, BUFFERED, Begin, Behind, Wait, WatchState
 
 
 class Watched:

@@ -8,7 +8,7 @@ import msgspec
 
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import Op, PodUpdate, Source
-from eventbus.model.objects.pod_status import PodStatus
+from eventbus.model.objects.pod import PodStatus
 from tests.unit.agent.pods.pods import a_pod
 
 

@@ -16,8 +16,7 @@ from eventbus.agent.runtime.contract import (
     StartFailure,
 )
 from eventbus.broker.function_values import GroupPolicy
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import PodStatus
+from eventbus.model.objects.pod import Pod, PodStatus
 from tests.unit.agent.pods.pods import a_pod
 
 THEN = datetime(2024, 1, 1, tzinfo=UTC)

@@ -18,8 +18,7 @@ from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.agent.pods.updates import Work
 from eventbus.agent.runtime.contract import ContainerId, ContainerPhase, ContainerRuntimeStatus, PodRuntimeStatus
 from eventbus.model.objects.container import ExecAction, Lifecycle, LifecycleHandler
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import PodStatus
+from eventbus.model.objects.pod import Pod, PodStatus
 from eventbus.testing.clock import FakeClock
 from tests.unit.agent.pods.pods import a_pod
 

@@ -9,8 +9,7 @@ import pytest
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.errors import BusUnavailable
-from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.pod_status import PodStatus
+from eventbus.model.objects.pod import Pod, PodStatus
 from eventbus.testing.clock import FakeClock
 from tests.unit.agent.pods.pods import a_pod
 

@@ -12,9 +12,8 @@ from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.errors import BusUnavailable
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import POD
-from eventbus.model.objects.configmap import ConfigMap
+from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.secret import Secret
 from eventbus.store.object_store import ObjectStore
 
 

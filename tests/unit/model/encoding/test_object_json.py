@@ -11,8 +11,17 @@ import pytest
 from eventbus.errors import InvalidObject
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import LEASE, NODE
-from eventbus.model.objects.lease import Lease, LeaseSpec
-from eventbus.model.objects.node import Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, Taint
+from eventbus.model.objects.cluster import (
+    Lease,
+    LeaseSpec,
+    Node,
+    NodeAddress,
+    NodeCondition,
+    NodeSpec,
+    NodeStatus,
+    NodeSystemInfo,
+    Taint,
+)
 
 AT = datetime(2024, 1, 1, 12, 0, 0, 123456, UTC)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.model.encoding.uid import open_uid, pack_uid
+from eventbus.model.encoding.wire import open_uid, pack_uid
 
 HEX = "bddc4e51c99cbb93"
 

@@ -6,8 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbus.model.objects.conditions import Transition, differs_beyond_heartbeats, transitions, with_condition
-from eventbus.model.objects.node import NodeStatus
+from eventbus.model.objects.cluster import (
+    NodeStatus,
+    Transition,
+    differs_beyond_heartbeats,
+    transitions,
+    with_condition,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ import pytest
 from eventbus.errors import InvalidObject
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import CONFIGMAP, KINDS, POD, SECRET
+from eventbus.model.objects.config import Secret
 from eventbus.model.objects.pod import Pod
-from eventbus.model.objects.secret import Secret
 
 WHOLE: dict[str, Any] = {
     "kind": "Pod",

@@ -7,8 +7,15 @@ import re
 import pytest
 
 from eventbus.model.event import EventSource, ObjectMeta, ObjectReference
-from eventbus.model.selectors.fields import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS, FieldSelector, escape_value
-from eventbus.model.selectors.labels import InvalidSelector, LabelSelector
+from eventbus.model.selectors import (
+    EVENT_FIELDS,
+    EVENTS_V1_FIELDS,
+    OBJECT_FIELDS,
+    FieldSelector,
+    InvalidSelector,
+    LabelSelector,
+    escape_value,
+)
 from tests.builders import make_event
 
 LABELS = {"a": "b", "n": "5", "empty": "", "example.com/tier": "front"}

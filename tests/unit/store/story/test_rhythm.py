@@ -8,7 +8,7 @@ import pytest
 
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.store.occurrences import Minutes
-from eventbus.store.story.rhythm import MOST, Rhythm, repeated, rhythms_of, words_of
+from eventbus.store.story.verdict import MOST, Rhythm, repeated, rhythms_of, words_of
 
 #: A whole minute.
 BEGUN = datetime(2026, 1, 2, 15, 0, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Secret of core/v1: confidential values, which pods read as files and environment variables."""
+"""ConfigMap and Secret of core/v1: settings and confidential values that pods take as files and variables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ import msgspec
 
 from eventbus.model.event import ObjectMeta
 from eventbus.model.frozen import EMPTY, FrozenStruct
+
+
+class ConfigMap(FrozenStruct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """One core/v1 ConfigMap, in a namespace. *binary_data* is base64. Source: k8s.io/api core/v1 types.go."""
+
+    kind: ClassVar[str] = "ConfigMap"
+    api_version: ClassVar[str] = "v1"
+
+    metadata: ObjectMeta = ObjectMeta()
+    immutable: bool | None = None
+    data: Mapping[str, str] = EMPTY
+    binary_data: Mapping[str, str] = EMPTY
+
 
 OPAQUE = "Opaque"
 
@@ -45,6 +58,3 @@ class Secret(FrozenStruct, frozen=True, rename="camel", kw_only=True, omit_defau
     def __repr__(self) -> str:
         keys = sorted(self.data)
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={keys})"
-
-
-__all__ = ["OPAQUE", "Secret"]

@@ -1,1 +1,0 @@
-"""The texts by which readers choose objects: field selectors and label selectors."""
