@@ -14,7 +14,6 @@ from click.shell_completion import CompletionItem
 
 from eventbus.cli.input.global_options import add_to_command, add_to_program, check_context
 from eventbus.cli.input.kubectl_habits import as_click_reads
-from eventbus.cli.lean import import_later
 from eventbus.errors import EventBusError
 from eventbus.util.text import printable
 
@@ -111,7 +110,6 @@ class Program(LazyGroup):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program; a file or terminal that fails ends it with one line and exit code 1."""
-        import_later()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:

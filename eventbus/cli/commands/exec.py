@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from eventbus.cli.completion import complete_files
-from eventbus.cli.exec_recorder import object_of
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.option_types import Finite
+from eventbus.model.event import ObjectReference
+from eventbus.model.reference import named_reference, reference_to
+from eventbus.model.validation import MAX_NAME
 from eventbus.process.outcome import BY_SIGNAL, Outcome, end_as, say
-from eventbus.util.text import printable
+from eventbus.util.text import cut_bytes, printable
 
 if TYPE_CHECKING:
     from eventbus.agent.runtime.restart_backoff import RestartBackoff
@@ -108,7 +110,6 @@ def exec_(
       128+n  signal n ended it; exec ends by the same signal
       2      wrong usage of `eventbus exec` itself
     """
-    object_of(about, namespace, "command")  # an invalid object is refused before the command runs
     if read_stderr is None:
         read_stderr = not os.isatty(2)  # pagers and password prompts read the keyboard from it
     name = printable(PurePath(words[0]).name or words[0])
@@ -116,13 +117,20 @@ def exec_(
         _run(
             words,
             name,
-            about,
-            namespace,
+            _object_of(about, namespace, name),
             read_stderr=read_stderr,
             restart=Restart(restart),
             backoff=_backoff(backoff_base, backoff_max) if restart != Restart.NEVER else None,
         )
     )
+
+
+def _object_of(about: str | None, namespace: str, command: str) -> ObjectReference:
+    """Return the object of the events: KIND/NAME, or the command itself. Raises: InvalidEvent."""
+    if about is not None:
+        return reference_to(about, namespace)
+    checked = named_reference("Command", "command", namespace)
+    return ObjectReference(kind=checked.kind, namespace=checked.namespace, name=cut_bytes(command, MAX_NAME))
 
 
 def _backoff(base_s: float | None, max_s: float | None) -> RestartBackoff:
@@ -136,8 +144,7 @@ def _backoff(base_s: float | None, max_s: float | None) -> RestartBackoff:
 def _run(
     words: Sequence[str],
     name: str,
-    about: str | None,
-    namespace: str,
+    about: ObjectReference,
     *,
     read_stderr: bool,
     restart: Restart,
@@ -149,8 +156,8 @@ def _run(
     from eventbus.process.signal_queue import SignalQueue, passed_on
     from eventbus.util.clock import SystemClock
 
-    diary = CommandEvents(about, namespace, name)
     signals = SignalQueue(passed_on())
+    diary = CommandEvents(about, name)
     command = Command(words, signals=signals, clock=SystemClock(), read_stderr=read_stderr, on_signal=diary.killing)
     try:
         outcome = supervise(command, diary, restart=restart, backoff=backoff, pause=_pause(signals))

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from eventbus.cli.exec_recorder import LastProblem
+from eventbus.cli.commands.exec_events import LastProblem
 from eventbus.record.losses import Losses
 from eventbus.testing.clock import FakeClock
 
