@@ -18,7 +18,7 @@ import click
 from eventbus.agent.pods.left_lines import Page, write_page
 from eventbus.api.auth.access import Access, Grant
 from eventbus.api.auth.authentication import Authenticator, TokenFile
-from eventbus.api.event_rate import EVENTS_PER_S
+from eventbus.api.limits import EVENTS_PER_S
 from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protected
 from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.tls import Files, ServerTls, own_files

@@ -1,4 +1,4 @@
-"""Keys of the API worker and the user in aiohttp objects, and the permission check of handlers."""
+"""Values that all handlers share: the worker, the user of a request, and the checks that need both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.auth.access import Access, User
-from eventbus.api.event_rate import EventRate
+from eventbus.api.limits import EventRate
 from eventbus.api.thread_context import BlockingPool
 from eventbus.broker.bus import Bus
 
@@ -39,3 +39,17 @@ def require(request: web.Request, verb: str, resource: str, namespace: str = "")
             f"{resource}.eventbus", "", f'User "{user.name}" cannot {verb} resource "{resource}" {place}'
         )
     return user
+
+
+#: Header of an export worker's webhook requests: the id of the source bus.
+HEADER: Final = "Eventbus-Bus"
+#: Field manager of an export worker at API servers; the bus id follows.
+MANAGER: Final = "eventbus-"
+
+
+def refuse_own_export(bus: Bus, request: web.Request) -> None:
+    """Raises: Refusal: 403. The export then waits, and `eventbus status` shows the reason."""
+    origin = request.headers.get(HEADER, "") or request.query.get("fieldManager", "").removeprefix(MANAGER)
+    if bus.id and origin == bus.id:
+        message = f"this export writes into the bus that it reads ({bus.prefix}, id {bus.id}): give it another target"
+        raise status.Refusal(403, "Forbidden", message, details={})

@@ -10,10 +10,9 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.context import API, USER
-from eventbus.api.event_rate import EventRate
 from eventbus.api.histograms import Histogram
 from eventbus.api.kube.resources import Resource
-from eventbus.api.limits import Limits, is_long
+from eventbus.api.limits import EventRate, Limits, is_long
 
 #: Seconds; those of apiserver_request_duration_seconds that say something here.
 _SECONDS: Final = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5, 10, 15, 30, 60)

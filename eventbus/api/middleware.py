@@ -1,28 +1,56 @@
-"""The one middleware: every request is counted, let in, and answered, whatever goes wrong."""
+"""The one middleware: each request is authenticated, limited, counted, audited and answered."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from aiohttp import web
 
-from eventbus.api.audit import audit
-from eventbus.api.auth import sender_check as doors
-from eventbus.api.limits import Limits
+from eventbus.api import status
+from eventbus.api.auth.sender_check import SenderCheck
+from eventbus.api.context import USER, WHAT
+from eventbus.api.limits import Limits, only_reads
 from eventbus.api.metrics import Metrics
+from eventbus.errors import EventBusError
+from eventbus.util.log import GuardedLog, log
+from eventbus.util.text import printable
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+audit_log: Final = GuardedLog(logging.getLogger("eventbus.audit"))
+
+
+def audit(request: web.Request, answer: web.StreamResponse | None, took_s: float) -> None:
+    """Log *request* by its answer; code 0: it had none. Those that only read are left out."""
+    if only_reads(request):
+        return
+    user = request.get(USER)
+    audit_log.info(
+        "audit: user=%s from=%s %s %s -> %d in %.0f ms%s",
+        printable(user.name) if user else "-",
+        request.remote or "unix",
+        request.method,
+        printable(request.rel_url.raw_path)[:500],
+        answer.status if answer is not None else 0,
+        took_s * 1000,
+        f": {what}" if (what := request.get(WHAT)) else "",
+    )
 
 
 class Entrance:
     """Goes through all that stands before a handler. One function: each that waits would be held by a request."""
 
-    def __init__(self, *, metrics: Metrics, limits: Limits, sender: doors.SenderCheck, audits: bool) -> None:
+    def __init__(self, *, metrics: Metrics, limits: Limits, sender: SenderCheck, audits: bool) -> None:
         self._metrics = metrics
         self._limits = limits
         self._sender = sender
         self._audits = audits
 
     @web.middleware
-    async def middleware(self, request: web.Request, handler: doors.Handler) -> web.StreamResponse:
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Note each request by the code of its answer; 0: there was none."""
         begun, place = time.monotonic(), ""
         answer: web.StreamResponse | None = None
@@ -31,7 +59,7 @@ class Entrance:
             place = self._limits.begin(request)
             answer = await handler(request)
         except Exception as error:
-            answer = doors.answer_of(request, error)
+            answer = answer_of(request, error)
         finally:
             self._limits.end(place)
             took_s = time.monotonic() - begun
@@ -39,3 +67,25 @@ class Entrance:
             if self._audits:
                 audit(request, answer, took_s)
         return answer
+
+
+def answer_of(request: web.Request, error: Exception) -> web.Response:
+    """Answer whatever went wrong with a Status. Raises: *error*, if there is nobody to tell, or it is an answer."""
+    match error:
+        case status.Refusal():
+            return _answer(request, error)
+        case EventBusError():
+            return _answer(request, status.refusal_of(error))
+        case web.HTTPException() if error.status >= 400:
+            return _answer(request, status.refusal_of_http(error))
+        case web.HTTPException() | ConnectionError():
+            raise error
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    return _answer(request, status.internal())
+
+
+def _answer(request: web.Request, refusal: status.Refusal) -> web.Response:
+    answer = status.response(refusal)
+    if request.body_exists and (not request.content.at_eof() or request.content.exception() is not None):
+        answer.force_close()  # what it goes on to send would be read as the next request
+    return answer

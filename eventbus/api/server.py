@@ -14,13 +14,12 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import health, status
-from eventbus.api.auth import sender_check as doors
 from eventbus.api.auth.access import Access
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.auth.reviews import Reviews
+from eventbus.api.auth.sender_check import SenderCheck
 from eventbus.api.connection import ABORTED, CONNECTED, Runner
 from eventbus.api.context import API, Api
-from eventbus.api.event_rate import EventRate
 from eventbus.api.eventbus_v1.openapi import PATH as OWN_PATH
 from eventbus.api.eventbus_v1.openapi import own_document
 from eventbus.api.eventbus_v1.routes import add_own_routes
@@ -30,7 +29,7 @@ from eventbus.api.kube.handler import KUBERNETES, KubernetesApi
 from eventbus.api.kube.namespaces import NAMESPACE, make_default
 from eventbus.api.kube.openapi import OpenApi
 from eventbus.api.kube.resources import Resources
-from eventbus.api.limits import Bounds, Limits
+from eventbus.api.limits import Bounds, EventRate, Limits
 from eventbus.api.listeners import BACKLOG, Listener
 from eventbus.api.metrics import Metrics
 from eventbus.api.middleware import Entrance
@@ -194,7 +193,7 @@ class ApiServer:
 
 def _make_app(api: Api, options: ApiOptions) -> web.Application:
     """Make the application. The routes of the Kubernetes API come last and match every other path."""
-    sender = doors.SenderCheck(authenticator=options.authenticator, names=options.names)
+    sender = SenderCheck(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
     metrics = Metrics(limits=limits, event_rate=options.event_rate, tokens_refused=options.authenticator.refused)
     entrance = Entrance(metrics=metrics, limits=limits, sender=sender, audits=options.audit)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from eventbus import Event, ObjectReference, Settings
-from eventbus.api.event_rate import EventRate
+from eventbus.api.limits import EventRate
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.frames import FRAMES_TYPE, pack_requests, unpack_answers
 from eventbus.broker.publish_call import PublishReply, PublishStatus

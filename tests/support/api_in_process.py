@@ -9,7 +9,7 @@ from pathlib import Path
 
 from eventbus.api.auth.access import Access, Grant
 from eventbus.api.auth.authentication import Authenticator, TokenFile
-from eventbus.api.event_rate import EventRate
+from eventbus.api.limits import EventRate
 from eventbus.api.listeners import Address, Listener
 from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.broker.bus import Bus

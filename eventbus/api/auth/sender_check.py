@@ -1,9 +1,9 @@
-"""What every request passes first: tricked browsers are turned away, the sender is found, errors are answered."""
+"""Checks of every request before its handler: its host, its origin, and its user."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -16,37 +16,11 @@ from eventbus.api.auth.peers import is_unix
 from eventbus.api.context import USER
 from eventbus.api.health import asks_for_health
 from eventbus.api.page.files import is_page
-from eventbus.errors import EventBusError
-from eventbus.util.log import log
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Where a page signs in and out: whoever does the one has no name yet, and the other may have lost it.
 SESSION_PATH: Final = "/eventbus/v1/session"
 _BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
 _IMPERSONATION: Final = (("Impersonate-User", "users"), ("Impersonate-Group", "groups"), ("Impersonate-Uid", "uids"))
-
-
-def answer_of(request: web.Request, error: Exception) -> web.Response:
-    """Answer whatever went wrong with a Status. Raises: *error*, if there is nobody to tell, or it is an answer."""
-    match error:
-        case status.Refusal():
-            return _answer(request, error)
-        case EventBusError():
-            return _answer(request, status.refusal_of(error))
-        case web.HTTPException() if error.status >= 400:
-            return _answer(request, status.refusal_of_http(error))
-        case web.HTTPException() | ConnectionError():
-            raise error
-    log.error("%s %s failed", request.method, request.path, exc_info=error)
-    return _answer(request, status.internal())
-
-
-def _answer(request: web.Request, refusal: status.Refusal) -> web.Response:
-    answer = status.response(refusal)
-    if request.body_exists and (not request.content.at_eof() or request.content.exception() is not None):
-        answer.force_close()  # what it goes on to send would be read as the next request
-    return answer
 
 
 class SenderCheck:

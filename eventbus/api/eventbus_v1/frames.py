@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-from eventbus.api.eventbus_v1.check import check_packed, no_right
+from eventbus.api.eventbus_v1.intake import check_packed, no_right
 from eventbus.broker.frames import Frame
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.transport import PublishRequest, Transport

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api.context import require
-from eventbus.api.eventbus_v1.answer import answer_json
+from eventbus.api.responses import answer_json
 from eventbus.api.thread_context import Desk
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client

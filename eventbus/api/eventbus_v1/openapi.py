@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.api.eventbus_v1.cloud_events import BATCH, STRUCTURED
-from eventbus.api.eventbus_v1.histogram import FACETS
 from eventbus.api.eventbus_v1.intake import Refused
-from eventbus.api.eventbus_v1.verdicts import Asked
+from eventbus.api.eventbus_v1.search import FACETS
+from eventbus.api.eventbus_v1.why import Asked
 from eventbus.broker.frames import FRAMES_TYPE
 from eventbus.broker.health.bus_status import BusStatus
 from eventbus.broker.health.export_status import SinkStatus

@@ -12,13 +12,12 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.auth.access import Access, User
 from eventbus.api.auth.sender_check import is_from_browser
-from eventbus.api.context import API, USER, WHAT
+from eventbus.api.context import API, USER, WHAT, refuse_own_export
 from eventbus.api.eventbus_v1.frames import FramePublisher, bound_secret
 from eventbus.api.eventbus_v1.idempotency import know, publish_known
 from eventbus.api.eventbus_v1.intake import Packed, Refused, pack_events, read_json, read_lines
 from eventbus.api.eventbus_v1.line import Line
 from eventbus.api.kube.bodies import decode_as, read_body
-from eventbus.api.own_export import refuse_own_export
 from eventbus.api.thread_context import Desk
 from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS

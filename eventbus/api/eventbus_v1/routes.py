@@ -11,13 +11,11 @@ from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.context import API
 from eventbus.api.eventbus_v1.cloud_events import CloudEvents
 from eventbus.api.eventbus_v1.dead import discard_dead, list_dead, replay_dead, show_dead
-from eventbus.api.eventbus_v1.histogram import histogram
 from eventbus.api.eventbus_v1.numbers import bus_status, sinks, suppressed
 from eventbus.api.eventbus_v1.record import Recording, describe_bus
-from eventbus.api.eventbus_v1.search import search
+from eventbus.api.eventbus_v1.search import histogram, search
 from eventbus.api.eventbus_v1.stream import RawStream
-from eventbus.api.eventbus_v1.verdicts import verdicts
-from eventbus.api.eventbus_v1.why import why
+from eventbus.api.eventbus_v1.why import verdicts, why
 from eventbus.api.kube.handler import refuse_method
 from eventbus.api.page.session import Session
 

@@ -1,25 +1,26 @@
-"""`GET /eventbus/v1/why`: one object's story, and what happened around it before its first Warning."""
+"""`GET /eventbus/v1/why` and `POST verdicts`: one object's story, and the state of many objects."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.context import API, require
-from eventbus.api.eventbus_v1.answer import answer_json
 from eventbus.api.eventbus_v1.query import seconds_of
+from eventbus.api.kube.bodies import decode_as, read_body
 from eventbus.api.kube.rendering import versioned
+from eventbus.api.responses import answer_json
 from eventbus.api.thread_context import Desk
 from eventbus.errors import InvalidEvent
 from eventbus.model.encoding.event_json import to_core
 from eventbus.model.event import ObjectReference
 from eventbus.model.kinds import EVENT, KINDS
 from eventbus.model.reference import DEFAULT_NAMESPACE, reference_to, spelled_kind
-from eventbus.store.story.reading import BEFORE, read_story
+from eventbus.store.story.reading import BEFORE, read_story, read_verdicts
 from eventbus.store.story.story import story_to_json
 
 #: The longest that is looked back from a first Warning.
@@ -78,3 +79,25 @@ def _asked(request: web.Request) -> ObjectReference:
     known = KINDS.named(kind)
     typed = ObjectReference(kind=kind, namespace=namespace, name=name)
     return typed if known is not None and not known.namespaced else reference_to(typed)
+
+
+#: Objects of one question.
+MOST: Final = 200
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The objects asked for; kind and name are needed."""
+
+    objects: Annotated[tuple[ObjectReference, ...], msgspec.Meta(max_length=MOST)]
+
+
+async def verdicts(request: web.Request) -> web.Response:
+    """Judge them by all events about each; those without a Warning are left out. It reads, and writes nothing."""
+    asked = decode_as(Asked, await read_body(request), "objects")
+    for namespace in {about.namespace or "default" for about in asked.objects}:
+        require(request, "list", "events", namespace)
+
+    def work(desk: Desk) -> bytes:
+        return _ENCODE({"items": read_verdicts(desk.bus, desk.client, asked.objects)}) + b"\n"
+
+    return await answer_json(request, work)

@@ -1,4 +1,4 @@
-"""Reads the bodies of requests, whole and bounded: JSON, YAML, and the protobuf that some clients send."""
+"""Request bodies: read whole and bounded, decoded from JSON, YAML or protobuf, and made into objects."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
+from msgspec import inspect
 
 from eventbus.api import status
 from eventbus.api.kube.negotiation import JSON, YAML
+from eventbus.api.kube.options import WriteOptions
+from eventbus.api.kube.request_info import Asked
+from eventbus.api.kube.validation import check_base64, invalid
+from eventbus.errors import InvalidEvent, InvalidObject
 from eventbus.model.decodable import decodable
+from eventbus.model.encoding.event_json import EVENTS_V1_SHAPE
 from eventbus.model.encoding.json_read import plain_loader
-from eventbus.store.storage import MAX_BYTES
+from eventbus.model.kinds import EVENTS_V1, Kind
+from eventbus.store.storage import MAX_BYTES, with_metadata
 
 T = TypeVar("T")
 
@@ -167,3 +175,134 @@ def _load_yaml(data: bytes) -> Any:
             loader.dispose()
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise ValueError(f"error converting YAML to JSON: {str(error).splitlines()[0]}") from None
+
+
+#: Fields of other servers that have no meaning here. They are kept or dropped without a warning.
+_IGNORED: Final = frozenset({"kind", "apiVersion", "selfLink"})
+
+
+def shape_of(kind: Kind[Any]) -> type:
+    """Return the type whose fields match the kind's JSON."""
+    return EVENTS_V1_SHAPE if kind is EVENTS_V1 else kind.type
+
+
+def unknown_fields(kind: Kind[Any], plain: Mapping[str, Any]) -> list[str]:
+    """Yield the paths of fields that *kind* does not have, such as `spec.bogus`; null fields are skipped."""
+    return list(_unknown(plain, _info(shape_of(kind)), ""))
+
+
+@cache
+def _info(shape: type) -> inspect.Type:
+    return inspect.type_info(shape)
+
+
+def _unknown(value: Any, info: inspect.Type, path: str) -> Iterator[str]:
+    if isinstance(info, inspect.UnionType):
+        members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+        if len(members) == 1:
+            yield from _unknown(value, members[0], path)
+    elif isinstance(info, inspect.StructType) and isinstance(value, Mapping):
+        fields = {field.encode_name: field.type for field in info.fields}
+        for key, inner in value.items():
+            below = f"{path}.{key}" if path else str(key)
+            if key in fields:
+                yield from _unknown(inner, fields[key], below)
+            elif inner is not None and key not in _IGNORED and not str(key).startswith("$"):
+                yield below
+    elif isinstance(info, inspect.ListType | inspect.VarTupleType) and isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _unknown(inner, info.item_type, f"{path}[{number}]")
+
+
+#: Values of fieldValidation that report unknown fields.
+_TELLING: Final = ("Strict", "Warn")
+
+
+def object_of(asked: Asked, body: Body, options: WriteOptions) -> tuple[Any, tuple[str, ...]]:
+    """Return the object of a body, in the request's namespace, and warnings. Raises: Refusal: 400."""
+    quick = _read_at_once(asked, body, options)
+    if quick is not None:
+        return quick, ()
+    plain, warnings = _plain(asked, body, options)
+    return _typed(asked, plain), warnings
+
+
+def _read_at_once(asked: Asked, body: Body, options: WriteOptions) -> Any:
+    """Decode valid JSON directly. None: the plain value must be read, for the error message."""
+    read = asked.resource.kind.from_bytes
+    if read is None or body.media_type != JSON or options.validation in _TELLING:
+        return None
+    try:
+        body.value()  # the decoder would accept invalid JSON in unknown fields
+        made = read(body.data)
+    except ValueError:  # covers every decoding error
+        return None
+    if made is None or made.metadata.namespace == asked.namespace:
+        return made
+    return None if made.metadata.namespace else with_metadata(made, namespace=asked.namespace)
+
+
+def _plain(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the plain object of a body, and check its kind, version and namespace. Raises: Refusal: 400."""
+    kind = asked.resource.kind
+    plain = body.read(kind.name)
+    plain = {} if plain is None else plain
+    if not isinstance(plain, Mapping):
+        raise status.bad_request(f"the object provided is unrecognized (must be of type {kind.name})")
+    version, name = plain.get("apiVersion") or kind.api_version, plain.get("kind") or kind.name
+    if name != kind.name and version == kind.api_version:
+        text = f'{name} in version "{kind.api_version.rpartition("/")[2]}" cannot be handled as a {kind.name}'
+        raise status.bad_request(text[:400])
+    if version != kind.api_version:
+        expected = f"the expected API version ({kind.api_version})"
+        raise status.bad_request(f"the API version in the data ({str(version)[:80]}) does not match {expected}")
+    metadata = plain.get("metadata", {})
+    metadata = {} if metadata is None else metadata
+    if not isinstance(metadata, Mapping):
+        raise status.bad_request(f"{kind.name}: metadata must be an object")
+    given = metadata.get("namespace") or asked.namespace
+    if not kind.namespaced:  # cluster-scoped objects lose their namespace
+        metadata, given = {key: value for key, value in metadata.items() if key != "namespace"}, ""
+    if given != asked.namespace:
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    whole = dict(plain) | {"metadata": dict(metadata) | ({"namespace": given} if given else {})}
+    return whole, warnings_of(asked, plain, tuple(body.doubles()) if options.validation in _TELLING else (), options)
+
+
+def warnings_of(
+    asked: Asked, plain: Mapping[str, Any], doubles: tuple[str, ...], options: WriteOptions, *, patch: bool = False
+) -> tuple[str, ...]:
+    """Return warnings about unknown fields. Raises: Refusal: they are refused: 400, or 422 for a patch."""
+    if options.validation not in _TELLING:
+        return ()
+    found = [f'unknown field "{path}"' for path in unknown_fields(asked.resource.kind, plain)]
+    found += [f'duplicate field "{key}"' for key in doubles]
+    if found and options.validation == "Strict":
+        kind = asked.resource.kind
+        problem = f"strict decoding error: {', '.join(found)}"
+        if patch:
+            raise bad_patch(plain, problem)
+        version = kind.api_version.rpartition("/")[2]
+        raise status.bad_request(f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {problem}')
+    return tuple(found)
+
+
+def _typed(asked: Asked, plain: Mapping[str, Any]) -> Any:
+    """Raises: Refusal: 400: a field has the wrong type."""
+    kind = asked.resource.kind
+    try:
+        found = kind.decode(plain)
+        check_base64(found)
+    except (InvalidEvent, InvalidObject) as error:
+        version = kind.api_version.rpartition("/")[2]
+        message = f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {error}'
+        raise status.bad_request(message) from None
+    return found
+
+
+def bad_patch(value: Any, problem: str) -> status.Refusal:
+    """Return 422: the result of the patch *value* is not a valid object."""
+    shown = msgspec.json.encode(value)[:200].decode("utf-8", "replace")
+    return status.invalid("", "", [invalid("patch", shown, problem)])

@@ -14,8 +14,7 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.auth.access import Role
 from eventbus.api.auth.sender_check import is_from_browser
-from eventbus.api.context import USER, Api
-from eventbus.api.gzip_response import run_packed
+from eventbus.api.context import USER, Api, refuse_own_export
 from eventbus.api.kube import deletes, verbs
 from eventbus.api.kube.bodies import (
     APPLY_PATCH,
@@ -37,7 +36,7 @@ from eventbus.api.kube.request_info import Asked, check_name, read_request, sele
 from eventbus.api.kube.resources import Resources
 from eventbus.api.limits import Limits, is_long
 from eventbus.api.metrics import ASKED
-from eventbus.api.own_export import refuse_own_export
+from eventbus.api.responses import run_packed
 from eventbus.api.thread_context import THREADS, Desk
 from eventbus.api.watch.connection import WatchConnection
 from eventbus.api.watch.watcher import Frames, Watcher, begin_watch

@@ -11,11 +11,10 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.kube import openapi_v2
-from eventbus.api.kube.bodies import PATCHES
+from eventbus.api.kube.bodies import PATCHES, shape_of
 from eventbus.api.kube.negotiation import JSON
+from eventbus.api.kube.patches import MERGED
 from eventbus.api.kube.resources import Resource, Resources
-from eventbus.api.kube.strategic_merge import MERGED
-from eventbus.api.kube.unknown_fields import shape_of
 from eventbus.model.frozen import FrozenDict
 from eventbus.printers.field_texts import described, field_text
 

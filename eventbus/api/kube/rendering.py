@@ -7,10 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.api.kube.encoded_items import EncodedItems
 from eventbus.api.kube.negotiation import YAML, Answer, Shape
 from eventbus.api.kube.resources import Resource
-from eventbus.api.kube.tables import Table
+from eventbus.api.kube.tables import EncodedItems, Table
 from eventbus.api.versions.wire_versions import WireVersions
 from eventbus.model.encoding.event_json import metadata_to_json
 from eventbus.model.event import ObjectMeta

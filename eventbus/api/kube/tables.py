@@ -1,21 +1,162 @@
-"""Makes the Table that kubectl prints: the columns of a kind, and one row for each object."""
+"""The Tables that kubectl prints: columns, cells, and rows that are encoded once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from eventbus.api.kube.columns import cells, definitions
-from eventbus.api.kube.encoded_items import EncodedItems
-from eventbus.api.kube.event_rows import EventRow, aged
 from eventbus.api.versions.wire_versions import WireVersions
 from eventbus.model.event import Event
-from eventbus.model.kinds import Kind
+from eventbus.model.kinds import EVENT, Kind
+from eventbus.printers.event_columns import first_time, last_time
+from eventbus.printers.human_duration import age
+from eventbus.printers.object_columns import columns_of
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+#: Objects in one shape; a list more than twice as many may be kept: some 10 MB of events.
+MOST: Final = 8192
+
+
+class EncodedItems(Generic[V]):
+    """Bytes, or pieces of them, by the object itself, not by its value: hashing an event costs as much as encoding it.
+
+    The store gives the same object for the same stored bytes (`remembering`), so it is found again. Each entry
+    holds its object, so no other has its id. Thread-safe: two threads may encode the same object, and agree.
+    """
+
+    def __init__(self) -> None:
+        self._recent: dict[Hashable, dict[int, tuple[object, V]]] = {}
+        self._before: dict[Hashable, dict[int, tuple[object, V]]] = {}
+
+    def of(self, items: Iterable[T], shape: Hashable, encode: Callable[[T], V], *, keep: bool = True) -> list[V]:
+        """Return the bytes of each of *items* in *shape*, one of a few, which says all that *encode* depends on.
+
+        Args: keep: False for objects that are made anew for each list, so that keeping them would be in vain.
+        """
+        if not keep:
+            return [encode(item) for item in items]
+        recent, before = self._recent.setdefault(shape, {}), self._before.get(shape, {})
+        encoded: list[V] = []
+        for item in items:
+            kept = recent.get(id(item))
+            if kept is None:
+                kept = recent[id(item)] = before.get(id(item)) or (item, encode(item))
+            encoded.append(kept[1])
+        if len(recent) >= MOST:
+            self._before[shape], self._recent[shape] = recent, {}
+        return encoded
+
+
+class Column(msgspec.Struct, frozen=True, rename="camel"):
+    """*priority* 0 is always shown, 1 with `-o wide`."""
+
+    name: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+_EVENT: Final = (
+    Column("Last Seen", description="The time at which the most recent occurrence of this event was recorded."),
+    Column("Type", description="Type of this event (Normal, Warning)."),
+    Column("Reason", description="A short, machine understandable word for why the event happened."),
+    Column("Object", description="The object that this event is about."),
+    Column("Subobject", description="The part of the object that it is about, as spec.containers{name}.", priority=1),
+    Column("Source", description="The component that reports this event, and its host.", priority=1),
+    Column("Message", description="What happened, for people."),
+    Column("First Seen", description="The time at which the event was first recorded.", priority=1),
+    Column("Count", description="The number of times this event has occurred.", priority=1),
+    Column("Name", format="name", description="The name of the event.", priority=1),
+)
+LAST_SEEN_AT: Final = 0
+FIRST_SEEN_AT: Final = 7
+_COUNT_AT: Final = 8
+_NAMESPACE: Final = (
+    Column("Name", format="name", description="The name of the namespace."),
+    Column("Status", description="The status of the namespace."),
+    Column("Age", description="How long ago it was created."),
+)
+
+
+@cache
+def definitions(kind: Kind[Any]) -> tuple[Column, ...]:
+    """The wide table's, always: the client hides what it does not show."""
+    if kind.plural == EVENT.plural:
+        return _EVENT
+    if kind.plural == "namespaces":
+        return _NAMESPACE
+    columns = columns_of(kind)
+    narrow = set(columns.headers)
+    return tuple(
+        Column(name, format="name" if number == 0 else "", priority=int(name not in narrow))
+        for number, name in enumerate((*columns.headers, *columns.wide_headers[len(columns.headers) :]))
+    )
+
+
+def cells(kind: Kind[Any], found: Any, now: datetime) -> list[str | int]:
+    """Those of one object, in the order of `definitions`."""
+    if kind.plural == "namespaces":
+        return [found.metadata.name, found.status.phase, age(now, found.metadata.creation_timestamp)]
+    row: list[str | int] = [_text(cell) for cell in columns_of(kind).row(found, now, True, False)]
+    if kind.plural == EVENT.plural:
+        # As the API server prints it: a series counts what came after the first.
+        row[_COUNT_AT] = found.series.count + 1 if found.series is not None else int(row[_COUNT_AT])
+    return row
+
+
+def _text(cell: object) -> str:
+    return str(getattr(cell, "text", cell))
+
 
 _encode: Final = msgspec.json.Encoder().encode
+
+
+class EventRow(NamedTuple):
+    """A row in pieces, between which its two ages stand."""
+
+    before: bytes
+    last_time: datetime | None
+    between: bytes
+    first_time: datetime | None
+    after: bytes
+
+    @classmethod
+    def of(cls, event: Event, shown: bytes, now: datetime) -> EventRow:
+        """Args: shown: the encoded object of the row."""
+        row = cells(EVENT, event, now)
+        between, behind = _inside(row[LAST_SEEN_AT + 1 : FIRST_SEEN_AT]), _inside(row[FIRST_SEEN_AT + 1 :])
+        after = b',%b],"object":%b}' % (behind, shown)
+        return cls(b'{"cells":[', last_time(event), b",%b," % between, first_time(event), after)
+
+
+def _inside(cells: list[Any]) -> bytes:
+    """Cells as JSON between others."""
+    return _encode(cells)[1:-1]
+
+
+class _Ages(dict[datetime | None, bytes]):
+    """Ages as JSON by the moment, of which many events have the same."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+
+    def __missing__(self, then: datetime | None) -> bytes:
+        found = self[then] = _encode(age(self._now, then))
+        return found
+
+
+def aged(rows: Iterable[EventRow], now: datetime) -> list[bytes]:
+    """The rows as they are to be read *now*."""
+    ages = _Ages(now)
+    return [before + ages[last] + between + ages[first] + after for before, last, between, first, after in rows]
+
 
 #: Cache of encoded rows. Most items of a list were in the list before.
 _event_rows: Final[EncodedItems[EventRow]] = EncodedItems()

@@ -9,15 +9,29 @@ from typing import Any, NamedTuple
 import msgspec
 
 from eventbus.api import status
-from eventbus.api.kube.bodies import APPLY_PATCH, JSON_PATCH, MAX_PATCH, STRATEGIC_PATCH, Body
-from eventbus.api.kube.config_rules import check_base64
-from eventbus.api.kube.json_patch import PatchFailed, PatchTooLarge, apply_patch, read_patch, sort_of
+from eventbus.api.kube.bodies import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MAX_PATCH,
+    STRATEGIC_PATCH,
+    Body,
+    bad_patch,
+    object_of,
+    warnings_of,
+)
 from eventbus.api.kube.namespaces import NAMESPACE, begun, get_namespace, list_namespaces
-from eventbus.api.kube.object_bodies import bad_patch, object_of, warnings_of
-from eventbus.api.kube.object_rules import check_rules, invalid_object
 from eventbus.api.kube.options import WriteOptions
+from eventbus.api.kube.patches import (
+    BadDirective,
+    PatchFailed,
+    PatchTooLarge,
+    apply_patch,
+    read_patch,
+    sort_of,
+    strategic_merge,
+)
 from eventbus.api.kube.request_info import Asked
-from eventbus.api.kube.strategic_merge import BadDirective, strategic_merge
+from eventbus.api.kube.validation import check_base64, check_rules, invalid_object
 from eventbus.api.status import Cause
 from eventbus.api.thread_context import Desk
 from eventbus.errors import AlreadyExists, Expired, InvalidEvent, InvalidObject, NotFound

@@ -2,7 +2,7 @@ from base64 import b64encode
 
 import pytest
 
-from eventbus.api.kube.config_rules import secret_causes
+from eventbus.api.kube.validation import secret_causes
 from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.config import Secret
 

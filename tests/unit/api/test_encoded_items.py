@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eventbus.api.kube import encoded_items
-from eventbus.api.kube.encoded_items import EncodedItems
+from eventbus.api.kube import tables
+from eventbus.api.kube.tables import EncodedItems
 from eventbus.model.event import Event
 
 
@@ -23,9 +23,9 @@ def test_an_object_is_encoded_once_in_each_shape() -> None:
 
 def test_it_keeps_a_bounded_number_and_the_latest_of_them() -> None:
     kept: EncodedItems[bytes] = EncodedItems()
-    events = [Event(count=n) for n in range(3 * encoded_items.MOST)]
+    events = [Event(count=n) for n in range(3 * tables.MOST)]
     for first in range(0, len(events), 100):
         kept.of(events[first : first + 100], "v1", lambda event: b"%d" % event.count)
     held = sum(map(len, (*kept._recent.values(), *kept._before.values())))
-    assert held <= 2 * encoded_items.MOST + 100
+    assert held <= 2 * tables.MOST + 100
     assert kept.of(events[-1:], "v1", lambda _event: b"anew") == [b"%d" % events[-1].count]

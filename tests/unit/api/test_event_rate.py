@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.api import event_rate
-from eventbus.api.event_rate import EventRate
+from eventbus.api import limits
+from eventbus.api.limits import EventRate
 from eventbus.api.status import Refusal
 from eventbus.testing.clock import FakeClock
 
@@ -50,6 +50,6 @@ def test_a_request_that_is_refused_takes_no_token() -> None:
 
 
 def test_the_bucket_used_longest_ago_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_rate, "USERS", 2)
+    monkeypatch.setattr(limits, "USERS", 2)
     rate = EventRate(per_s=1, burst=1, clock=FakeClock())
     assert [refusals(rate, user, 1) for user in ("a", "b", "c", "a", "a")] == [0, 0, 0, 0, 1]

@@ -5,8 +5,7 @@ from datetime import timedelta
 import msgspec
 from hypothesis import example, given
 
-from eventbus.api.kube.columns import cells
-from eventbus.api.kube.event_rows import EventRow, aged
+from eventbus.api.kube.tables import EventRow, aged, cells
 from eventbus.model.event import Event, EventSeries
 from eventbus.model.kinds import EVENT
 from tests.builders import NOW, events, make_event

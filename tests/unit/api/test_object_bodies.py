@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from eventbus.api.kube.bodies import Body
+from eventbus.api.kube.bodies import Body, bad_patch, object_of
 from eventbus.api.kube.negotiation import JSON
-from eventbus.api.kube.object_bodies import bad_patch, object_of
 from eventbus.api.kube.options import WriteOptions
 from eventbus.api.kube.request_info import Asked
 from eventbus.api.kube.resources import Resource

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.api.kube.json_patch import PatchFailed, PatchTooLarge, apply_patch, read_patch
-from eventbus.api.kube.strategic_merge import BadDirective, strategic_merge
+from eventbus.api.kube.patches import BadDirective, PatchFailed, PatchTooLarge, apply_patch, read_patch, strategic_merge
 
 OWNERS = [{"uid": "1", "name": "a"}, {"uid": "2", "name": "b"}]
 

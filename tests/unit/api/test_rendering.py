@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eventbus.api.kube import rendering
-from eventbus.api.kube.encoded_items import EncodedItems
 from eventbus.api.kube.rendering import items_of
+from eventbus.api.kube.tables import EncodedItems
 from eventbus.api.versions.wire_versions import WireVersions
 from eventbus.model.kinds import EVENT
 from tests.builders import make_event

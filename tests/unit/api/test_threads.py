@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.api.threads import Threads
+from eventbus.api.thread_context import Threads
 
 
 async def squares(threads: Threads) -> list[int]:

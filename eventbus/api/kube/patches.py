@@ -1,0 +1,318 @@
+"""JSON patches (RFC 6902), and strategic merge patches, which merge lists as sets or as maps by a key.
+
+The body bounds a patch. In a JSON patch only `copy` makes more of it, in k steps up to 2^k times: copies are bounded, too.
+
+Source: apimachinery `pkg/util/strategicpatch/patch.go`; the keys of lists are those of the types in k8s.io/api.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+#: Operations in one patch; the API server's own bound.
+MOST: Final = 10_000
+#: Bytes of JSON that all copies of one patch may add: an object has no more. The API server allows 3 MiB.
+MAX_COPIED: Final = 256 * 1024
+_MISSING: Final = object()
+
+
+class PatchFailed(ValueError):
+    """The patch does not fit the object."""
+
+
+class PatchTooLarge(ValueError):
+    """The patch has too many operations, or its copies add too many bytes."""
+
+
+class Operation(NamedTuple):
+    """One step of a patch."""
+
+    op: str
+    path: tuple[str, ...]
+    value: Any
+    origin: tuple[str, ...]
+
+
+def read_patch(value: Any) -> list[Operation]:
+    """The steps of a patch that was JSON.
+
+    Raises: ValueError: it is no patch. PatchTooLarge: it has too many steps. PatchFailed: a step is no operation.
+    """
+    if not isinstance(value, list):
+        raise ValueError(f"json: cannot unmarshal {sort_of(value)} into Go value of type jsonpatch.Patch")
+    if len(value) > MOST:
+        raise PatchTooLarge(f"The allowed maximum operations in a JSON patch is {MOST}, got {len(value)}")
+    for step in value:
+        if step is not None and not isinstance(step, Mapping):
+            raise ValueError(f"json: cannot unmarshal {sort_of(step)} into Go value of type jsonpatch.Operation")
+    return [_operation(step) for step in value]
+
+
+def apply_patch(target: Any, operations: Sequence[Operation]) -> Any:
+    """A copy of *target* with all *operations* done.
+
+    Raises: PatchFailed: an operation does not fit. PatchTooLarge: copies add more than `MAX_COPIED`.
+    """
+    root: Any = {"": copy.deepcopy(target)}
+    copied = 0
+    for step in operations:
+        path, origin = ("", *step.path), ("", *step.origin)
+        match step.op:
+            case "add":
+                _add(root, path, copy.deepcopy(step.value))
+            case "remove":
+                _remove(root, path)
+            case "replace":
+                _remove(root, path)
+                _add(root, path, copy.deepcopy(step.value))
+            case "move":
+                if step.path[: len(step.origin)] == step.origin and step.path != step.origin:
+                    raise PatchFailed("a value cannot be moved into itself")
+                _add(root, path, _remove(root, origin))
+            case "copy":
+                value = _get(root, origin)
+                copied += len(msgspec.json.encode(value))
+                if copied > MAX_COPIED:
+                    raise PatchTooLarge(f"The copies of a JSON patch may add {MAX_COPIED} bytes, these add {copied}")
+                _add(root, path, copy.deepcopy(value))
+            case "test":
+                if not _same(_found(root, path), step.value):
+                    raise PatchFailed(f"testing value /{'/'.join(step.path)} failed")
+    if "" not in root:
+        raise PatchFailed("the whole object cannot be removed")
+    return root[""]
+
+
+def _operation(step: Any) -> Operation:
+    if step is None or not isinstance(step.get("path"), str):
+        raise PatchFailed("each step of a JSON patch is an object with op and path")
+    op = step.get("op")
+    if op not in ("add", "remove", "replace", "move", "copy", "test"):
+        raise PatchFailed(f"a JSON patch has no operation {str(op)[:80]!r}")
+    if op in ("add", "replace", "test") and "value" not in step:
+        raise PatchFailed(f"the operation {op} needs a value")
+    origin = step.get("from", "")
+    if op in ("move", "copy") and not isinstance(step.get("from"), str):
+        raise PatchFailed(f"the operation {op} needs from")
+    return Operation(op, _pointer(step["path"]), step.get("value"), _pointer(origin) if isinstance(origin, str) else ())
+
+
+def _pointer(text: str) -> tuple[str, ...]:
+    if not text:
+        return ()
+    if not text.startswith("/"):
+        raise PatchFailed(f"{text[:80]!r} is no JSON pointer: it begins with a slash")
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
+
+
+def _get(root: Any, path: Sequence[str]) -> Any:
+    found = root
+    for part in path:
+        if isinstance(found, dict):
+            found = found.get(part, _MISSING)
+        elif isinstance(found, list):
+            found = found[_index(found, part, len(found) - 1)]
+        else:
+            found = _MISSING
+        if found is _MISSING:
+            raise PatchFailed(f"there is no value at {'/'.join(path)}")
+    return found
+
+
+def _found(root: Any, path: Sequence[str]) -> Any:
+    """The value to test; a key that an object is without is null."""
+    parent = _get(root, path[:-1])
+    return parent.get(path[-1]) if isinstance(parent, dict) else _get(root, path)
+
+
+def _add(root: Any, path: Sequence[str], value: Any) -> None:
+    parent, last = _get(root, path[:-1]), path[-1]
+    if isinstance(parent, dict):
+        parent[last] = value
+    elif isinstance(parent, list):
+        parent.insert(len(parent) if last == "-" else _index(parent, last, len(parent)), value)
+    else:
+        raise PatchFailed(f"there is nothing to add to at {'/'.join(path)}")
+
+
+def _remove(root: Any, path: Sequence[str]) -> Any:
+    parent, last = _get(root, path[:-1]), path[-1]
+    if isinstance(parent, dict) and last in parent:
+        return parent.pop(last)
+    if isinstance(parent, list):
+        return parent.pop(_index(parent, last, len(parent) - 1))
+    raise PatchFailed(f"there is no value at {'/'.join(path)}")
+
+
+def _index(found: Sequence[Any], part: str, most: int) -> int:
+    if not (part.isdecimal() and part.isascii() and len(part) < 10 and (part == "0" or part[0] != "0")):
+        raise PatchFailed(f"{part[:80]!r} is no index of a list")
+    if int(part) > most:
+        raise PatchFailed(f"index {part} is out of a list of {len(found)}")
+    return int(part)
+
+
+def _same(left: Any, right: Any) -> bool:
+    """As JSON: true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return bool(left == right)
+
+
+def sort_of(value: Any) -> str:
+    """The sort of a plain value, as Go names it in its errors."""
+    if isinstance(value, bool):
+        return "bool"
+    sorts = ((Mapping, "object"), (str, "string"), (list, "array"))
+    return next((name for sort, name in sorts if isinstance(value, sort)), "number")
+
+
+#: Merged lists by their path in an object, with the key of their items; "": a list of plain values. Other lists are
+#: replaced.
+MERGED: Final[Mapping[str, str]] = {
+    "metadata.ownerReferences": "uid",
+    "metadata.finalizers": "",
+    "spec.finalizers": "",
+    "spec.podCIDRs": "",
+    "status.conditions": "type",
+    "status.addresses": "type",
+    "spec.containers": "name",
+    "spec.initContainers": "name",
+    "spec.volumes": "name",
+    "spec.imagePullSecrets": "name",
+    "spec.hostAliases": "ip",
+    "spec.ephemeralContainers": "name",
+    "spec.topologySpreadConstraints": "topologyKey",
+    "spec.schedulingGates": "name",
+    "spec.resourceClaims": "name",
+    "status.podIPs": "ip",
+    "status.hostIPs": "ip",
+    "spec.containers.env": "name",
+    "spec.containers.ports": "containerPort",
+    "spec.containers.volumeMounts": "mountPath",
+    "spec.containers.volumeDevices": "devicePath",
+    "spec.initContainers.env": "name",
+    "spec.initContainers.ports": "containerPort",
+    "spec.initContainers.volumeMounts": "mountPath",
+    "spec.initContainers.volumeDevices": "devicePath",
+}
+_MERGED: Final = {tuple(path.split(".")): key for path, key in MERGED.items()}
+_PATCH, _RETAIN = "$patch", "$retainKeys"
+_ORDER, _TAKEN = "$setElementOrder/", "$deleteFromPrimitiveList/"
+#: Maximum fields and items of one merge. A list that repeats a key is merged once for each repeat, so the work grows
+#: with the square of the patch. A patch and an object without such lists reach a fifth of the limit at most.
+MAX_HANDLED: Final = 1_000_000
+
+
+class BadDirective(ValueError):
+    """A directive of the patch is malformed."""
+
+
+def strategic_merge(target: Any, patch: Mapping[str, Any]) -> Any:
+    """Return *target* with *patch* applied. Raises: BadDirective. PatchTooLarge: more than `MAX_HANDLED`."""
+    return _Merge().merge(target, patch, ())
+
+
+class _Merge:
+    """One merge, with the count of fields and items so far."""
+
+    def __init__(self) -> None:
+        self._handled = 0
+
+    def merge(self, target: Any, patch: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+        directive = patch.get(_PATCH, "merge")
+        if directive == "replace":
+            return {key: value for key, value in patch.items() if key != _PATCH}
+        if directive == "delete":
+            return {}
+        if directive != "merge":
+            raise BadDirective(f"invalid value for $patch: {str(directive)[:80]}")
+        merged = dict(target) if isinstance(target, Mapping) else {}
+        self._count(len(merged) + len(patch))
+        if isinstance(retained := patch.get(_RETAIN), list):
+            kept = set(map(_identity, retained))
+            merged = {key: value for key, value in merged.items() if key in kept}
+        for key, value in patch.items():
+            if key.startswith(_TAKEN):
+                self._take_out(merged, key.removeprefix(_TAKEN), value)
+        for key, value in patch.items():
+            if key.startswith("$"):
+                continue
+            below = (*path, key)
+            if value is None:
+                merged.pop(key, None)
+            elif isinstance(value, Mapping):
+                merged[key] = self.merge(merged.get(key), value, below)
+            elif isinstance(value, list) and below in _MERGED:
+                merged[key] = self._merge_list(merged.get(key), value, below, patch.get(_ORDER + key))
+            else:
+                merged[key] = value
+        return merged
+
+    def _take_out(self, merged: dict[str, Any], key: str, values: Any) -> None:
+        held = merged.get(key)
+        if isinstance(held, list) and isinstance(values, list):
+            self._count(len(held) + len(values))
+            taken = set(map(_identity, values))
+            merged[key] = [value for value in held if _identity(value) not in taken]
+
+    def _merge_list(self, held: Any, patch: Sequence[Any], path: tuple[str, ...], order: Any) -> list[Any]:
+        key = _MERGED[path]
+        former = list(held) if isinstance(held, Sequence) and not isinstance(held, str) else []
+        self._count(len(former) + len(patch))
+        if not key:
+            known = set(map(_identity, former))
+            return former + [value for value in patch if _identity(value) not in known]
+        if any(isinstance(item, Mapping) and item.get(_PATCH) == "replace" and key not in item for item in patch):
+            return [item for item in patch if isinstance(item, Mapping) and _PATCH not in item]
+        held_keys = [item[key] for item in former if _is_keyed(item, key)]
+        merged = {item[key]: item for item in former if _is_keyed(item, key)}
+        named = []
+        for item in patch:
+            if not _is_keyed(item, key):
+                raise BadDirective(f"map: {str(item)[:80]} does not contain declared merge key: {key}")
+            if item.get(_PATCH) == "delete":
+                merged.pop(item[key], None)
+            else:
+                merged[item[key]] = self.merge(merged.get(item[key]), item, path)
+                named.append(item[key])
+        if isinstance(order, list):
+            places = {item[key]: place for place, item in enumerate(order) if _is_keyed(item, key)}
+            return sorted(merged.values(), key=lambda item: places.get(item[key], len(places)))
+        return [merged[found] for found in _in_order([found for found in held_keys if found in merged], named)]
+
+    def _count(self, handled: int) -> None:
+        self._handled += handled
+        if self._handled > MAX_HANDLED:
+            raise PatchTooLarge(f"a merge may handle {MAX_HANDLED} fields and items: its lists name one key too often")
+
+
+def _in_order(held: list[Any], named: list[Any]) -> list[Any]:
+    """Merge the keys *held* with the keys that a patch has *named*: new keys come before the remaining ones."""
+    places = {key: place for place, key in enumerate(held)}
+    named_keys = set(named)
+    left = deque(key for key in held if key not in named_keys)
+    found: dict[Any, None] = {}
+    for key in named:
+        while key in places and left and places[left[0]] < places[key]:
+            found[left.popleft()] = None
+        found[key] = None
+    return [*found, *left]
+
+
+def _identity(value: Any) -> Any:
+    """Return a hashable identity: *value* itself, or its JSON if it is not a plain value."""
+    return msgspec.json.encode(value, order="sorted") if isinstance(value, dict | list) else value
+
+
+def _is_keyed(item: Any, key: str) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get(key), str | int)
