@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadStatusLine, HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
-from eventbus.api import status as refusals
+from eventbus.api import status as api_status
 from eventbus.api.metrics import NOTHING, labels_of
 
 #: Timeout in seconds for the first request head of a connection.
@@ -86,10 +86,10 @@ class Protocol(RequestHandler):
     def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
-        """Store the request's labels for the count of aborts, and convert aiohttp's refusals to a Status."""
+        """Store the request's labels for the count of aborts, and convert aiohttp's errors to a Status."""
         self._answered = labels_of(request)
         if isinstance(resp, web.HTTPExpectationFailed):  # aiohttp raises it before our handlers run
-            resp = refusals.response(refusals.refusal_of_http(resp))
+            resp = api_status.response(api_status.api_error_of_http(resp))
             resp.force_close()
         return super().finish_response(request, resp, start_time)
 
@@ -156,9 +156,9 @@ class _Server(web.Server):
 
 def _answer(code: int, exc: BaseException | None, message: str | None) -> web.Response:
     if isinstance(exc, LineTooLong):
-        return refusals.response(refusals.Refusal(431, "RequestHeaderFieldsTooLarge", "the head is too large"))
+        return api_status.response(api_status.ApiError(431, "RequestHeaderFieldsTooLarge", "the head is too large"))
     if isinstance(exc, BadStatusLine) and "method" in (message or "").lower():
-        return refusals.response(refusals.method_not_allowed())
+        return api_status.response(api_status.method_not_allowed())
     if code >= 500 and not isinstance(exc, HttpProcessingError):
-        return refusals.response(refusals.internal())
-    return refusals.response(refusals.bad_request("the request cannot be read"))
+        return api_status.response(api_status.internal())
+    return api_status.response(api_status.bad_request("the request cannot be read"))

@@ -27,11 +27,11 @@ API: Final = web.AppKey("api", Api)
 #: The user of the request; set for every request that requires authentication.
 USER: Final = web.RequestKey("user", User)
 #: Told in the audit line besides the path, by who knows more than it says.
-WHAT: Final = web.RequestKey("what", str)
+AUDIT_NOTE: Final = web.RequestKey("what", str)
 
 
 def require(request: web.Request, verb: str, resource: str, namespace: str = "") -> User:
-    """Return the user of *request* if permitted. Raises: Refusal: 403, worded as in the API server."""
+    """Return the user of *request* if permitted. Raises: ApiError: 403, worded as in the API server."""
     user = request[USER]
     if not request.app[API].access.allowed(user, verb, resource, namespace):
         place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
@@ -48,8 +48,8 @@ MANAGER: Final = "eventbus-"
 
 
 def refuse_own_export(bus: Bus, request: web.Request) -> None:
-    """Raises: Refusal: 403. The export then waits, and `eventbus status` shows the reason."""
+    """Raises: ApiError: 403. The export then waits, and `eventbus status` shows the reason."""
     origin = request.headers.get(HEADER, "") or request.query.get("fieldManager", "").removeprefix(MANAGER)
     if bus.id and origin == bus.id:
         message = f"this export writes into the bus that it reads ({bus.prefix}, id {bus.id}): give it another target"
-        raise status.Refusal(403, "Forbidden", message, details={})
+        raise status.ApiError(403, "Forbidden", message, details={})

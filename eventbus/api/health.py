@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.thread_context import BlockingPool, Desk
+from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError
 from eventbus.util.log import log
@@ -90,9 +90,9 @@ class Readiness:
 def readiness_of(pool: BlockingPool) -> Readiness:
     """Ask Redis in a thread of *pool*."""
 
-    def ping(desk: Desk) -> None:
+    def ping(context: ThreadContext) -> None:
         with redis_errors():
-            desk.client.ping()
+            context.client.ping()
 
     return Readiness(lambda: pool.run(ping))
 

@@ -12,10 +12,12 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.auth.sender_check import is_open
+from eventbus.api.health import asks_for_health
 from eventbus.api.kube.request_info import is_true
 from eventbus.util.clock import Clock, SystemClock
 
+#: The path where a page signs in and out: the user is not known yet, or not known any more.
+SESSION_PATH: Final = "/eventbus/v1/session"
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 #: POSTs that only read, because their input is too long for a query string.
 READING_POSTS: Final = frozenset({"/eventbus/v1/verdicts"})
@@ -44,7 +46,7 @@ class Limits:
         self.refused: Counter[str] = Counter()  #: by readOnly, mutating and watches
 
     def begin(self, request: web.Request) -> str:
-        """Count *request* until `end`. Returns: its sort; "" if it has no limit. Raises: Refusal: 429."""
+        """Count *request* until `end`. Returns: its sort; "" if it has no limit. Raises: ApiError: 429."""
         # Paths open to all are not counted. Otherwise, clients without a user could use up the limit.
         return "" if is_open(request) or is_long(request) else self._take(request)
 
@@ -54,7 +56,7 @@ class Limits:
 
     @contextmanager
     def answering(self, request: web.Request) -> Iterator[None]:
-        """Count a request that ends although its path is long-running. Raises: Refusal: 429."""
+        """Count a request that ends although its path is long-running. Raises: ApiError: 429."""
         sort = self._take(request)
         try:
             yield
@@ -76,7 +78,7 @@ class Limits:
         return "mutating", self._bounds.writes
 
     def begin_watch(self, user: str) -> None:
-        """Count a watch of *user* until `end_watch`. Raises: Refusal: 429."""
+        """Count a watch of *user* until `end_watch`. Raises: ApiError: 429."""
         if self.watches[user] >= self._bounds.watches_of_a_user or self.watches.total() >= self._bounds.watches:
             self.refused["watches"] += 1
             raise status.too_many("Too many watches, please try again later.")
@@ -86,6 +88,12 @@ class Limits:
         self.watches[user] -= 1
         if not self.watches[user]:
             del self.watches[user]
+
+
+def is_open(request: web.Request) -> bool:
+    """Return True for the paths without authentication: health checks, sign-in and sign-out."""
+    signs_in_or_out = request.path == SESSION_PATH and request.method in ("POST", "DELETE")
+    return signs_in_or_out or asks_for_health(request)
 
 
 def only_reads(request: web.Request) -> bool:
@@ -129,7 +137,7 @@ class EventRate:
         A request may take more tokens than there are, so that large batches are accepted. The next request must wait
         until they have come back.
 
-        Raises: Refusal: 429 with Retry-After.
+        Raises: ApiError: 429 with Retry-After.
         """
         if not events:
             return

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.auth.sender_check import SenderCheck
-from eventbus.api.context import USER, WHAT
+from eventbus.api.context import AUDIT_NOTE, USER
 from eventbus.api.limits import Limits, only_reads
 from eventbus.api.metrics import Metrics
 from eventbus.errors import EventBusError
@@ -36,12 +36,12 @@ def audit(request: web.Request, answer: web.StreamResponse | None, took_s: float
         printable(request.rel_url.raw_path)[:500],
         answer.status if answer is not None else 0,
         took_s * 1000,
-        f": {what}" if (what := request.get(WHAT)) else "",
+        f": {what}" if (what := request.get(AUDIT_NOTE)) else "",
     )
 
 
-class Entrance:
-    """Goes through all that stands before a handler. One function: each that waits would be held by a request."""
+class Middleware:
+    """Runs before each handler. It is one coroutine, because each one that waits takes memory in every open request."""
 
     def __init__(self, *, metrics: Metrics, limits: Limits, sender: SenderCheck, audits: bool) -> None:
         self._metrics = metrics
@@ -50,7 +50,7 @@ class Entrance:
         self._audits = audits
 
     @web.middleware
-    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Note each request by the code of its answer; 0: there was none."""
         begun, place = time.monotonic(), ""
         answer: web.StreamResponse | None = None
@@ -72,20 +72,20 @@ class Entrance:
 def answer_of(request: web.Request, error: Exception) -> web.Response:
     """Answer whatever went wrong with a Status. Raises: *error*, if there is nobody to tell, or it is an answer."""
     match error:
-        case status.Refusal():
+        case status.ApiError():
             return _answer(request, error)
         case EventBusError():
-            return _answer(request, status.refusal_of(error))
+            return _answer(request, status.api_error_of(error))
         case web.HTTPException() if error.status >= 400:
-            return _answer(request, status.refusal_of_http(error))
+            return _answer(request, status.api_error_of_http(error))
         case web.HTTPException() | ConnectionError():
             raise error
     log.error("%s %s failed", request.method, request.path, exc_info=error)
     return _answer(request, status.internal())
 
 
-def _answer(request: web.Request, refusal: status.Refusal) -> web.Response:
-    answer = status.response(refusal)
+def _answer(request: web.Request, error: status.ApiError) -> web.Response:
+    answer = status.response(error)
     if request.body_exists and (not request.content.at_eof() or request.content.exception() is not None):
         answer.force_close()  # what it goes on to send would be read as the next request
     return answer

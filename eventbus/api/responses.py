@@ -9,11 +9,11 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api.context import API
-from eventbus.api.thread_context import BlockingPool, Desk
+from eventbus.api.thread_context import BlockingPool, ThreadContext
 
 
-async def run_packed(
-    request: web.Request, pool: BlockingPool, work: Callable[[Desk], bytes], *, from_bytes: int, level: int
+async def gzip_response(
+    request: web.Request, pool: BlockingPool, work: Callable[[ThreadContext], bytes], *, from_bytes: int, level: int
 ) -> tuple[bytes, bool]:
     """Run *work* in *pool*; return its data, and whether it is compressed.
 
@@ -23,8 +23,8 @@ async def run_packed(
     """
     compress = "gzip" in request.headers.get("Accept-Encoding", "").lower()
 
-    def made(desk: Desk) -> tuple[bytes, bool]:
-        data = work(desk)
+    def made(context: ThreadContext) -> tuple[bytes, bool]:
+        data = work(context)
         if compress and len(data) >= from_bytes:
             return gzip.compress(data, level, mtime=0), True
         return data, False
@@ -37,10 +37,10 @@ GZIP_FROM: Final = 4 * 1024
 _GZIP_LEVEL: Final = 6
 
 
-async def answer_json(request: web.Request, work: Callable[[Desk], bytes]) -> web.Response:
+async def answer_json(request: web.Request, work: Callable[[ThreadContext], bytes]) -> web.Response:
     """The JSON that *work* returns. Raises: whatever it raises."""
     pool = request.app[API].pool
-    data, compressed = await run_packed(request, pool, work, from_bytes=GZIP_FROM, level=_GZIP_LEVEL)
+    data, compressed = await gzip_response(request, pool, work, from_bytes=GZIP_FROM, level=_GZIP_LEVEL)
     headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if compressed:
         headers["Content-Encoding"] = "gzip"

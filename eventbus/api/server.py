@@ -32,10 +32,10 @@ from eventbus.api.kube.resources import Resources
 from eventbus.api.limits import Bounds, EventRate, Limits
 from eventbus.api.listeners import BACKLOG, Listener
 from eventbus.api.metrics import Metrics
-from eventbus.api.middleware import Entrance
+from eventbus.api.middleware import Middleware
 from eventbus.api.page.files import ROOT as PAGE
 from eventbus.api.page.files import PageFiles
-from eventbus.api.thread_context import BlockingPool, Desk
+from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.tls import ServerTls
 from eventbus.api.versions.numbering import Numbering
 from eventbus.api.versions.ordered_hub import OrderedHub
@@ -156,7 +156,9 @@ class ApiServer:
         )
         try:
             await pool.run(make_default)
-            await pool.run(lambda desk: desk.objects(EVENT).newest())  # so that the first write gets a later number
+            await pool.run(
+                lambda context: context.objects(EVENT).newest()
+            )  # so that the first write gets a later number
             await runner.setup()
             for listener in self._listeners:
                 # A copy, because the caller's socket must stay open.
@@ -186,7 +188,7 @@ class ApiServer:
             except ConfigError as error:
                 log.error("%s; the certificate of before goes on to be served", error)
         try:
-            await pool.run(Desk.keep_bases)
+            await pool.run(ThreadContext.keep_bases)
         except EventBusError as error:
             log.debug("the API goes on: %s", error)
 
@@ -196,8 +198,8 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     sender = SenderCheck(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
     metrics = Metrics(limits=limits, event_rate=options.event_rate, tokens_refused=options.authenticator.refused)
-    entrance = Entrance(metrics=metrics, limits=limits, sender=sender, audits=options.audit)
-    app = web.Application(middlewares=[entrance.middleware], client_max_size=MAX_BODY)
+    middleware = Middleware(metrics=metrics, limits=limits, sender=sender, audits=options.audit)
+    app = web.Application(middlewares=[middleware.handle], client_max_size=MAX_BODY)
     app[API] = api
     app[ABORTED] = metrics.aborted
     app[CONNECTED] = options.authenticator.connected

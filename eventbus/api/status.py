@@ -41,7 +41,7 @@ class Cause(NamedTuple):
     field: str
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """A request that is answered with a Status of failure.
 
     Args: details: of the Status; None leaves them out, as the API server does for a plain bad request.
@@ -88,71 +88,71 @@ def named(resource: str, name: str = "", **more: Any) -> dict[str, Any]:
     return details | {"kind": plural} | more
 
 
-def bad_request(message: str) -> Refusal:
+def bad_request(message: str) -> ApiError:
     """400: the request cannot be read."""
-    return Refusal(400, "BadRequest", message)
+    return ApiError(400, "BadRequest", message)
 
 
-def unauthorized() -> Refusal:
+def unauthorized() -> ApiError:
     """401: the credentials are missing or unknown."""
-    return Refusal(401, "Unauthorized", "Unauthorized")
+    return ApiError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(resource: str, name: str, why: str) -> Refusal:
+def forbidden(resource: str, name: str, why: str) -> ApiError:
     """403. *resource*: such as `events`, `leases.coordination.k8s.io`; *why* names user, verb and namespace."""
     about = f'{resource} "{name}"' if name else resource
-    return Refusal(403, "Forbidden", f"{about} is forbidden: {why}", details=named(resource, name))
+    return ApiError(403, "Forbidden", f"{about} is forbidden: {why}", details=named(resource, name))
 
 
-def forbidden_path(user: str, path: str) -> Refusal:
+def forbidden_path(user: str, path: str) -> ApiError:
     """403 for a path that is not a resource."""
-    return Refusal(403, "Forbidden", f'forbidden: User "{user}" cannot get path "{path}"', details={})
+    return ApiError(403, "Forbidden", f'forbidden: User "{user}" cannot get path "{path}"', details={})
 
 
-def not_found(resource: str, name: str) -> Refusal:
+def not_found(resource: str, name: str) -> ApiError:
     """404 for an object. *resource*: such as `events`."""
-    return Refusal(404, "NotFound", f'{resource} "{name}" not found', details=named(resource, name))
+    return ApiError(404, "NotFound", f'{resource} "{name}" not found', details=named(resource, name))
 
 
-def no_such_path(message: str = "the server could not find the requested resource") -> Refusal:
+def no_such_path(message: str = "the server could not find the requested resource") -> ApiError:
     """404 for an unknown path."""
-    return Refusal(404, "NotFound", message, details={})
+    return ApiError(404, "NotFound", message, details={})
 
 
-def method_not_allowed() -> Refusal:
+def method_not_allowed() -> ApiError:
     """405: the path is served, but not with this method."""
     message = "the server does not allow this method on the requested resource"
-    return Refusal(405, "MethodNotAllowed", message, details={})
+    return ApiError(405, "MethodNotAllowed", message, details={})
 
 
-def not_acceptable(accepted: Sequence[str]) -> Refusal:
+def not_acceptable(accepted: Sequence[str]) -> ApiError:
     """406, with the media types that can be answered."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
-    return Refusal(406, "NotAcceptable", message, details={})
+    return ApiError(406, "NotAcceptable", message, details={})
 
 
-def already_exists(resource: str, name: str) -> Refusal:
+def already_exists(resource: str, name: str) -> ApiError:
     """409: a create uses a name that exists."""
-    return Refusal(409, "AlreadyExists", f'{resource} "{name}" already exists', details=named(resource, name))
+    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists', details=named(resource, name))
 
 
-def too_large(limit: int) -> Refusal:
+def too_large(limit: int) -> ApiError:
     """413. *limit*: maximum bytes of the body."""
     return too_much(f"limit is {limit} bytes")
 
 
-def too_much(problem: str) -> Refusal:
+def too_much(problem: str) -> ApiError:
     """413. *problem*: the limit, and the actual size."""
-    return Refusal(413, "RequestEntityTooLarge", f"Request entity too large: {problem}", details={})
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {problem}", details={})
 
 
-def unsupported_media_type(accepted: Sequence[str]) -> Refusal:
+def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
     """415, with the media types that can be read."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
-    return Refusal(415, "UnsupportedMediaType", message, details={})
+    return ApiError(415, "UnsupportedMediaType", message, details={})
 
 
-def invalid(kind: str, name: str, causes: Sequence[Cause], *, group: str = "") -> Refusal:
+def invalid(kind: str, name: str, causes: Sequence[Cause], *, group: str = "") -> ApiError:
     """422 with all causes. *kind*: such as `Event`; *group*: the kind's."""
     said = [f"{cause.field}: {cause.message}" for cause in causes]
     text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
@@ -163,41 +163,41 @@ def invalid(kind: str, name: str, causes: Sequence[Cause], *, group: str = "") -
         details["kind"] = kind
     details["causes"] = [cause._asdict() for cause in causes]
     about = f"{kind}.{group}" if group else kind
-    return Refusal(422, "Invalid", f'{about} "{name}" is invalid: {text}', details=details)
+    return ApiError(422, "Invalid", f'{about} "{name}" is invalid: {text}', details=details)
 
 
-def too_many(message: str, retry_after_s: float = RETRY_AFTER_S) -> Refusal:
+def too_many(message: str, retry_after_s: float = RETRY_AFTER_S) -> ApiError:
     """429. Kubernetes clients retry only because of the header."""
-    return Refusal(429, "TooManyRequests", message, retry_after_s=max(1, math.ceil(retry_after_s)))
+    return ApiError(429, "TooManyRequests", message, retry_after_s=max(1, math.ceil(retry_after_s)))
 
 
-def unavailable(message: str) -> Refusal:
+def unavailable(message: str) -> ApiError:
     """503, with a time to retry: Redis does not answer, or has lost the data."""
-    return Refusal(503, "ServiceUnavailable", message, retry_after_s=RETRY_AFTER_S)
+    return ApiError(503, "ServiceUnavailable", message, retry_after_s=RETRY_AFTER_S)
 
 
-def internal() -> Refusal:
+def internal() -> ApiError:
     """500. The cause is in the log only."""
-    return Refusal(500, "InternalError", "Internal error occurred; the log of the API worker says more", details={})
+    return ApiError(500, "InternalError", "Internal error occurred; the log of the API worker says more", details={})
 
 
-def refusal_of(error: EventBusError) -> Refusal:
-    """Convert an error of the store to a refusal."""
+def api_error_of(error: EventBusError) -> ApiError:
+    """Convert an error of the store to a error."""
     message = str(error)
     details = _details(message)
     match error:
         case NotFound():
-            return Refusal(404, "NotFound", message, details=details)
+            return ApiError(404, "NotFound", message, details=details)
         case AlreadyExists():
-            return Refusal(409, "AlreadyExists", message, details=details)
+            return ApiError(409, "AlreadyExists", message, details=details)
         case Conflict():
-            return Refusal(409, "Conflict", message, details=details)
+            return ApiError(409, "Conflict", message, details=details)
         case AheadOfStore():
             return _too_large_version(message)
         case MadeAnew():  # the client did not request the lost version
             return unavailable(message)
         case Expired():
-            return Refusal(410, "Expired", message)
+            return ApiError(410, "Expired", message)
         case InvalidSelector():
             return bad_request(message)
         case InvalidObject() | InvalidEvent():
@@ -209,11 +209,11 @@ def refusal_of(error: EventBusError) -> Refusal:
         case BusUnavailable():
             return unavailable(f"Redis cannot do it now: {message}")
         case BusRefused():
-            return Refusal(403, "Forbidden", f"the API worker's Redis user may not do that: {message}", details={})
+            return ApiError(403, "Forbidden", f"the API worker's Redis user may not do that: {message}", details={})
     return bad_request(message)
 
 
-def refusal_of_http(error: web.HTTPException) -> Refusal:
+def api_error_of_http(error: web.HTTPException) -> ApiError:
     """Convert an HTTP error of aiohttp."""
     match error.status:
         case 404:
@@ -221,16 +221,16 @@ def refusal_of_http(error: web.HTTPException) -> Refusal:
         case 405:
             return method_not_allowed()
         case 413:
-            return Refusal(413, "RequestEntityTooLarge", "the body of the request is too large", details={})
+            return ApiError(413, "RequestEntityTooLarge", "the body of the request is too large", details={})
         case code if code >= 500:
             return internal()
-    return Refusal(error.status, "BadRequest", error.reason or "bad request", details={})
+    return ApiError(error.status, "BadRequest", error.reason or "bad request", details={})
 
 
-def response(refusal: Refusal) -> web.Response:
+def response(error: ApiError) -> web.Response:
     """Make the response. `Content-Type` is exactly application/json, the only one that lightkube accepts."""
-    body = msgspec.json.encode(refusal.to_json()) + b"\n"
-    answer = web.Response(status=refusal.code, body=body, headers=refusal.headers, content_type="application/json")
+    body = msgspec.json.encode(error.to_json()) + b"\n"
+    answer = web.Response(status=error.code, body=body, headers=error.headers, content_type="application/json")
     protect(answer)  # also here, because some responses bypass the application
     return answer
 
@@ -242,10 +242,10 @@ def protect(answer: web.StreamResponse) -> None:
     headers.setdefault("Cache-Control", "no-cache" if "ETag" in headers else "no-store")
 
 
-def _too_large_version(message: str) -> Refusal:
+def _too_large_version(message: str) -> ApiError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    return Refusal(504, "Timeout", f"Timeout: {message}", details={"causes": [cause]}, headers=headers)
+    return ApiError(504, "Timeout", f"Timeout: {message}", details={"causes": [cause]}, headers=headers)
 
 
 def _details(message: str) -> dict[str, Any]:
@@ -253,14 +253,14 @@ def _details(message: str) -> dict[str, Any]:
     return {} if found is None else named(found["resource"], found["name"])
 
 
-def _invalid(message: str) -> Refusal:
+def _invalid(message: str) -> ApiError:
     """Parse the store's message: `Kind "name" is invalid: field: problem`, or only `field: problem`."""
     about, said, rest = message.partition(" is invalid: ")
     kind, _, name = about.partition(" ") if said else ("", "", "")
     kind, _, group = kind.partition(".")
     field, _, problem = (rest if said else message).partition(": ")
     cause = Cause(reason_of(problem), problem or message, field if problem else "")
-    return Refusal(
+    return ApiError(
         422,
         "Invalid",
         message,

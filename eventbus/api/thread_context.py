@@ -102,7 +102,7 @@ class Threads:
 THREADS: Final = 16
 
 
-class Desk:
+class ThreadContext:
     """The tools of one thread of the pool: a client of its own, and objects over it."""
 
     def __init__(self, bus: Bus, hub: Hub, bases: Bases, numbering: Numbering | None) -> None:
@@ -147,7 +147,7 @@ class Desk:
 
 
 class BlockingPool:
-    """Runs in threads what waits for Redis; each thread has a `Desk`.
+    """Runs in threads what waits for Redis; each thread has a `ThreadContext`.
 
     Args: numbering: of events, where the bus has several partitions; else None.
     """
@@ -159,24 +159,24 @@ class BlockingPool:
         self._numbering = numbering
         self._local = threading.local()
         self._lock = threading.Lock()
-        self._desks: list[Desk] = []
+        self._contexts: list[ThreadContext] = []
         self._threads = Threads(THREADS, "eventbus-api")
 
-    async def run(self, work: Callable[[Desk], R]) -> R:
+    async def run(self, work: Callable[[ThreadContext], R]) -> R:
         """Return or raise what *work* does. It goes on to its end though the caller is cancelled."""
-        return await self._threads.run(lambda: work(self._desk()))
+        return await self._threads.run(lambda: work(self._context()))
 
     def close(self) -> None:
         """Wait for what is begun, drop what is not, and close the clients."""
         self._threads.close()
         with self._lock:
-            while self._desks:
-                self._desks.pop().client.close()
+            while self._contexts:
+                self._contexts.pop().client.close()
 
-    def _desk(self) -> Desk:
-        desk: Desk | None = getattr(self._local, "desk", None)
-        if desk is None:
-            desk = self._local.desk = Desk(self._bus, self.hub, self._bases, self._numbering)
+    def _context(self) -> ThreadContext:
+        context: ThreadContext | None = getattr(self._local, "context", None)
+        if context is None:
+            context = self._local.context = ThreadContext(self._bus, self.hub, self._bases, self._numbering)
             with self._lock:
-                self._desks.append(desk)
-        return desk
+                self._contexts.append(context)
+        return context

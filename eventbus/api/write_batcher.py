@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from eventbus.api.thread_context import BlockingPool, Desk
+from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.store.repeatable_call import Command, Steps, call_together
 
 R = TypeVar("R")
@@ -27,7 +27,7 @@ class Together:
         self._waiting: list[_Write] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def run(self, begin: Callable[[Desk], Steps[R]]) -> R:
+    async def run(self, begin: Callable[[ThreadContext], Steps[R]]) -> R:
         """Run the steps; return their result or raise their error. Started steps finish after a cancel."""
         write = _Write(begin, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
@@ -54,15 +54,15 @@ class Together:
 class _Write:
     """One write. *done* belongs to the loop, all other fields to the thread that runs the steps."""
 
-    def __init__(self, begin: Callable[[Desk], Steps[Any]], done: asyncio.Future[Any]) -> None:
+    def __init__(self, begin: Callable[[ThreadContext], Steps[Any]], done: asyncio.Future[Any]) -> None:
         self.done = done
         self.failure: Exception | None = None
         self.command: Command | None = None  #: the pending command; None: the write has ended
         self._begin = begin
         self._result: Any = None
 
-    def start(self, desk: Desk) -> None:
-        self._steps = self._begin(desk)
+    def start(self, context: ThreadContext) -> None:
+        self._steps = self._begin(context)
         self._go(partial(next, self._steps))
 
     def go_on(self, reply: Any) -> None:
@@ -87,11 +87,11 @@ class _Write:
             self.failure = error
 
 
-def _do(writes: Sequence[_Write], desk: Desk) -> None:
+def _do(writes: Sequence[_Write], context: ThreadContext) -> None:
     """Run all writes to their ends, in as many rounds as the longest has steps."""
     for write in writes:
-        write.start(desk)
+        write.start(context)
     while under_way := [write for write in writes if write.command is not None]:
         commands = [write.command for write in under_way if write.command is not None]
-        for write, reply in zip(under_way, call_together(desk.bus, desk.client, 0, commands), strict=True):
+        for write, reply in zip(under_way, call_together(context.bus, context.client, 0, commands), strict=True):
             write.go_on(reply)

@@ -94,5 +94,5 @@ def test_a_write_that_is_lost_can_be_sent_again(objects: ObjectWriter[Event], em
     empties(1)
     with pytest.raises(MadeAnew) as lost:
         objects.create(THIRD)
-    assert status.refusal_of(lost.value).code == 503
+    assert status.api_error_of(lost.value).code == 503
     assert objects.create(THIRD).metadata.name == THIRD.metadata.name

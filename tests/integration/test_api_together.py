@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eventbus.api.thread_context import BlockingPool, Desk
+from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.write_batcher import MOST, Together
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
@@ -95,18 +95,18 @@ class Threadless:
     """A pool that works at once, and notes how many it was given; *broken*: it fails."""
 
     def __init__(self, bus: Bus) -> None:
-        self.desk = cast("Desk", type("Desk", (), {"bus": bus, "client": bus.client()}))
+        self.context = cast("ThreadContext", type("ThreadContext", (), {"bus": bus, "client": bus.client()}))
         self.broken = False
         self.begun: list[str] = []
 
-    async def run(self, work: Callable[[Desk], Any]) -> Any:
+    async def run(self, work: Callable[[ThreadContext], Any]) -> Any:
         await asyncio.sleep(0.01)
         if self.broken:
             raise BusUnavailable("away")
-        return work(self.desk)
+        return work(self.context)
 
-    def echo(self, what: str, times: int = 1) -> Callable[[Desk], Steps[str]]:
-        def begin(_desk: Desk) -> Steps[str]:
+    def echo(self, what: str, times: int = 1) -> Callable[[ThreadContext], Steps[str]]:
+        def begin(_context: ThreadContext) -> Steps[str]:
             self.begun.append(what)
             reply = b""
             for _ in range(times):
@@ -128,7 +128,7 @@ def test_who_comes_while_one_is_under_way_goes_with_the_next_and_who_has_left_do
         gone.cancel()
         assert [await each for each in (first, *others)] == ["first", "", "o1", "o2o2"]
         assert "gone" not in pool.begun
-        pool.desk.client.close()
+        pool.context.client.close()
 
     asyncio.run(run())
 
@@ -142,6 +142,6 @@ def test_what_keeps_all_from_it_is_told_to_each_and_the_next_go_on(bus: Bus) -> 
         assert [type(each) for each in failed] == [BusUnavailable] * 3
         pool.broken = False
         assert await together.run(pool.echo("y")) == "y"
-        pool.desk.client.close()
+        pool.context.client.close()
 
     asyncio.run(run())

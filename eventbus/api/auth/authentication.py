@@ -125,7 +125,7 @@ class Authenticator:
             self._uids[transport] = tcp_peer_uid(peer, ours)
 
     async def user(self, request: web.Request) -> User:
-        """Return the sender of *request*. Raises: Refusal: 401."""
+        """Return the sender of *request*. Raises: ApiError: 401."""
         token = _token_of(request)
         if token is not None and self.takes_tokens:
             found = await self.token_user(token)
@@ -186,13 +186,13 @@ def _cookie_token(request: web.Request) -> str | None:
 def _check_own_page(request: web.Request) -> None:
     """A cookie comes by itself, whoever makes the browser send it: what changes something must come from our page.
 
-    Raises: Refusal: 403.
+    Raises: ApiError: 403.
     """
     if request.method in ("GET", "HEAD"):
         return
     # One that names another origin was refused at the door.
     if "Origin" not in request.headers and request.headers.get("Sec-Fetch-Site") != "same-origin":
-        raise status.Refusal(403, "Forbidden", "a write by cookie must name its Origin; or send a token")
+        raise status.ApiError(403, "Forbidden", "a write by cookie must name its Origin; or send a token")
 
 
 def _token_of(request: web.Request) -> str | None:
@@ -213,7 +213,7 @@ def _decoded(text: str) -> str:
 
 
 def _certified(certificate: dict[str, Any]) -> User:
-    """CN is the user, each O a group. Raises: Refusal: 401, without a CN."""
+    """CN is the user, each O a group. Raises: ApiError: 401, without a CN."""
     fields = [pair for part in certificate.get("subject", ()) for pair in part]
     names = [value for key, value in fields if key == "commonName"]
     if not names or not names[-1]:

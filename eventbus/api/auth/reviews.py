@@ -140,7 +140,7 @@ def _info(user: User) -> dict[str, Any]:
 
 
 async def _read(request: web.Request, version: str, kind: str) -> Mapping[str, Any]:
-    """Read the review. Raises: Refusal: 400, 415."""
+    """Read the review. Raises: ApiError: 400, 415."""
     plain = (await typed_body(request, READ)).read(kind)
     plain = {} if plain is None else plain
     if not isinstance(plain, Mapping) or (plain.get("kind") or kind, plain.get("apiVersion") or version) != (

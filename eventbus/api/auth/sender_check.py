@@ -14,11 +14,9 @@ from eventbus.api.auth.access import User
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.auth.peers import is_unix
 from eventbus.api.context import USER
-from eventbus.api.health import asks_for_health
+from eventbus.api.limits import is_open
 from eventbus.api.page.files import is_page
 
-#: Where a page signs in and out: whoever does the one has no name yet, and the other may have lost it.
-SESSION_PATH: Final = "/eventbus/v1/session"
 _BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
 _IMPERSONATION: Final = (("Impersonate-User", "users"), ("Impersonate-Group", "groups"), ("Impersonate-Uid", "uids"))
 
@@ -34,7 +32,7 @@ class SenderCheck:
         self._names = frozenset({"localhost", *(name.lower() for name in names)})
 
     async def check(self, request: web.Request) -> None:
-        """Refuse foreign hosts and origins, then find out who asks. Raises: Refusal."""
+        """Refuse foreign hosts and origins, then find out who asks. Raises: ApiError."""
         self._check_host(request)
         if is_page(request):  # a link to it may stand anywhere, and it says nothing to who has no right
             return
@@ -49,13 +47,7 @@ class SenderCheck:
             return
         host = _host_of(request.host).encode(errors="replace").decode()
         if host not in self._names and not _is_address(host):
-            raise status.Refusal(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
-
-
-def is_open(request: web.Request) -> bool:
-    """Return True if nobody has to say who asks: load balancers have no name, and who signs in has none yet."""
-    signs_in_or_out = request.path == SESSION_PATH and request.method in ("POST", "DELETE")
-    return signs_in_or_out or asks_for_health(request)
+            raise status.ApiError(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
 
 
 def is_from_browser(request: web.Request) -> bool:
@@ -67,7 +59,7 @@ def _check_origin(request: web.Request) -> None:
     origin = request.headers.get("Origin")
     same = origin is None or origin in (f"http://{request.host}", f"https://{request.host}")
     if not same or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-        raise status.Refusal(403, "Forbidden", "a page of another origin may not use this server")
+        raise status.ApiError(403, "Forbidden", "a page of another origin may not use this server")
 
 
 def _check_impersonation(request: web.Request, user: User) -> None:

@@ -39,7 +39,7 @@ class CloudEvents:
         self._recording = recording
 
     async def receive(self, request: web.Request) -> web.Response:
-        """Record them: the answer is that of `record`. Raises: Refusal: 400, 415; 501: the SDK is not installed."""
+        """Record them: the answer is that of `record`. Raises: ApiError: 400, 415; 501: the SDK is not installed."""
         body = await read_body(request)
         found = _read(request, body)
         if not found:
@@ -60,7 +60,7 @@ class _Received(msgspec.Struct, frozen=True):
 
 
 def _read(request: web.Request, body: bytes) -> list[_Received]:
-    """Raises: Refusal, InvalidObject."""
+    """Raises: ApiError, InvalidObject."""
     try:
         from cloudevents.core.bindings.http import HTTPMessage, from_binary, from_structured
         from cloudevents.core.exceptions import BaseCloudEventException
@@ -68,7 +68,7 @@ def _read(request: web.Request, body: bytes) -> list[_Received]:
         from cloudevents.core.v1.event import CloudEvent
     except ImportError:
         message = f"this API worker cannot read CloudEvents: where it runs, {is_needed('webhook')}"
-        raise status.Refusal(501, "NotImplemented", message, details={}) from None
+        raise status.ApiError(501, "NotImplemented", message, details={}) from None
     headers = {name.lower(): value.encode(errors="replace").decode() for name, value in request.headers.items()}
     form = JSONFormat()
     wrong = (BaseCloudEventException, ValueError, TypeError, AttributeError, RecursionError, msgspec.DecodeError)

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from eventbus.api.context import API, require
 from eventbus.api.eventbus_v1.query import whole_number_of
-from eventbus.api.thread_context import Desk
+from eventbus.api.thread_context import ThreadContext
 from eventbus.consume.dead_letter import DeadEntry, DeadLetter
 from eventbus.errors import InvalidEvent
 from eventbus.model.encoding.event_json import to_core
@@ -31,8 +31,8 @@ async def list_dead(request: web.Request) -> web.Response:
     limit = whole_number_of(request, "limit", LIMIT, MOST)
     group, cause = request.query.get("group"), request.query.get("cause")
 
-    def work(desk: Desk) -> dict[str, Any]:
-        entries = DeadLetter(desk.bus, desk.client).list(group=group, cause=cause)
+    def work(context: ThreadContext) -> dict[str, Any]:
+        entries = DeadLetter(context.bus, context.client).list(group=group, cause=cause)
         found = list(islice(entries, limit + 1))
         return {"items": [_plain(entry) for entry in found[:limit]], "more": len(found) > limit}
 
@@ -42,26 +42,26 @@ async def list_dead(request: web.Request) -> web.Response:
 async def show_dead(request: web.Request) -> web.Response:
     """One entry, with its events as far as they can be read, and its bytes."""
     require(request, "get", RESOURCE)
-    entry = await request.app[API].pool.run(lambda desk: _letter(desk).get(_id_of(request)))
+    entry = await request.app[API].pool.run(lambda context: _letter(context).get(_id_of(request)))
     return _json(_plain(entry) | {"bytes": entry.body.hex()})
 
 
 async def replay_dead(request: web.Request) -> web.Response:
     """Give it back to the group that buried it. It moves once: 404 from then on."""
     require(request, "update", RESOURCE)
-    await request.app[API].pool.run(lambda desk: _letter(desk).replay(_id_of(request)))
+    await request.app[API].pool.run(lambda context: _letter(context).replay(_id_of(request)))
     return _json({"id": _id_of(request), "done": "replayed"})
 
 
 async def discard_dead(request: web.Request) -> web.Response:
     """Let it go for good; it is counted."""
     require(request, "delete", RESOURCE)
-    await request.app[API].pool.run(lambda desk: _letter(desk).discard(_id_of(request)))
+    await request.app[API].pool.run(lambda context: _letter(context).discard(_id_of(request)))
     return _json({"id": _id_of(request), "done": "discarded"})
 
 
-def _letter(desk: Desk) -> DeadLetter:
-    return DeadLetter(desk.bus, desk.client)
+def _letter(context: ThreadContext) -> DeadLetter:
+    return DeadLetter(context.bus, context.client)
 
 
 def _id_of(request: web.Request) -> str:

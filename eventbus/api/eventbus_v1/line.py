@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from eventbus.api.eventbus_v1.intake import Packed
-from eventbus.api.thread_context import BlockingPool, Desk
+from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import Transport
@@ -78,8 +78,8 @@ class Line:
         finally:
             self._publishing = None
 
-    def _publish_jobs(self, jobs: Sequence[_Job], desk: Desk) -> None:
-        self._publish_all(RedisTransport(desk.bus, desk.client), jobs)
+    def _publish_jobs(self, jobs: Sequence[_Job], context: ThreadContext) -> None:
+        self._publish_all(RedisTransport(context.bus, context.client), jobs)
 
     def _publish_all(self, transport: Transport, jobs: Sequence[_Job]) -> None:
         targets: list[tuple[_Job, Packed, int]] = []

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from eventbus.api.context import require
 from eventbus.api.responses import answer_json
-from eventbus.api.thread_context import Desk
+from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.bus_status import read_status
@@ -37,7 +37,7 @@ async def sinks(request: web.Request) -> web.Response:
 
 
 async def _read(request: web.Request, read: Callable[[Bus, Client], Any]) -> web.Response:
-    def work(desk: Desk) -> bytes:
-        return msgspec.json.encode(read(desk.bus, desk.client)) + b"\n"
+    def work(context: ThreadContext) -> bytes:
+        return msgspec.json.encode(read(context.bus, context.client)) + b"\n"
 
     return await answer_json(request, work)

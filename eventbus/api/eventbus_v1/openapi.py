@@ -9,7 +9,7 @@ import msgspec
 from eventbus.api.eventbus_v1.cloud_events import BATCH, STRUCTURED
 from eventbus.api.eventbus_v1.intake import Refused
 from eventbus.api.eventbus_v1.search import FACETS
-from eventbus.api.eventbus_v1.why import Asked
+from eventbus.api.eventbus_v1.why import VerdictsRequest
 from eventbus.broker.frames import FRAMES_TYPE
 from eventbus.broker.health.bus_status import BusStatus
 from eventbus.broker.health.export_status import SinkStatus
@@ -178,7 +178,7 @@ class Histogram(msgspec.Struct, frozen=True, rename="camel"):
 def own_document() -> dict[str, Any]:
     """All paths under /eventbus/v1/, with their schemas. OpenAPI 3.1, whose schemas are JSON Schema."""
     shapes = [Recorded, Bus, Last, Place, BusStatus, Dead, DeadList, Done, Sinks, Sources, Histogram]
-    shapes += [Found, Why, Asked, Verdicts, SessionOf]
+    shapes += [Found, Why, VerdictsRequest, Verdicts, SessionOf]
     _, schemas = msgspec.json.schema_components(shapes, ref_template=_REF)
     return {
         "openapi": "3.1.0",
@@ -213,7 +213,9 @@ def _paths() -> dict[str, dict[str, Any]]:
     return {
         "events": {"get": _operation("Stored events, the one last seen first.", Found, search)},
         "why": {"get": _operation("One object's story, and what happened around it.", Why, about)},
-        "verdicts": {"post": _operation("Does it still?", Verdicts, (), {_JSON: {"$ref": _REF.format(name="Asked")}})},
+        "verdicts": {
+            "post": _operation("Does it still?", Verdicts, (), {_JSON: {"$ref": _REF.format(name="VerdictsRequest")}})
+        },
         "session": {
             "get": _operation("Who a page's user is.", SessionOf),
             "post": _operation("Sign in by a token, for a cookie.", SessionOf, (), {_JSON: token}),

@@ -14,7 +14,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def instant_of(request: web.Request, name: str) -> datetime | None:
-    """An RFC 3339 time, or how long ago it was, as 90s, 15m, 6h; None: it is not given. Raises: Refusal: 400."""
+    """An RFC 3339 time, or how long ago it was, as 90s, 15m, 6h; None: it is not given. Raises: ApiError: 400."""
     text = request.query.get(name, "")
     if not text:
         return None
@@ -30,7 +30,7 @@ def instant_of(request: web.Request, name: str) -> datetime | None:
 
 
 def seconds_of(request: web.Request, name: str, default: int, most: int) -> int:
-    """A duration, as 90s, 15m, 6h, 2d. Raises: Refusal: 400."""
+    """A duration, as 90s, 15m, 6h, 2d. Raises: ApiError: 400."""
     text = request.query.get(name, "")
     if not text:
         return default
@@ -41,7 +41,7 @@ def seconds_of(request: web.Request, name: str, default: int, most: int) -> int:
 
 
 def whole_number_of(request: web.Request, name: str, default: int, most: int) -> int:
-    """A number of at least 1. Raises: Refusal: 400."""
+    """A number of at least 1. Raises: ApiError: 400."""
     text = request.query.get(name, "")
     if not text:
         return default

@@ -12,13 +12,13 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.auth.access import Access, User
 from eventbus.api.auth.sender_check import is_from_browser
-from eventbus.api.context import API, USER, WHAT, refuse_own_export
+from eventbus.api.context import API, AUDIT_NOTE, USER, refuse_own_export
 from eventbus.api.eventbus_v1.frames import FramePublisher, bound_secret
 from eventbus.api.eventbus_v1.idempotency import know, publish_known
 from eventbus.api.eventbus_v1.intake import Packed, Refused, pack_events, read_json, read_lines
 from eventbus.api.eventbus_v1.line import Line
 from eventbus.api.kube.bodies import decode_as, read_body
-from eventbus.api.thread_context import Desk
+from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.redis_errors import redis_errors
@@ -85,20 +85,24 @@ class Recording:
         may_record = _may_record_of(api.access, user)
         now_ns = self._clock.time_ns()
 
-        def prepare(desk: Desk) -> _Prepared:
+        def prepare(context: ThreadContext) -> _Prepared:
             found = read(body)
             known = (
-                know(desk.bus, desk.client, user=user.name, key=key, body=same or body, now_ns=now_ns) if key else None
+                know(context.bus, context.client, user=user.name, key=key, body=same or body, now_ns=now_ns)
+                if key
+                else None
             )
             packed, refused = pack_events(
                 found,
-                partitions=desk.bus.partitions,
+                partitions=context.bus.partitions,
                 user=user.name,
                 now_ns=known.time_ns if known else now_ns,
                 may_record=may_record,
             )
             api.event_rate.admit(user.name, len(packed))  # repeats too: else a key would be a way around
-            failed = None if known is None else publish_known(RedisTransport(desk.bus, desk.client), known, packed)
+            failed = (
+                None if known is None else publish_known(RedisTransport(context.bus, context.client), known, packed)
+            )
             headers = {"Idempotency-Replayed": "true"} if known and not known.is_new else {}
             return _Prepared(packed, refused, len(found), failed, headers)
 
@@ -108,7 +112,7 @@ class Recording:
             if failed is None:
                 failed = await self._line.publish(api.pool, prepared.packed) if prepared.packed else {}
             accepted = len(prepared.packed) - len(failed)
-            request[WHAT] = f"accepted {accepted} of {prepared.found} events"
+            request[AUDIT_NOTE] = f"accepted {accepted} of {prepared.found} events"
             return _answer(accepted, prepared.refused, failed, prepared.headers)
 
         return await asyncio.shield(record())  # continues if the client disconnects
@@ -122,13 +126,13 @@ class Recording:
             raise status.bad_request(f"at most 1024 producers, of partitions 0 to {api.bus.partitions - 1}")
         ours = [(partition, bound_secret(user.name, producer)) for partition, producer in asked.producers]
 
-        def work(desk: Desk) -> list[int | None]:
-            last = RedisTransport(desk.bus, desk.client).last(ours) if ours else []
+        def work(context: ThreadContext) -> list[int | None]:
+            last = RedisTransport(context.bus, context.client).last(ours) if ours else []
             if asked.shorten_life:
-                pipe: Any = desk.client.pipeline(transaction=False)
+                pipe: Any = context.client.pipeline(transaction=False)
                 for partition, producer in ours:
                     pipe.execute_command(
-                        "PEXPIRE", desk.bus.keys[partition].producer + producer.encode(), PRODUCER_LIFE_MS
+                        "PEXPIRE", context.bus.keys[partition].producer + producer.encode(), PRODUCER_LIFE_MS
                     )
                 with redis_errors():
                     pipe.execute(raise_on_error=False)
@@ -141,13 +145,13 @@ class Recording:
         body = await read_body(request)
         may_record = _may_record_of(api.access, user)
 
-        def work(desk: Desk) -> bytes:
+        def work(context: ThreadContext) -> bytes:
             frames = unpack_frames(body)
             api.event_rate.admit(user.name, sum(frame.events for frame in frames))
-            request[WHAT] = f"sent {sum(frame.events for frame in frames)} events"
+            request[AUDIT_NOTE] = f"sent {sum(frame.events for frame in frames)} events"
             publisher = FramePublisher(
-                transport=RedisTransport(desk.bus, desk.client),
-                partitions=desk.bus.partitions,
+                transport=RedisTransport(context.bus, context.client),
+                partitions=context.bus.partitions,
                 user=user.name,
                 may_record=may_record,
             )

@@ -15,7 +15,7 @@ from eventbus.api.context import require
 from eventbus.api.eventbus_v1.query import instant_of, whole_number_of
 from eventbus.api.kube.rendering import items_of
 from eventbus.api.responses import answer_json
-from eventbus.api.thread_context import Desk
+from eventbus.api.thread_context import ThreadContext
 from eventbus.model.encoding.event_json import seconds_to_json
 from eventbus.model.kinds import EVENT
 from eventbus.store.event_search import Search, search_events
@@ -45,9 +45,9 @@ async def search(request: web.Request) -> web.Response:
         limit=whole_number_of(request, "limit", LIMIT, MOST),
     )
 
-    def work(desk: Desk) -> bytes:
-        found = search_events(desk.bus, desk.client, desk.objects(EVENT), asked)
-        versions = desk.versions(EVENT)
+    def work(context: ThreadContext) -> bytes:
+        found = search_events(context.bus, context.client, context.objects(EVENT), asked)
+        versions = context.versions(EVENT)
         head = _ENCODE(
             {
                 "resourceVersion": versions.of_list(found.resource_version),
@@ -87,8 +87,8 @@ async def histogram(request: web.Request) -> web.Response:
     by = _facets(request.query.get("by", ""))
     only = {facet: request.query[facet] for facet in FACETS if facet in request.query}
 
-    def work(desk: Desk) -> bytes:
-        found = read_occurrences(desk.bus, desk.client, since, until)
+    def work(context: ThreadContext) -> bytes:
+        found = read_occurrences(context.bus, context.client, since, until)
         return msgspec.json.encode(summed(found, by=by, only=only, step_s=step_s)) + b"\n"
 
     return await answer_json(request, work)

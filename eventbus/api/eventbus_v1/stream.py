@@ -19,7 +19,7 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.context import API, require
 from eventbus.api.eventbus_v1.query import instant_of
-from eventbus.api.thread_context import Desk
+from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.bus import Bus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream_reader import Delivery, Position
@@ -179,7 +179,7 @@ class RawStream:
             await response.write(_bookmark(positions))
             while not self._waker.closing:
                 mark = self._waker.mark()
-                lines = await pool.run(lambda desk: _read(desk, positions, namespace))
+                lines = await pool.run(lambda context: _read(context, positions, namespace))
                 if lines is not None:
                     await response.write(lines + _bookmark(positions))
                     continue
@@ -191,7 +191,7 @@ class RawStream:
         await response.write_eof()
 
     async def _positions(self, request: web.Request) -> list[Position]:
-        """Raises: Refusal: the position or time in the query is invalid."""
+        """Raises: ApiError: the position or time in the query is invalid."""
         since, text = instant_of(request, "since"), request.query.get("position", "")
         if since is not None and text:
             raise status.bad_request("give since or position, not both")
@@ -199,8 +199,8 @@ class RawStream:
         if parts and len(parts) != self._bus.partitions:
             raise status.bad_request(f"position: is none of this bus, which has {self._bus.partitions} partitions")
 
-        def work(desk: Desk) -> list[Position]:
-            return [_position(desk, p, since, parts[p] if parts else "") for p in range(desk.bus.partitions)]
+        def work(context: ThreadContext) -> list[Position]:
+            return [_position(context, p, since, parts[p] if parts else "") for p in range(context.bus.partitions)]
 
         try:
             return await request.app[API].pool.run(work)
@@ -208,8 +208,8 @@ class RawStream:
             raise status.bad_request(f"position: {error}") from None
 
 
-def _position(desk: Desk, partition: int, since: datetime | None, text: str) -> Position:
-    found = Position(bus=desk.bus, client=desk.client, partition=partition)
+def _position(context: ThreadContext, partition: int, since: datetime | None, text: str) -> Position:
+    found = Position(bus=context.bus, client=context.client, partition=partition)
     if text:
         found.at(text)
     elif since is not None:
@@ -219,12 +219,12 @@ def _position(desk: Desk, partition: int, since: datetime | None, text: str) -> 
     return found
 
 
-def _read(desk: Desk, positions: Sequence[Position], namespace: str) -> bytes | None:
+def _read(context: ThreadContext, positions: Sequence[Position], namespace: str) -> bytes | None:
     """The next lines, of all partitions; None: there is nothing new.
 
     Redis: XREAD on incoming of every partition, one round trip.
     """
-    pipe: Any = desk.client.pipeline(transaction=False)
+    pipe: Any = context.client.pipeline(transaction=False)
     for position in positions:
         pipe.execute_command(*position.command(count=COUNT))
     missed = sum(position.missed for position in positions)

@@ -14,7 +14,7 @@ from eventbus.api.eventbus_v1.query import seconds_of
 from eventbus.api.kube.bodies import decode_as, read_body
 from eventbus.api.kube.rendering import versioned
 from eventbus.api.responses import answer_json
-from eventbus.api.thread_context import Desk
+from eventbus.api.thread_context import ThreadContext
 from eventbus.errors import InvalidEvent
 from eventbus.model.encoding.event_json import to_core
 from eventbus.model.event import ObjectReference
@@ -47,25 +47,25 @@ async def why(request: web.Request) -> web.Response:
     place = namespace if found_kind is not None and found_kind.namespaced else ""
     shown = found_kind is not None and access.allowed(user, "get", found_kind.plural, place)
 
-    def work(desk: Desk) -> bytes:
-        reader = desk.objects(EVENT)
+    def work(context: ThreadContext) -> bytes:
+        reader = context.objects(EVENT)
         version = str(reader.newest())
         story = read_story(
-            desk.bus, desk.client, about, before=timedelta(seconds=before_s), system=system, reader=reader
+            context.bus, context.client, about, before=timedelta(seconds=before_s), system=system, reader=reader
         )
         story = story if shown else msgspec.structs.replace(story, stored=None)
         shown_of = story if everywhere else story.within(namespace)
-        versions = desk.versions(EVENT)
+        versions = context.versions(EVENT)
         told = story_to_json(shown_of, datetime.now(UTC), lambda event: versioned(to_core(event), versions))
         if found_kind is not None and told["stored"]:
-            versioned(told["stored"], desk.versions(found_kind))
+            versioned(told["stored"], context.versions(found_kind))
         return _ENCODE(told | {"resourceVersion": versions.of_list(version)}) + b"\n"
 
     return await answer_json(request, work)
 
 
 def _asked(request: web.Request) -> ObjectReference:
-    """Raises: Refusal: 400."""
+    """Raises: ApiError: 400."""
     query = request.query
     namespace = query.get("namespace", "")
     if query.get("object"):
@@ -85,7 +85,7 @@ def _asked(request: web.Request) -> ObjectReference:
 MOST: Final = 200
 
 
-class Asked(msgspec.Struct, frozen=True):
+class VerdictsRequest(msgspec.Struct, frozen=True):
     """The objects asked for; kind and name are needed."""
 
     objects: Annotated[tuple[ObjectReference, ...], msgspec.Meta(max_length=MOST)]
@@ -93,11 +93,11 @@ class Asked(msgspec.Struct, frozen=True):
 
 async def verdicts(request: web.Request) -> web.Response:
     """Judge them by all events about each; those without a Warning are left out. It reads, and writes nothing."""
-    asked = decode_as(Asked, await read_body(request), "objects")
+    asked = decode_as(VerdictsRequest, await read_body(request), "objects")
     for namespace in {about.namespace or "default" for about in asked.objects}:
         require(request, "list", "events", namespace)
 
-    def work(desk: Desk) -> bytes:
-        return _ENCODE({"items": read_verdicts(desk.bus, desk.client, asked.objects)}) + b"\n"
+    def work(context: ThreadContext) -> bytes:
+        return _ENCODE({"items": read_verdicts(context.bus, context.client, asked.objects)}) + b"\n"
 
     return await answer_json(request, work)

@@ -18,7 +18,7 @@ from msgspec import inspect
 from eventbus.api import status
 from eventbus.api.kube.negotiation import JSON, YAML
 from eventbus.api.kube.options import WriteOptions
-from eventbus.api.kube.request_info import Asked
+from eventbus.api.kube.request_info import RequestInfo
 from eventbus.api.kube.validation import check_base64, invalid
 from eventbus.errors import InvalidEvent, InvalidObject
 from eventbus.model.decodable import decodable
@@ -58,7 +58,7 @@ _decode: Final = msgspec.json.Decoder().decode
 async def read_body(request: web.Request, *, most: int = MAX_BODY, within_s: float = BODY_S) -> bytes:
     """Read all of it, and hold no more than *most* bytes.
 
-    Raises: Refusal: 400, it is not encoded as it says; 413, too large; 408, not there within *within_s* seconds.
+    Raises: ApiError: 400, it is not encoded as it says; 413, too large; 408, not there within *within_s* seconds.
     """
     content = request.content
     try:
@@ -72,12 +72,12 @@ async def read_body(request: web.Request, *, most: int = MAX_BODY, within_s: flo
         content.feed_eof()  # or aiohttp would wait for the rest of it
         raise status.bad_request(f"the body cannot be read: {str(error).splitlines()[-1].strip()}") from None
     except TimeoutError:
-        raise status.Refusal(408, "Timeout", f"the body has not arrived within {within_s:g} s", details={}) from None
+        raise status.ApiError(408, "Timeout", f"the body has not arrived within {within_s:g} s", details={}) from None
     raise status.too_large(most)
 
 
 def decode_as(shape: type[T], data: bytes, wanted: str) -> T:
-    """Read JSON of one *shape*. *wanted*: what it should be, for the error. Raises: Refusal: 400."""
+    """Read JSON of one *shape*. *wanted*: what it should be, for the error. Raises: ApiError: 400."""
     try:
         return msgspec.json.decode(data, type=decodable(shape))
     except (ValueError, RecursionError) as error:
@@ -91,7 +91,7 @@ class Body(msgspec.Struct, frozen=True):
     media_type: str
 
     def read(self, what: str) -> Any:
-        """The plain value. *what*: as `Event`, for the error. Raises: Refusal: 400."""
+        """The plain value. *what*: as `Event`, for the error. Raises: ApiError: 400."""
         if self.media_type == PROTOBUF:
             from eventbus.api.kube.protobuf import decode_object
 
@@ -117,7 +117,7 @@ class Body(msgspec.Struct, frozen=True):
     def doubles(self) -> list[str]:
         """The paths of keys that an object of this JSON has twice, `MOST_DOUBLES` at the most.
 
-        Raises: Refusal: 400: it is nested too deeply.
+        Raises: ApiError: 400: it is nested too deeply.
         """
         if self.media_type != JSON:
             return []
@@ -148,7 +148,7 @@ def _doubles(value: Any, path: str = "") -> Iterator[str]:
 
 
 def media_type_of(header: str | None, accepted: tuple[str, ...] = READ) -> str:
-    """The media type of a body; without a header JSON. Raises: Refusal: 415."""
+    """The media type of a body; without a header JSON. Raises: ApiError: 415."""
     if not header and JSON in accepted:
         return JSON  # python-kubernetes names none
     if accepted is PATCHES:  # patch types are compared verbatim
@@ -218,18 +218,18 @@ def _unknown(value: Any, info: inspect.Type, path: str) -> Iterator[str]:
 _TELLING: Final = ("Strict", "Warn")
 
 
-def object_of(asked: Asked, body: Body, options: WriteOptions) -> tuple[Any, tuple[str, ...]]:
-    """Return the object of a body, in the request's namespace, and warnings. Raises: Refusal: 400."""
-    quick = _read_at_once(asked, body, options)
+def object_of(info: RequestInfo, body: Body, options: WriteOptions) -> tuple[Any, tuple[str, ...]]:
+    """Return the object of a body, in the request's namespace, and warnings. Raises: ApiError: 400."""
+    quick = _read_at_once(info, body, options)
     if quick is not None:
         return quick, ()
-    plain, warnings = _plain(asked, body, options)
-    return _typed(asked, plain), warnings
+    plain, warnings = _plain(info, body, options)
+    return _typed(info, plain), warnings
 
 
-def _read_at_once(asked: Asked, body: Body, options: WriteOptions) -> Any:
+def _read_at_once(info: RequestInfo, body: Body, options: WriteOptions) -> Any:
     """Decode valid JSON directly. None: the plain value must be read, for the error message."""
-    read = asked.resource.kind.from_bytes
+    read = info.resource.kind.from_bytes
     if read is None or body.media_type != JSON or options.validation in _TELLING:
         return None
     try:
@@ -237,14 +237,14 @@ def _read_at_once(asked: Asked, body: Body, options: WriteOptions) -> Any:
         made = read(body.data)
     except ValueError:  # covers every decoding error
         return None
-    if made is None or made.metadata.namespace == asked.namespace:
+    if made is None or made.metadata.namespace == info.namespace:
         return made
-    return None if made.metadata.namespace else with_metadata(made, namespace=asked.namespace)
+    return None if made.metadata.namespace else with_metadata(made, namespace=info.namespace)
 
 
-def _plain(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the plain object of a body, and check its kind, version and namespace. Raises: Refusal: 400."""
-    kind = asked.resource.kind
+def _plain(info: RequestInfo, body: Body, options: WriteOptions) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the plain object of a body, and check its kind, version and namespace. Raises: ApiError: 400."""
+    kind = info.resource.kind
     plain = body.read(kind.name)
     plain = {} if plain is None else plain
     if not isinstance(plain, Mapping):
@@ -260,27 +260,27 @@ def _plain(asked: Asked, body: Body, options: WriteOptions) -> tuple[dict[str, A
     metadata = {} if metadata is None else metadata
     if not isinstance(metadata, Mapping):
         raise status.bad_request(f"{kind.name}: metadata must be an object")
-    given = metadata.get("namespace") or asked.namespace
+    given = metadata.get("namespace") or info.namespace
     if not kind.namespaced:  # cluster-scoped objects lose their namespace
         metadata, given = {key: value for key, value in metadata.items() if key != "namespace"}, ""
-    if given != asked.namespace:
+    if given != info.namespace:
         raise status.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     whole = dict(plain) | {"metadata": dict(metadata) | ({"namespace": given} if given else {})}
-    return whole, warnings_of(asked, plain, tuple(body.doubles()) if options.validation in _TELLING else (), options)
+    return whole, warnings_of(info, plain, tuple(body.doubles()) if options.validation in _TELLING else (), options)
 
 
 def warnings_of(
-    asked: Asked, plain: Mapping[str, Any], doubles: tuple[str, ...], options: WriteOptions, *, patch: bool = False
+    info: RequestInfo, plain: Mapping[str, Any], doubles: tuple[str, ...], options: WriteOptions, *, patch: bool = False
 ) -> tuple[str, ...]:
-    """Return warnings about unknown fields. Raises: Refusal: they are refused: 400, or 422 for a patch."""
+    """Return warnings about unknown fields. Raises: ApiError: they are refused: 400, or 422 for a patch."""
     if options.validation not in _TELLING:
         return ()
-    found = [f'unknown field "{path}"' for path in unknown_fields(asked.resource.kind, plain)]
+    found = [f'unknown field "{path}"' for path in unknown_fields(info.resource.kind, plain)]
     found += [f'duplicate field "{key}"' for key in doubles]
     if found and options.validation == "Strict":
-        kind = asked.resource.kind
+        kind = info.resource.kind
         problem = f"strict decoding error: {', '.join(found)}"
         if patch:
             raise bad_patch(plain, problem)
@@ -289,9 +289,9 @@ def warnings_of(
     return tuple(found)
 
 
-def _typed(asked: Asked, plain: Mapping[str, Any]) -> Any:
-    """Raises: Refusal: 400: a field has the wrong type."""
-    kind = asked.resource.kind
+def _typed(info: RequestInfo, plain: Mapping[str, Any]) -> Any:
+    """Raises: ApiError: 400: a field has the wrong type."""
+    kind = info.resource.kind
     try:
         found = kind.decode(plain)
         check_base64(found)
@@ -302,7 +302,7 @@ def _typed(asked: Asked, plain: Mapping[str, Any]) -> Any:
     return found
 
 
-def bad_patch(value: Any, problem: str) -> status.Refusal:
+def bad_patch(value: Any, problem: str) -> status.ApiError:
     """Return 422: the result of the patch *value* is not a valid object."""
     shown = msgspec.json.encode(value)[:200].decode("utf-8", "replace")
     return status.invalid("", "", [invalid("patch", shown, problem)])

@@ -11,9 +11,9 @@ from eventbus.api import status
 from eventbus.api.kube.bodies import Body
 from eventbus.api.kube.namespaces import IMMORTAL, NAMESPACE, terminating
 from eventbus.api.kube.options import WriteOptions, check_propagation
-from eventbus.api.kube.request_info import Asked
+from eventbus.api.kube.request_info import RequestInfo
 from eventbus.api.kube.verbs import get, list_objects, writer
-from eventbus.api.thread_context import Desk
+from eventbus.api.thread_context import ThreadContext
 from eventbus.errors import NotFound
 from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList
 from eventbus.store.storage import with_metadata
@@ -30,65 +30,69 @@ class DeleteOptions(NamedTuple):
     grace_s: int | None = None  #: of a Pod; None: its own
 
 
-def delete(desk: Desk, asked: Asked, wanted: DeleteOptions, options: WriteOptions) -> dict[str, Any] | HasMetadata:
+def delete(
+    context: ThreadContext, info: RequestInfo, wanted: DeleteOptions, options: WriteOptions
+) -> dict[str, Any] | HasMetadata:
     """Delete one object, and return the Status of success, or the object, if its finalizers keep it.
 
-    Raises: NotFound. Refusal: 409, it is another object than the one that was meant.
+    Raises: NotFound. ApiError: 409, it is another object than the one that was meant.
     """
-    if asked.resource.kind is NAMESPACE and asked.name in IMMORTAL:
-        raise status.forbidden(asked.resource.label, asked.name, "this namespace may not be deleted")
-    found = get(desk, asked)
-    _delete(desk, asked, found, wanted, options)
+    if info.resource.kind is NAMESPACE and info.name in IMMORTAL:
+        raise status.forbidden(info.resource.label, info.name, "this namespace may not be deleted")
+    found = get(context, info)
+    _delete(context, info, found, wanted, options)
     if found.metadata.finalizers and options.dry_run:
         return _ending(found)
-    if found.metadata.finalizers and (kept := _kept(desk, asked, found.metadata.uid)):
+    if found.metadata.finalizers and (kept := _kept(context, info, found.metadata.uid)):
         return kept
-    if asked.resource.kind is NAMESPACE:
+    if info.resource.kind is NAMESPACE:
         return terminating(found)
-    details = status.named(asked.resource.label, asked.name, uid=found.metadata.uid)
+    details = status.named(info.resource.label, info.name, uid=found.metadata.uid)
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
 def delete_collection(
-    desk: Desk, asked: Asked, options: ListOptions, wanted: DeleteOptions, writing: WriteOptions
+    context: ThreadContext, info: RequestInfo, options: ListOptions, wanted: DeleteOptions, writing: WriteOptions
 ) -> ObjectList[Any]:
     """Delete the objects of a namespace, or of a kind that has none, and return what was deleted."""
-    found = list_objects(desk, asked, options)
+    found = list_objects(context, info, options)
     for item in found.items:
         try:
-            _delete(desk, asked, item, wanted, writing)
+            _delete(context, info, item, wanted, writing)
         except NotFound:
             continue  # somebody else was quicker
     return found
 
 
-def _delete(desk: Desk, asked: Asked, found: Any, wanted: DeleteOptions, options: WriteOptions) -> None:
-    """Raises: NotFound. Refusal: 409."""
+def _delete(
+    context: ThreadContext, info: RequestInfo, found: Any, wanted: DeleteOptions, options: WriteOptions
+) -> None:
+    """Raises: NotFound. ApiError: 409."""
     uid, version = found.metadata.uid, found.metadata.resource_version
     name, namespace = found.metadata.name, found.metadata.namespace
     if wanted.uid and wanted.uid != uid:
         raise _another(
-            asked,
+            info,
             name,
             f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({uid}). "
             "The object might have been deleted and then recreated",
         )
-    if wanted.version and desk.versions(asked.resource.kind).to_store(wanted.version) != version:
+    if wanted.version and context.versions(info.resource.kind).to_store(wanted.version) != version:
         raise _another(
-            asked,
+            info,
             name,
             f"the ResourceVersion in the precondition ({wanted.version}) does not match the ResourceVersion in "
-            f"record ({desk.versions(asked.resource.kind).own(version)}). The object might have been modified",
+            f"record ({context.versions(info.resource.kind).own(version)}). The object might have been modified",
         )
     if not (wanted.uid or wanted.version):
         version = ""
     # With the version that was compared: nobody may take its place meanwhile.
-    writer(desk, asked, options).delete(name, namespace, version=version, grace_s=wanted.grace_s)
+    writer(context, info, options).delete(name, namespace, version=version, grace_s=wanted.grace_s)
 
 
-def _kept(desk: Desk, asked: Asked, uid: str) -> HasMetadata | None:
+def _kept(context: ThreadContext, info: RequestInfo, uid: str) -> HasMetadata | None:
     try:
-        found: HasMetadata = get(desk, asked)
+        found: HasMetadata = get(context, info)
     except NotFound:
         return None
     return found if found.metadata.uid == uid and found.metadata.deletion_timestamp else None
@@ -104,14 +108,14 @@ def _ending(found: Any) -> HasMetadata:
     return kept
 
 
-def _another(asked: Asked, name: str, problem: str) -> status.Refusal:
-    kind = asked.resource.kind.name
+def _another(info: RequestInfo, name: str, problem: str) -> status.ApiError:
+    kind = info.resource.kind.name
     message = f'Operation cannot be fulfilled on {kind} "{name}": {problem}'
-    return status.Refusal(409, "Conflict", message, details={"name": name, "kind": kind})
+    return status.ApiError(409, "Conflict", message, details={"name": name, "kind": kind})
 
 
 def read_delete_options(body: Body | None, query: Mapping[str, str]) -> tuple[DeleteOptions, tuple[str, ...]]:
-    """The preconditions, grace time and dryRun of a delete's body, or of its query. Raises: Refusal: 400, 422."""
+    """The preconditions, grace time and dryRun of a delete's body, or of its query. Raises: ApiError: 400, 422."""
     plain = body.read(_KIND) if body is not None and body.data.strip() else query
     plain = {} if plain is None else plain
     if not isinstance(plain, Mapping) or (plain is not query and plain.get("kind") not in (None, "", _KIND)):
@@ -126,7 +130,7 @@ def read_delete_options(body: Body | None, query: Mapping[str, str]) -> tuple[De
 
 
 def _grace_s(plain: Mapping[str, Any]) -> int | None:
-    """Raises: Refusal: 400."""
+    """Raises: ApiError: 400."""
     given = plain.get("gracePeriodSeconds")
     if isinstance(given, str) and _SECONDS.fullmatch(given):  # of a query
         return int(given)

@@ -230,7 +230,7 @@ def _aggregate(resource: Resource) -> dict[str, Any]:
 
 
 async def _none(request: web.Request, *, version: str, kind: str) -> web.Response:
-    """Answer an empty list. Raises: Refusal: 404: there is nothing to watch."""
+    """Answer an empty list. Raises: ApiError: 404: there is nothing to watch."""
     if is_true(request.query.get("watch")):
         raise status.no_such_path()
     return reply_json({"kind": f"{kind}List", "apiVersion": version, "metadata": {"resourceVersion": "1"}, "items": []})

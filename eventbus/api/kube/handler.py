@@ -32,12 +32,12 @@ from eventbus.api.kube.namespaces import NAMESPACE
 from eventbus.api.kube.negotiation import JSON, Answer, negotiate
 from eventbus.api.kube.options import WriteOptions, asked_version, list_options, write_options
 from eventbus.api.kube.rendering import Renderer
-from eventbus.api.kube.request_info import Asked, check_name, read_request, selected_name
+from eventbus.api.kube.request_info import RequestInfo, check_name, read_request, selected_name
 from eventbus.api.kube.resources import Resources
 from eventbus.api.limits import Limits, is_long
 from eventbus.api.metrics import ASKED
-from eventbus.api.responses import run_packed
-from eventbus.api.thread_context import THREADS, Desk
+from eventbus.api.responses import gzip_response
+from eventbus.api.thread_context import THREADS, ThreadContext
 from eventbus.api.watch.connection import WatchConnection
 from eventbus.api.watch.watcher import Frames, Watcher, begin_watch
 from eventbus.api.watch.websocket import SocketOutlet, is_upgrade
@@ -70,38 +70,38 @@ class KubernetesApi:
         self._opening = asyncio.Semaphore(MOST_OPENING)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Raises: Refusal and all that the store raises."""
-        asked = read_request(request.method, request.rel_url.raw_path, request.query, self._resources)
-        request[ASKED] = _labels(request, asked)
-        self._authorize(request, asked)
-        check_name(asked.name)
+        """Raises: ApiError and all that the store raises."""
+        info = read_request(request.method, request.rel_url.raw_path, request.query, self._resources)
+        request[ASKED] = _labels(request, info)
+        self._authorize(request, info)
+        check_name(info.name)
         query = request.query
-        watch = asked.verb == "watch"
+        watch = info.verb == "watch"
         agent = request.headers.get("User-Agent", "")
-        many = None if asked.verb in ("watch", "delete") else asked.verb in ("list", "deletecollection")
+        many = None if info.verb in ("watch", "delete") else info.verb in ("list", "deletecollection")
         answer = negotiate(request.headers.get("Accept", ""), query, agent, watch=watch, many=many)
         if watch:
-            return await self._watch(request, asked, answer)
+            return await self._watch(request, info, answer)
         if is_long(request):  # it says watch where there is nothing to watch, and was not counted for that
             with self._limits.answering(request):
-                return await self._serve(request, asked, answer)
-        return await self._serve(request, asked, answer)
+                return await self._serve(request, info, answer)
+        return await self._serve(request, info, answer)
 
-    async def _serve(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
-        match asked.verb:
+    async def _serve(self, request: web.Request, info: RequestInfo, answer: Answer) -> web.StreamResponse:
+        match info.verb:
             case "get":
                 version = asked_version(request.query)
-                return await self._answer(request, answer, lambda desk: _got(desk, asked, answer, version))
+                return await self._answer(request, answer, lambda context: _got(context, info, answer, version))
             case "list":
-                options = list_options(request.query, asked.namespace, watch=False)
+                options = list_options(request.query, info.namespace, watch=False)
                 return await self._answer(
                     request,
                     answer,
-                    lambda desk: _listed(desk, asked, answer, verbs.list_objects(desk, asked, options)),
+                    lambda context: _listed(context, info, answer, verbs.list_objects(context, info, options)),
                 )
             case "delete" | "deletecollection":
-                return await self._delete(request, asked, answer)
-        return await self._write(request, asked, answer)
+                return await self._delete(request, info, answer)
+        return await self._write(request, info, answer)
 
     def stop(self) -> None:
         """End all watches."""
@@ -115,107 +115,109 @@ class KubernetesApi:
                 while self._watchers:
                     await asyncio.sleep(0.01)
 
-    def _authorize(self, request: web.Request, asked: Asked) -> None:
-        user, resource = request[USER], asked.resource
-        namespace = asked.namespace
-        if resource.kind is NAMESPACE and asked.name and asked.verb == "get":
-            namespace = asked.name
-        if self._api.access.allowed(user, asked.verb, resource.plural, namespace):
+    def _authorize(self, request: web.Request, info: RequestInfo) -> None:
+        user, resource = request[USER], info.resource
+        namespace = info.namespace
+        if resource.kind is NAMESPACE and info.name and info.verb == "get":
+            namespace = info.name
+        if self._api.access.allowed(user, info.verb, resource.plural, namespace):
             return
-        full = f"{resource.plural}/{asked.subresource}" if asked.subresource else resource.plural
+        full = f"{resource.plural}/{info.subresource}" if info.subresource else resource.plural
         if resource.kind is NAMESPACE:
-            namespace = asked.name  # a namespace lies in itself, as the API server says
+            namespace = info.name  # a namespace lies in itself, as the API server says
         place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-        what = f'User "{user.name}" cannot {asked.verb} resource "{full}" in API group "{resource.group}" {place}'
+        what = f'User "{user.name}" cannot {info.verb} resource "{full}" in API group "{resource.group}" {place}'
         if resource.plural in OPERATED and any(one.role is Role.ADMIN for one in self._api.access.grants_of(user)):
             what += f": that takes the role operator, which admin is without (--grant operator=user:{user.name})"
-        raise status.forbidden(resource.label, asked.name or selected_name(request.query), what)
+        raise status.forbidden(resource.label, info.name or selected_name(request.query), what)
 
-    def _may_read(self, request: web.Request, asked: Asked) -> bool:
-        return self._api.access.allowed(request[USER], "get", asked.resource.plural, asked.namespace)
+    def _may_read(self, request: web.Request, info: RequestInfo) -> bool:
+        return self._api.access.allowed(request[USER], "get", info.resource.plural, info.namespace)
 
-    async def _write(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
+    async def _write(self, request: web.Request, info: RequestInfo, answer: Answer) -> web.StreamResponse:
         refuse_own_export(self._api.bus, request)
-        accepted = PATCHES if asked.verb == "patch" else READ
+        accepted = PATCHES if info.verb == "patch" else READ
         media_type = _body_type(request, accepted)
         patch = verbs.patch
-        if asked.verb == "patch" and not self._may_read(request, asked):
+        if info.verb == "patch" and not self._may_read(request, info):
             if media_type == JSON_PATCH:
                 why = "a JSON patch reads the object, which takes the right to get: send a merge patch"
-                raise status.forbidden(asked.resource.label, asked.name, why)
+                raise status.forbidden(info.resource.label, info.name, why)
             patch = verbs.patch_unread
-        options = write_options(request.query, _OPTIONS[asked.verb], applied=media_type == APPLY_PATCH)
-        body = await typed_body(request, accepted, most=MAX_PATCH if asked.verb == "patch" else MAX_BODY)
-        do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": patch}[asked.verb]
+        options = write_options(request.query, _OPTIONS[info.verb], applied=media_type == APPLY_PATCH)
+        body = await typed_body(request, accepted, most=MAX_PATCH if info.verb == "patch" else MAX_BODY)
+        do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": patch}[info.verb]
 
         user = request[USER].name
 
         def admit(_found: Any) -> None:
-            if asked.resource.is_events and not options.dry_run:
+            if info.resource.is_events and not options.dry_run:
                 self._api.event_rate.admit(user)
 
-        def work(desk: Desk) -> tuple[verbs.Written, bytes]:
-            written = do(desk, asked, body, options, admit)
-            return written, _renderer(desk, asked, answer).one(written.object)
+        def work(context: ThreadContext) -> tuple[verbs.Written, bytes]:
+            written = do(context, info, body, options, admit)
+            return written, _renderer(context, info, answer).one(written.object)
 
-        def in_steps(desk: Desk) -> Steps[tuple[verbs.Written, bytes]]:
-            written = yield from verbs.creating(desk, asked, body, options, admit)
-            return written, _renderer(desk, asked, answer).one(written.object)
+        def in_steps(context: ThreadContext) -> Steps[tuple[verbs.Written, bytes]]:
+            written = yield from verbs.creating(context, info, body, options, admit)
+            return written, _renderer(context, info, answer).one(written.object)
 
-        if self._goes_together(asked, body, options):
+        if self._goes_together(info, body, options):
             written, data = await self._together.run(in_steps)
         else:
             written, data = await self._api.pool.run(work)
         headers = [("Warning", f'299 - "{_quoted(text)}"') for text in written.warnings]
         return reply(answer, data, code=201 if written.made else 200, headers=headers)
 
-    def _goes_together(self, asked: Asked, body: Body, options: WriteOptions) -> bool:
+    def _goes_together(self, info: RequestInfo, body: Body, options: WriteOptions) -> bool:
         """Return True for what is one quick call of Redis, so that others may well wait for it."""
-        if asked.verb != "create" or not asked.resource.is_events or options.dry_run or self._api.bus.partitions > 1:
+        if info.verb != "create" or not info.resource.is_events or options.dry_run or self._api.bus.partitions > 1:
             return False
         return body.media_type == JSON and len(body.data) <= MOST_TOGETHER
 
-    async def _delete(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
+    async def _delete(self, request: web.Request, info: RequestInfo, answer: Answer) -> web.StreamResponse:
         body = await typed_body(request, READ) if request.can_read_body else None
         wanted, dry_run = deletes.read_delete_options(body, request.query)
         options = write_options(request.query, "DeleteOptions", dry_run)
-        if asked.verb == "delete":
+        if info.verb == "delete":
 
-            def work(desk: Desk) -> bytes:
-                done = deletes.delete(desk, asked, wanted, options)
-                renderer = _renderer(desk, asked, answer)
+            def work(context: ThreadContext) -> bytes:
+                done = deletes.delete(context, info, wanted, options)
+                renderer = _renderer(context, info, answer)
                 return renderer.bytes_of(done) if isinstance(done, dict) else renderer.one(done)
 
             return reply(answer, await self._api.pool.run(work))
-        selected = list_options(request.query, asked.namespace, watch=False)
+        selected = list_options(request.query, info.namespace, watch=False)
         return await self._answer(
             request,
             answer,
-            lambda desk: _listed(
-                desk, asked, answer, deletes.delete_collection(desk, asked, selected, wanted, options)
+            lambda context: _listed(
+                context, info, answer, deletes.delete_collection(context, info, selected, wanted, options)
             ),
         )
 
-    async def _answer(self, request: web.Request, answer: Answer, work: Callable[[Desk], bytes]) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, answer: Answer, work: Callable[[ThreadContext], bytes]
+    ) -> web.StreamResponse:
         pool = self._api.pool
-        data, compressed = await run_packed(request, pool, work, from_bytes=GZIP_FROM, level=_GZIP_LEVEL)
+        data, compressed = await gzip_response(request, pool, work, from_bytes=GZIP_FROM, level=_GZIP_LEVEL)
         headers = [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")] if compressed else []
         return reply(answer, data, headers=headers)
 
-    async def _watch(self, request: web.Request, asked: Asked, answer: Answer) -> web.StreamResponse:
-        options = list_options(request.query, asked.namespace, asked.name, watch=True)
+    async def _watch(self, request: web.Request, info: RequestInfo, answer: Answer) -> web.StreamResponse:
+        options = list_options(request.query, info.namespace, info.name, watch=True)
         user = request[USER].name
         self._limits.begin_watch(user)
-        watcher = Watcher(pool=self._api.pool, resource=asked.resource, answer=answer, frames=self._frames)
+        watcher = Watcher(pool=self._api.pool, resource=info.resource, answer=answer, frames=self._frames)
         self._watchers.add(watcher)
         end = partial(self._end_watch, watcher, user)
         try:
             try:
                 async with self._opening:
-                    await watcher.open(begin_watch(asked.resource, options))
+                    await watcher.open(begin_watch(info.resource, options))
             except Expired as error:
                 # Also of a version that is ahead: the store has lost what it was of, so waiting is in vain.
-                raise status.Refusal(410, "Expired", str(error)) from None
+                raise status.ApiError(410, "Expired", str(error)) from None
             if is_upgrade(request):
                 socket = SocketOutlet(request, watcher.stop)
                 await socket.begin()
@@ -239,13 +241,13 @@ class KubernetesApi:
 async def typed_body(
     request: web.Request, accepted: tuple[str, ...], *, most: int = MAX_BODY, within_s: float = BODY_S
 ) -> Body:
-    """The body of *request*, which is one of what is *accepted*. Raises: Refusal: 408, 413, 415."""
+    """The body of *request*, which is one of what is *accepted*. Raises: ApiError: 408, 413, 415."""
     media_type = _body_type(request, accepted)
     return Body(await read_body(request, most=most, within_s=within_s), media_type)
 
 
 def _body_type(request: web.Request, accepted: tuple[str, ...]) -> str:
-    """The media type of the body of *request*. Raises: Refusal: 415."""
+    """The media type of the body of *request*. Raises: ApiError: 415."""
     header = request.headers.get("Content-Type")
     if not header and is_from_browser(request):
         raise status.unsupported_media_type(accepted)
@@ -263,30 +265,30 @@ def reply_json(plain: Any, *, code: int = 200) -> web.Response:
 
 
 async def refuse_method(_request: web.Request) -> web.StreamResponse:
-    """Raises: Refusal: 405. For paths that are served, and not that way."""
+    """Raises: ApiError: 405. For paths that are served, and not that way."""
     raise status.method_not_allowed()
 
 
-def _got(desk: Desk, asked: Asked, answer: Answer, version: str) -> bytes:
-    return _renderer(desk, asked, answer).one(verbs.get(desk, asked, version))
+def _got(context: ThreadContext, info: RequestInfo, answer: Answer, version: str) -> bytes:
+    return _renderer(context, info, answer).one(verbs.get(context, info, version))
 
 
-def _labels(request: web.Request, asked: Asked) -> tuple[str, ...]:
+def _labels(request: web.Request, info: RequestInfo) -> tuple[str, ...]:
     """As the API server counts requests: verbs by their HTTP names, but LIST, WATCH and APPLY told apart."""
-    verb = {"list": "LIST", "watch": "WATCH"}.get(asked.verb, request.method)
+    verb = {"list": "LIST", "watch": "WATCH"}.get(info.verb, request.method)
     if verb == "PATCH" and request.content_type == APPLY_PATCH:
         verb = "APPLY"
-    scope = "resource" if asked.name else "namespace" if asked.namespace else "cluster"
-    return verb, asked.resource.group, asked.resource.version, asked.resource.plural, scope
+    scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
+    return verb, info.resource.group, info.resource.version, info.resource.plural, scope
 
 
-def _listed(desk: Desk, asked: Asked, answer: Answer, found: ObjectList[Any]) -> bytes:
-    return _renderer(desk, asked, answer).many(found)
+def _listed(context: ThreadContext, info: RequestInfo, answer: Answer, found: ObjectList[Any]) -> bytes:
+    return _renderer(context, info, answer).many(found)
 
 
-def _renderer(desk: Desk, asked: Asked, answer: Answer) -> Renderer:
+def _renderer(context: ThreadContext, info: RequestInfo, answer: Answer) -> Renderer:
     """Made when the object is there: only then its kind is sure to have a base of versions."""
-    return Renderer(asked.resource, answer, desk.versions(asked.resource.kind))
+    return Renderer(info.resource, answer, context.versions(info.resource.kind))
 
 
 def _quoted(text: str) -> str:

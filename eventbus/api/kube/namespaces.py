@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.api.thread_context import Desk
+from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import AlreadyExists, BusRefused, NotFound
 from eventbus.model.encoding.object_json import namespace_to_json
@@ -54,32 +54,32 @@ def terminating(found: Namespace) -> Namespace:
     return msgspec.structs.replace(found, metadata=metadata, status=NamespaceStatus(phase="Terminating"))
 
 
-def make_default(desk: Desk) -> None:
+def make_default(context: ThreadContext) -> None:
     """Store the namespace `default`, which always exists."""
     try:
-        desk.objects(NAMESPACE).create(Namespace(metadata=ObjectMeta(name=DEFAULT)))
+        context.objects(NAMESPACE).create(Namespace(metadata=ObjectMeta(name=DEFAULT)))
     except AlreadyExists:
         return
 
 
-def get_namespace(desk: Desk, name: str) -> Namespace:
+def get_namespace(context: ThreadContext, name: str) -> Namespace:
     """Return a namespace that is stored or in use. Raises: NotFound."""
     try:
-        stored: Namespace = desk.objects(NAMESPACE).get(name)
+        stored: Namespace = context.objects(NAMESPACE).get(name)
         return stored
     except NotFound:
-        if is_dns_label(name) and _is_used(desk, name):
-            return _used(desk, name)
+        if is_dns_label(name) and _is_used(context, name):
+            return _used(context, name)
         raise
 
 
-def list_namespaces(desk: Desk, options: ListOptions) -> ObjectList[Namespace]:
+def list_namespaces(context: ThreadContext, options: ListOptions) -> ObjectList[Namespace]:
     """Return a page of the selected namespaces, stored or in use, sorted by name."""
-    listed = desk.objects(NAMESPACE).list(msgspec.structs.replace(options, limit=0, continue_=""))
+    listed = context.objects(NAMESPACE).list(msgspec.structs.replace(options, limit=0, continue_=""))
     selection: Selection[Namespace] = Selection(NAMESPACE, options)
-    every = desk.objects(NAMESPACE).list() if options.label_selector or options.field_selector else listed
+    every = context.objects(NAMESPACE).list() if options.label_selector or options.field_selector else listed
     stored = {found.metadata.name for found in every.items}
-    used = [_used(desk, name) for name in _names_in_use(desk) if name not in stored]
+    used = [_used(context, name) for name in _names_in_use(context) if name not in stored]
     items = [*listed.items, *(found for found in used if selection.matches(found))]
     return _page(sorted(items, key=lambda found: found.metadata.name), listed.resource_version, options)
 
@@ -100,41 +100,41 @@ def _page(items: list[Namespace], version: str, options: ListOptions) -> ObjectL
     return ObjectList(tuple(page), version, str(more), left)
 
 
-def _used(desk: Desk, name: str) -> Namespace:
+def _used(context: ThreadContext, name: str) -> Namespace:
     """Make the object of a namespace that is in use but not stored. Its creation time is unknown."""
-    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"eventbus:{desk.bus.id}:{name}"))
+    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"eventbus:{context.bus.id}:{name}"))
     return Namespace(metadata=ObjectMeta(name=name, uid=uid, resource_version="1"))
 
 
-def _indexes(desk: Desk) -> Iterator[bytes]:
+def _indexes(context: ThreadContext) -> Iterator[bytes]:
     """Yield the name indexes of all namespaced kinds."""
     for kind in KINDS:
         if kind.namespaced:
-            for keys in desk.bus.keys if kind.plural == EVENT.plural else desk.bus.keys[:1]:
+            for keys in context.bus.keys if kind.plural == EVENT.plural else context.bus.keys[:1]:
                 yield keys.index_name if kind.plural == EVENT.plural else keys.index_name_of(kind.plural)
 
 
-def _is_used(desk: Desk, name: str) -> bool:
+def _is_used(context: ThreadContext, name: str) -> bool:
     low = f"[{name}/".encode()
-    return any(_first(desk, index, low).startswith(low[1:]) for index in _indexes(desk))
+    return any(_first(context, index, low).startswith(low[1:]) for index in _indexes(context))
 
 
-def _names_in_use(desk: Desk) -> list[str]:
+def _names_in_use(context: ThreadContext) -> list[str]:
     """Return the names in use. Each call skips to the next namespace, so the cost does not depend on its objects."""
     found: set[str] = set()
-    for index in _indexes(desk):
+    for index in _indexes(context):
         low = b"-"
-        while len(found) < MOST and (member := _first(desk, index, low)):
+        while len(found) < MOST and (member := _first(context, index, low)):
             name = member.partition(b"/")[0]
             found.add(name.decode("utf-8", "replace"))
             low = b"[" + name + b"0"  # the character after the slash
     return sorted(name for name in found if name)
 
 
-def _first(desk: Desk, index: bytes, low: bytes) -> bytes:
+def _first(context: ThreadContext, index: bytes, low: bytes) -> bytes:
     try:
         with redis_errors():
-            members: Any = desk.client.execute_command("ZRANGE", index, low, b"+", "BYLEX", "LIMIT", 0, 1)
+            members: Any = context.client.execute_command("ZRANGE", index, low, b"+", "BYLEX", "LIMIT", 0, 1)
     except BusRefused:  # the index of pods, unless our Redis user is an operator
         return b""
     return bytes(members[0]) if members else b""

@@ -51,7 +51,7 @@ class Clause(msgspec.Struct, frozen=True):
 def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: bool, many: bool | None) -> Answer:
     """Return the answer for the best clause that can be served. *many*: a list or one object; None: unknown.
 
-    Raises: Refusal: 406: no clause can be served; 400: includeObject is invalid.
+    Raises: ApiError: 406: no clause can be served; 400: includeObject is invalid.
     """
     include = query.get("includeObject") or "Metadata"
     asked = query.get("pretty")
@@ -70,10 +70,10 @@ def negotiate(accept: str, query: Mapping[str, str], user_agent: str, *, watch: 
 
 
 def _check_metadata(wanted: str, many: bool) -> None:
-    """Raises: Refusal: 406: list metadata are requested for one object, or object metadata for a list."""
+    """Raises: ApiError: 406: list metadata are requested for one object, or object metadata for a list."""
     if wanted.endswith("List") is not many:
         is_no = "is a list" if many else "is not a list"
-        raise status.Refusal(406, "NotAcceptable", f"you requested {wanted}, but the requested object {is_no}")
+        raise status.ApiError(406, "NotAcceptable", f"you requested {wanted}, but the requested object {is_no}")
 
 
 def clauses(accept: str) -> Sequence[Clause]:

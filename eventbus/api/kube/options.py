@@ -43,7 +43,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
 def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, watch: bool) -> ListOptions:
     """Read the options of a list or watch; *name*: only that object.
 
-    Raises: Refusal: 400, 422, with the API server's messages.
+    Raises: ApiError: 400, 422, with the API server's messages.
     """
     fields = query.get("fieldSelector", "")
     if name:
@@ -81,7 +81,7 @@ def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, wa
 
 
 def asked_version(query: Mapping[str, str]) -> str:
-    """Read the minimum version of a get; "": any version. Raises: Refusal: 400.
+    """Read the minimum version of a get; "": any version. Raises: ApiError: 400.
 
     Source: Get in apiserver storage/etcd3/store.go.
     """
@@ -95,7 +95,7 @@ def write_options(
 
     Args: kind: such as `CreateOptions`.  dry_run: from the body of a delete.  applied: the write is an apply patch.
 
-    Raises: Refusal: 422.
+    Raises: ApiError: 422.
     """
     if not query and not dry_run and not applied:
         return WriteOptions()
@@ -120,7 +120,7 @@ def write_options(
 
 
 def check_propagation(policy: Any, orphan: Any) -> None:
-    """Check the propagation policy of a delete, which has no effect here. Raises: Refusal: 422."""
+    """Check the propagation policy of a delete, which has no effect here. Raises: ApiError: 422."""
     if orphan is not None and policy is not None:
         problem = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
         raise status.invalid(
@@ -172,7 +172,7 @@ def _match(text: str) -> VersionMatch:
 
 
 def _number(query: Mapping[str, str], name: str) -> int:
-    """Read an integer; 0 if the key is missing. Raises: Refusal: 400, also for an empty value."""
+    """Read an integer; 0 if the key is missing. Raises: ApiError: 400, also for an empty value."""
     text = query.get(name)
     if text is None:
         return 0

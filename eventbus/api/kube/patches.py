@@ -1,6 +1,6 @@
 """JSON patches (RFC 6902), and strategic merge patches, which merge lists as sets or as maps by a key.
 
-The body bounds a patch. In a JSON patch only `copy` makes more of it, in k steps up to 2^k times: copies are bounded, too.
+The body bounds a patch. In a JSON patch only `copy` makes more of it, up to 2^k times in k steps: copies are bounded.
 
 Source: apimachinery `pkg/util/strategicpatch/patch.go`; the keys of lists are those of the types in k8s.io/api.
 """

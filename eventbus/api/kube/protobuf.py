@@ -149,7 +149,7 @@ _PARTS: Final = frozenset(name for name in _MESSAGES if "/" not in name)
 
 
 def decode_object(data: bytes) -> dict[str, Any]:
-    """Decode the object in the API server's envelope. Raises: Refusal: 400: invalid; 415: unsupported kind."""
+    """Decode the object in the API server's envelope. Raises: ApiError: 400: invalid; 415: unsupported kind."""
     try:
         if not data.startswith(_MAGIC):
             raise ValueError("it does not begin with k8s")

@@ -24,7 +24,7 @@ _LONGEST_REMEMBERED: Final = 512
 _IN_NAMESPACES: Final = ("create", "deletecollection")
 
 
-class Asked(NamedTuple):
+class RequestInfo(NamedTuple):
     """A request for a resource."""
 
     verb: str
@@ -34,8 +34,8 @@ class Asked(NamedTuple):
     subresource: str
 
 
-def read_request(method: str, raw_path: str, query: Mapping[str, str], resources: Resources) -> Asked:
-    """Parse a request. Raises: Refusal: 404: unknown path; 405: wrong method; 400: not UTF-8."""
+def read_request(method: str, raw_path: str, query: Mapping[str, str], resources: Resources) -> RequestInfo:
+    """Parse a request. Raises: ApiError: 404: unknown path; 405: wrong method; 400: not UTF-8."""
     segments = _remembered_segments if len(raw_path) <= _LONGEST_REMEMBERED else _segments
     found = _find(segments(raw_path), resources)
     if found is None:
@@ -55,10 +55,10 @@ def read_request(method: str, raw_path: str, query: Mapping[str, str], resources
         if method != "GET":
             raise status.method_not_allowed()
         verb = "watch"
-    return Asked(verb, resource, namespace, name, subresource)
+    return RequestInfo(verb, resource, namespace, name, subresource)
 
 
-def _not_here(namespace: str, name: str, subresource: str) -> status.Refusal:
+def _not_here(namespace: str, name: str, subresource: str) -> status.ApiError:
     """Explain where the kubelet's subresources are available: no API worker reaches the pods' machines."""
     words = f"eventbus logs {name}" + (f" -n {namespace}" if namespace != "default" else "")
     match subresource:
@@ -81,7 +81,7 @@ def is_true_or_none(value: str | None) -> bool | None:
 
 
 def check_name(name: str) -> None:
-    """Raises: Refusal: 400: the name is invalid. As in the API server, before the lookup."""
+    """Raises: ApiError: 400: the name is invalid. As in the API server, before the lookup."""
     if "%" in name:
         raise status.bad_request(f"Name parameter invalid: \"{name}\": may not contain '%'")
 
@@ -95,7 +95,7 @@ def selected_name(query: Mapping[str, str]) -> str:
 def _segments(raw_path: str) -> Sequence[str]:
     """Split a path, then decode each part, so that a %2f does not split a part.
 
-    Raises: Refusal: 400, 404: a part is not UTF-8, is empty, or is `.` or `..`.
+    Raises: ApiError: 400, 404: a part is not UTF-8, is empty, or is `.` or `..`.
     """
     found = raw_path.removeprefix("/").removesuffix("/").split("/")
     if "%" in raw_path or not raw_path.isascii():

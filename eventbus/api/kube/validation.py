@@ -17,7 +17,7 @@ import msgspec
 
 from eventbus.api import status
 from eventbus.api.kube.namespaces import NAMESPACE
-from eventbus.api.kube.request_info import Asked
+from eventbus.api.kube.request_info import RequestInfo
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
 from eventbus.model.event import Event, EventSource, EventType, ObjectMeta, OwnerReference
@@ -347,42 +347,42 @@ def _is_json_object(data: str) -> bool:
         return False
 
 
-def check_rules(asked: Asked, new: Any, former: Any = None) -> None:
-    """Run the API server's validation. Raises: Refusal: 422, with all causes."""
+def check_rules(info: RequestInfo, new: Any, former: Any = None) -> None:
+    """Run the API server's validation. Raises: ApiError: 422, with all causes."""
     causes: list[Cause] = []
     if former is None and new.metadata.generate_name and not new.metadata.name:
         new = with_metadata(new, name=generated_name(new.metadata.generate_name))  # an error names it
-    kind, metadata = asked.resource.kind, new.metadata
+    kind, metadata = info.resource.kind, new.metadata
     if former is not None:  # the rules of each kind repeat those of all kinds, and are reported twice
         causes += [*metadata_causes(metadata), *changed_causes(metadata, former.metadata)]
     if not metadata.name:
         causes.append(Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name"))
-    if asked.resource.is_events:
+    if info.resource.is_events:
         causes += event_causes(new, new_api=kind is EVENTS_V1, former=former)
         if former is None and not causes:  # causes of the kind come first, and exclude the others
             causes += [*segment_causes(metadata), *metadata_causes(metadata)]
     elif former is None:
         causes += label_name_causes(metadata) if kind is NAMESPACE else subdomain_causes(metadata)
-        causes += [*metadata_causes(metadata), *_core_causes(asked, metadata)]
+        causes += [*metadata_causes(metadata), *_core_causes(info, metadata)]
     else:
-        if asked.resource.group == "" and not asked.subresource:
-            causes += [*metadata_causes(metadata), *_core_causes(asked, metadata)]
-        causes += [*changed_causes(metadata, former.metadata), *_core_causes(asked, metadata)]
+        if info.resource.group == "" and not info.subresource:
+            causes += [*metadata_causes(metadata), *_core_causes(info, metadata)]
+        causes += [*changed_causes(metadata, former.metadata), *_core_causes(info, metadata)]
     if kind is LEASE:
         causes += _lease_causes(new.spec)
     elif kind is CONFIGMAP:
         causes += config_map_causes(new, former)
     elif kind is SECRET:
         causes += secret_causes(new, former)
-    elif kind is POD and not asked.subresource:
+    elif kind is POD and not info.subresource:
         causes += [Cause(*problem) for problem in spec_problems(new.spec, former and former.spec)]
     if causes:
-        raise invalid_object(asked, metadata.name, causes)
+        raise invalid_object(info, metadata.name, causes)
 
 
-def _core_causes(asked: Asked, metadata: ObjectMeta) -> Iterator[Cause]:
+def _core_causes(info: RequestInfo, metadata: ObjectMeta) -> Iterator[Cause]:
     """Require a domain in the finalizers of the core group, except Kubernetes' own."""
-    for number, finalizer in enumerate(metadata.finalizers if asked.resource.group == "" else ()):
+    for number, finalizer in enumerate(metadata.finalizers if info.resource.group == "" else ()):
         if "/" not in finalizer and finalizer not in _FINALIZERS:
             problem = "name is neither a standard finalizer name nor is it fully qualified"
             yield invalid(f"metadata.finalizers[{number}]", finalizer, problem)
@@ -402,7 +402,7 @@ def _lease_causes(spec: LeaseSpec) -> Iterator[Cause]:
         yield Cause("FieldValueInvalid", problem, "spec.leaseTransitions")
 
 
-def invalid_object(asked: Asked, name: str, causes: Sequence[Cause]) -> status.Refusal:
+def invalid_object(info: RequestInfo, name: str, causes: Sequence[Cause]) -> status.ApiError:
     """Return 422. For events it omits the group, because the API server has one kind for both groups."""
-    group = "" if asked.resource.is_events else asked.resource.group
-    return status.invalid(asked.resource.kind.name, name, causes, group=group)
+    group = "" if info.resource.is_events else info.resource.group
+    return status.invalid(info.resource.kind.name, name, causes, group=group)

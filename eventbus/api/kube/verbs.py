@@ -30,10 +30,10 @@ from eventbus.api.kube.patches import (
     sort_of,
     strategic_merge,
 )
-from eventbus.api.kube.request_info import Asked
+from eventbus.api.kube.request_info import RequestInfo
 from eventbus.api.kube.validation import check_base64, check_rules, invalid_object
 from eventbus.api.status import Cause
-from eventbus.api.thread_context import Desk
+from eventbus.api.thread_context import ThreadContext
 from eventbus.errors import AlreadyExists, Expired, InvalidEvent, InvalidObject, NotFound
 from eventbus.model.encoding.object_json import merge
 from eventbus.model.kinds import LEASE, Kind
@@ -52,163 +52,165 @@ class Written(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def get(desk: Desk, asked: Asked, version: str = "") -> Any:
+def get(context: ThreadContext, info: RequestInfo, version: str = "") -> Any:
     """Return an object, not older than *version*. Raises: NotFound, AheadOfStore."""
     if version not in ("", "0"):
-        _expect(desk, asked.resource.kind, version)
-    if asked.resource.kind is NAMESPACE:
-        return get_namespace(desk, asked.name)
-    return desk.objects(asked.resource.kind).get(asked.name, asked.namespace)
+        _expect(context, info.resource.kind, version)
+    if info.resource.kind is NAMESPACE:
+        return get_namespace(context, info.name)
+    return context.objects(info.resource.kind).get(info.name, info.namespace)
 
 
-def _expect(desk: Desk, kind: Kind[Any], version: str) -> None:
+def _expect(context: ThreadContext, kind: Kind[Any], version: str) -> None:
     """Raises: AheadOfStore: the store has not reached *version*."""
-    with in_client_versions(desk, kind, version):
+    with in_client_versions(context, kind, version):
         try:
-            desk.objects(kind).expect(desk.to_store(kind, version))
+            context.objects(kind).expect(context.to_store(kind, version))
         except AheadOfStore:
             raise
         except Expired:  # *version* is older than the known history, but the object read is current
             return
 
 
-def list_objects(desk: Desk, asked: Asked, options: ListOptions) -> ObjectList[Any]:
+def list_objects(context: ThreadContext, info: RequestInfo, options: ListOptions) -> ObjectList[Any]:
     """Return one page. Raises: Expired, InvalidSelector."""
-    if asked.resource.kind is NAMESPACE:
-        return list_namespaces(desk, options)
-    kind = asked.resource.kind
-    with in_client_versions(desk, kind, options.resource_version):
-        return desk.objects(kind).list(store_version(desk, kind, options))
+    if info.resource.kind is NAMESPACE:
+        return list_namespaces(context, options)
+    kind = info.resource.kind
+    with in_client_versions(context, kind, options.resource_version):
+        return context.objects(kind).list(store_version(context, kind, options))
 
 
 @contextmanager
-def in_client_versions(desk: Desk, kind: Kind[Any], asked: str) -> Iterator[None]:
+def in_client_versions(context: ThreadContext, kind: Kind[Any], info: str) -> Iterator[None]:
     """Convert the store's AheadOfStore to client versions. Raises: AheadOfStore."""
     try:
         yield
     except AheadOfStore as error:
-        raise AheadOfStore(asked, desk.versions(kind).of_list(error.newest)) from None
+        raise AheadOfStore(info, context.versions(kind).of_list(error.newest)) from None
 
 
-def store_version(desk: Desk, kind: Kind[Any], options: ListOptions) -> ListOptions:
+def store_version(context: ThreadContext, kind: Kind[Any], options: ListOptions) -> ListOptions:
     """Return *options* with the client's version converted to the store's. Raises: Expired."""
-    version = desk.to_store(kind, options.resource_version)
+    version = context.to_store(kind, options.resource_version)
     return (
         options if version == options.resource_version else msgspec.structs.replace(options, resource_version=version)
     )
 
 
-#: Called with the object to be written, or, for a patch, the object to be patched. Raises: Refusal.
+#: Called with the object to be written, or, for a patch, the object to be patched. Raises: ApiError.
 Admit = Callable[[Any], None]
 
 
-def create(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
-    """Raises: Refusal: 400, 409, 422, 429."""
-    made, warnings = _to_create(desk, asked, body, options, admit)
-    return Written(writer(desk, asked, options).create(made), made=True, warnings=warnings)
+def create(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
+    """Raises: ApiError: 400, 409, 422, 429."""
+    made, warnings = _to_create(context, info, body, options, admit)
+    return Written(writer(context, info, options).create(made), made=True, warnings=warnings)
 
 
-def creating(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Steps[Written]:
+def creating(
+    context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit
+) -> Steps[Written]:
     """Create an event, in steps, on a bus of one partition. Raises: as `create`."""
-    made, warnings = _to_create(desk, asked, body, options, admit)
-    stored = yield from desk.objects(asked.resource.kind).creating(made)
+    made, warnings = _to_create(context, info, body, options, admit)
+    stored = yield from context.objects(info.resource.kind).creating(made)
     return Written(stored, made=True, warnings=warnings)
 
 
 def _to_create(
-    desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit
+    context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return the object to create, and warnings. Raises: Refusal."""
-    made, warnings = object_of(asked, body, options)
-    if asked.resource.kind is NAMESPACE:
+    """Return the object to create, and warnings. Raises: ApiError."""
+    made, warnings = object_of(info, body, options)
+    if info.resource.kind is NAMESPACE:
         made = begun(made)
     if made.metadata.resource_version == "0":  # "0" is any version; a new object has none
         made = with_metadata(made, resource_version="")
-    if asked.name:  # an apply
-        _check_name(asked, made)
+    if info.name:  # an apply
+        _check_name(info, made)
     admit(made)
-    check_rules(asked, made)
-    if asked.resource.kind is NAMESPACE and not made.metadata.generate_name:
-        _refuse_used(desk, made.metadata.name)
+    check_rules(info, made)
+    if info.resource.kind is NAMESPACE and not made.metadata.generate_name:
+        _refuse_used(context, made.metadata.name)
     return made, warnings
 
 
-def update(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
-    """Replace an object; create missing events and leases. Raises: Refusal, Conflict, NotFound."""
-    new, warnings = object_of(asked, body, options)
-    _check_name(asked, new)
+def update(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
+    """Replace an object; create missing events and leases. Raises: ApiError, Conflict, NotFound."""
+    new, warnings = object_of(info, body, options)
+    _check_name(info, new)
     metadata = new.metadata
     version = "" if metadata.resource_version == "0" else metadata.resource_version  # "0" is any version
     admit(new)
 
     def change(former: Any) -> Any:
-        if asked.resource.kind is LEASE and not version:  # a holder without a version could overwrite a faster one
+        if info.resource.kind is LEASE and not version:  # a holder without a version could overwrite a faster one
             problem = "Invalid value: 0x0: must be specified for an update"
             cause = Cause("FieldValueInvalid", problem, "metadata.resourceVersion")
-            raise status.invalid(LEASE.plural, asked.name, [cause], group=asked.resource.group)
-        return _kept_part(asked, former, new)
+            raise status.invalid(LEASE.plural, info.name, [cause], group=info.resource.group)
+        return _kept_part(info, former, new)
 
     try:
-        written = _modify(desk, asked, options, change, version=version, uid=metadata.uid)
+        written = _modify(context, info, options, change, version=version, uid=metadata.uid)
         return Written(written, warnings=warnings)
     except NotFound:
-        if not asked.resource.made_by_update or asked.subresource:
+        if not info.resource.made_by_update or info.subresource:
             raise
         if metadata.uid:
             problem = f"Precondition failed: UID in precondition: {metadata.uid}, UID in object meta: "
-            message = f'Operation cannot be fulfilled on {asked.resource.label} "{asked.name}": {problem}'
-            details = status.named(asked.resource.label, asked.name)
-            raise status.Refusal(409, "Conflict", message, details=details) from None
-    check_rules(asked, new)
+            message = f'Operation cannot be fulfilled on {info.resource.label} "{info.name}": {problem}'
+            details = status.named(info.resource.label, info.name)
+            raise status.ApiError(409, "Conflict", message, details=details) from None
+    check_rules(info, new)
     made = with_metadata(new, resource_version="")
-    return Written(writer(desk, asked, options).create(made), made=True, warnings=warnings)
+    return Written(writer(context, info, options).create(made), made=True, warnings=warnings)
 
 
-def patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
-    """Raises: Refusal: 400, 409, 422. NotFound, except for an apply, which creates a missing object."""
-    return _patch(desk, asked, body, options, admit)
+def patch(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
+    """Raises: ApiError: 400, 409, 422. NotFound, except for an apply, which creates a missing object."""
+    return _patch(context, info, body, options, admit)
 
 
-def patch_unread(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
+def patch_unread(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
     """Patch for a user without read access: the answer has only name, uid, version, and the fields of the patch.
 
     Raises: as `patch`, but no error shows values of the object.
     """
     try:
-        written = _patch(desk, asked, body, options, admit)
-    except status.Refusal as refusal:
-        raise _without_values(asked, refusal) from None
+        written = _patch(context, info, body, options, admit)
+    except status.ApiError as error:
+        raise _without_values(info, error) from None
     except (InvalidEvent, InvalidObject) as error:
-        raise _without_values(asked, status.refusal_of(error)) from None
+        raise _without_values(info, status.api_error_of(error)) from None
     if written.made:
         return written
     found = written.object.metadata
-    sent = asked.resource.kind.decode(_patcher(body.media_type, _patch_of(body))({}))
+    sent = info.resource.kind.decode(_patcher(body.media_type, _patch_of(body))({}))
     shown = with_metadata(
         sent, name=found.name, namespace=found.namespace, uid=found.uid, resource_version=found.resource_version
     )
     return written._replace(object=shown)
 
 
-def _without_values(asked: Asked, refusal: status.Refusal) -> status.Refusal:
-    """Return *refusal*; for a 422 with only the fields, because its values may be the object's."""
-    if refusal.code != 422:
-        return refusal
-    fields = [cause["field"] for cause in (refusal.details or {}).get("causes", ())] or ["patch"]
+def _without_values(info: RequestInfo, error: status.ApiError) -> status.ApiError:
+    """Return *error*; for a 422 with only the fields, because its values may be the object's."""
+    if error.code != 422:
+        return error
+    fields = [cause["field"] for cause in (error.details or {}).get("causes", ())] or ["patch"]
     problem = "Invalid value: the patch does not fit the object, whose values you may not read"
-    return invalid_object(asked, asked.name, [Cause("FieldValueInvalid", problem, field) for field in fields])
+    return invalid_object(info, info.name, [Cause("FieldValueInvalid", problem, field) for field in fields])
 
 
-def _patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: Admit) -> Written:
+def _patch(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
     try:
         value = _patch_of(body)
         applied = _patcher(body.media_type, value)
-    except status.Refusal:
+    except status.ApiError:
         if body.media_type != APPLY_PATCH:
-            get(desk, asked)  # a missing object is reported first
+            get(context, info)  # a missing object is reported first
         raise
     version = _version(value)
-    warnings = warnings_of(asked, value, (), options, patch=True) if isinstance(value, Mapping) else ()
+    warnings = warnings_of(info, value, (), options, patch=True) if isinstance(value, Mapping) else ()
     admitted = False
 
     def change(former: Any) -> Any:
@@ -216,7 +218,7 @@ def _patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
         if not admitted:  # once, even if concurrent writes cause retries
             admit(former)
             admitted = True
-        kind = asked.resource.kind
+        kind = info.resource.kind
         try:
             plain = applied(kind.encode(former))
             if body.media_type == STRATEGIC_PATCH and isinstance(plain, dict):  # the result keeps its type
@@ -225,72 +227,78 @@ def _patch(desk: Desk, asked: Asked, body: Body, options: WriteOptions, admit: A
             check_base64(new)
         except (InvalidEvent, InvalidObject) as error:
             raise bad_patch(value, str(error)) from None
-        _check_name(asked, new)
-        if new.metadata.namespace != asked.namespace:
+        _check_name(info, new)
+        if new.metadata.namespace != info.namespace:
             given = f"the namespace of the object ({new.metadata.namespace})"
-            raise status.bad_request(f"{given} does not match the namespace on the request ({asked.namespace})")
+            raise status.bad_request(f"{given} does not match the namespace on the request ({info.namespace})")
         if new.metadata.uid not in ("", former.metadata.uid):
             problem = f'Invalid value: "{new.metadata.uid}": field is immutable'
-            raise invalid_object(asked, asked.name, [Cause("FieldValueInvalid", problem, "metadata.uid")])
+            raise invalid_object(info, info.name, [Cause("FieldValueInvalid", problem, "metadata.uid")])
         if body.media_type == JSON_PATCH:
-            _check_same_version(desk, asked, former.metadata.resource_version, new.metadata.resource_version)
-        return _kept_part(asked, former, new)
+            _check_same_version(context, info, former.metadata.resource_version, new.metadata.resource_version)
+        return _kept_part(info, former, new)
 
     try:
-        return Written(_modify(desk, asked, options, change, version=version), warnings=warnings)
+        return Written(_modify(context, info, options, change, version=version), warnings=warnings)
     except NotFound:
-        if body.media_type != APPLY_PATCH or asked.subresource:
+        if body.media_type != APPLY_PATCH or info.subresource:
             raise
     try:
-        return create(desk, asked, body, options, admit)
+        return create(context, info, body, options, admit)
     except AlreadyExists:  # created between the two calls
-        return Written(_modify(desk, asked, options, change, version=version), warnings=warnings)
+        return Written(_modify(context, info, options, change, version=version), warnings=warnings)
 
 
-def writer(desk: Desk, asked: Asked, options: WriteOptions) -> ObjectWriter[Any]:
+def writer(context: ThreadContext, info: RequestInfo, options: WriteOptions) -> ObjectWriter[Any]:
     """Return the writer; for a dry run it only validates."""
-    objects = desk.objects(asked.resource.kind)
+    objects = context.objects(info.resource.kind)
     return objects.dry_run() if options.dry_run else objects
 
 
 def _modify(
-    desk: Desk, asked: Asked, options: WriteOptions, change: Callable[[Any], Any], *, version: str, uid: str = ""
+    context: ThreadContext,
+    info: RequestInfo,
+    options: WriteOptions,
+    change: Callable[[Any], Any],
+    *,
+    version: str,
+    uid: str = "",
 ) -> Any:
     def checked(former: Any) -> Any:
         new = change(former)
-        check_rules(asked, new, former)
+        check_rules(info, new, former)
         return new
 
-    objects = writer(desk, asked, options)
-    known = desk.versions(asked.resource.kind).to_store(version)
-    return objects.modify(asked.name, checked, asked.namespace, version=known, uid=uid)
+    objects = writer(context, info, options)
+    known = context.versions(info.resource.kind).to_store(version)
+    return objects.modify(info.name, checked, info.namespace, version=known, uid=uid)
 
 
-def _kept_part(asked: Asked, former: Any, new: Any) -> Any:
+def _kept_part(info: RequestInfo, former: Any, new: Any) -> Any:
     """Return *new* with the former fields that this path must not write.
 
     These are the status, or, for the status path, all fields except status and metadata.
     """
-    if asked.subresource:
+    if info.subresource:
         return replaced(former, status=new.status, metadata=new.metadata)
-    if asked.resource.kind is NAMESPACE:  # only another path, which is not served, writes its finalizers
+    if info.resource.kind is NAMESPACE:  # only another path, which is not served, writes its finalizers
         new = replaced(new, spec=former.spec)
-    return replaced(new, status=former.status) if asked.resource.kind.has_status else new
+    return replaced(new, status=former.status) if info.resource.kind.has_status else new
 
 
-def _check_name(asked: Asked, new: Any) -> None:
-    """Raises: Refusal: 400: the name differs from the name in the path."""
+def _check_name(info: RequestInfo, new: Any) -> None:
+    """Raises: ApiError: 400: the name differs from the name in the path."""
     given = new.metadata.name
-    if given != asked.name:
+    if given != info.name:
         raise status.bad_request(
-            f"the name of the object ({given}) does not match the name on the URL ({asked.name})"
+            f"the name of the object ({given}) does not match the name on the URL ({info.name})"
             if given
-            else f"the name of the object ({asked.name} based on URL) was undeterminable: name must be provided"
+            else f"the name of the object ({info.name} based on URL) was undeterminable: name must be provided"
         )
 
 
 def _patch_of(body: Body) -> Any:
-    """Return the plain value of a patch; null is an empty patch. Raises: Refusal: 400."""
+    """Return the plain value of a patch; null is an empty patch. Raises: ApiError: 400."""
     try:
         value = body.value()
     except ValueError as error:
@@ -303,7 +311,7 @@ def _patch_of(body: Body) -> Any:
 def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
     """Return the function that patches an object's JSON.
 
-    Raises: Refusal: 400: not a patch; 413: too large; from the function, 422: it does not fit the object.
+    Raises: ApiError: 400: not a patch; 413: too large; from the function, 422: it does not fit the object.
     """
     if media_type == JSON_PATCH:
         try:
@@ -324,7 +332,7 @@ def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def _fitting(apply: Callable[[], Any]) -> Any:
-    """Apply a patch, and limit the result in bytes and depth. Raises: Refusal: 400, 413, 422."""
+    """Apply a patch, and limit the result in bytes and depth. Raises: ApiError: 400, 413, 422."""
     try:
         result = apply()
         size = len(msgspec.json.encode(result))
@@ -339,9 +347,9 @@ def _fitting(apply: Callable[[], Any]) -> Any:
     return result
 
 
-def _unfit() -> status.Refusal:
+def _unfit() -> status.ApiError:
     message = "the server rejected our request due to an error in our request"
-    return status.Refusal(422, "Invalid", message, details={})
+    return status.ApiError(422, "Invalid", message, details={})
 
 
 def _version(value: Any) -> str:
@@ -353,16 +361,16 @@ def _version(value: Any) -> str:
     return "" if version == "0" else version
 
 
-def _check_same_version(desk: Desk, asked: Asked, held: str, given: str) -> None:
+def _check_same_version(context: ThreadContext, info: RequestInfo, held: str, given: str) -> None:
     """Raises: Conflict: a JSON patch sets a version that differs from the object's."""
-    if given not in ("", "0", held) and desk.versions(asked.resource.kind).to_store(given) != held:
-        raise conflict(asked.resource.kind, asked.name)
+    if given not in ("", "0", held) and context.versions(info.resource.kind).to_store(given) != held:
+        raise conflict(info.resource.kind, info.name)
 
 
-def _refuse_used(desk: Desk, name: str) -> None:
-    """Raises: Refusal: 409: the namespace is stored. One that is only in use may be created."""
+def _refuse_used(context: ThreadContext, name: str) -> None:
+    """Raises: ApiError: 409: the namespace is stored. One that is only in use may be created."""
     try:
-        desk.objects(NAMESPACE).get(name)
+        context.objects(NAMESPACE).get(name)
     except NotFound:
         return
     raise status.already_exists(NAMESPACE.resource, name)

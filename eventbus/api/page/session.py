@@ -47,16 +47,18 @@ class Session:
         return reply_json(_session(request, request[USER], signed_in=by_cookie))
 
     async def sign_in(self, request: web.Request) -> web.Response:
-        """Take {"token": …}, and give the cookie. Raises: Refusal: 401, nobody's token."""
+        """Take {"token": …}, and give the cookie. Raises: ApiError: 401, nobody's token."""
         body = await typed_body(request, (JSON,), most=_BODY, within_s=_BODY_S)
         token = decode_as(_SignIn, body.data, 'a body like {"token": "…"} is needed').token.strip()
         user = await self._authenticator.token_user(token)
         if user is None:
             await asyncio.sleep(_WRONG_S)
             takes = self._authenticator.takes_tokens
-            raise status.Refusal(401, "Unauthorized", "nobody has this token" if takes else "nobody has a token here")
+            raise status.ApiError(401, "Unauthorized", "nobody has this token" if takes else "nobody has a token here")
         if len(cookie_value(token)) > _COOKIE:
-            raise status.Refusal(413, "RequestEntityTooLarge", "no browser keeps a cookie with a token as long as this")
+            raise status.ApiError(
+                413, "RequestEntityTooLarge", "no browser keeps a cookie with a token as long as this"
+            )
         answer = reply_json(_session(request, user, signed_in=True))
         answer.set_cookie(
             cookie_name(request), cookie_value(token), path="/", httponly=True, samesite="Strict", secure=request.secure

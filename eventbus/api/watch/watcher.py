@@ -14,7 +14,7 @@ from eventbus.api.kube.negotiation import Answer, Shape
 from eventbus.api.kube.rendering import Renderer
 from eventbus.api.kube.resources import Resource
 from eventbus.api.kube.verbs import in_client_versions, store_version
-from eventbus.api.thread_context import BlockingPool, Desk
+from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.watch.group import CHUNK, Taker, Tone
 from eventbus.errors import EventBusError
 from eventbus.model.list_watch import ListOptions, WatchEvent, WatchEventType
@@ -75,7 +75,7 @@ class Frames:
 class Watcher:
     """One watch. Call `run` in its own task; `stop` ends it soon.
 
-    Raises, from `open`: Refusal, Expired, InvalidSelector: the watch has not started.
+    Raises, from `open`: ApiError, Expired, InvalidSelector: the watch has not started.
     """
 
     def __init__(self, *, pool: BlockingPool, resource: Resource, answer: Answer, frames: Frames) -> None:
@@ -90,9 +90,9 @@ class Watcher:
         self._first = answer.shape is Shape.TABLE
         self._stopped = False
 
-    async def open(self, begin: Callable[[Desk, Callable[[], None]], WatchState[Any]]) -> None:
+    async def open(self, begin: Callable[[ThreadContext, Callable[[], None]], WatchState[Any]]) -> None:
         """List, if requested, and attach. The caller must call `close` afterwards."""
-        opening = asyncio.ensure_future(self._pool.run(lambda desk: begin(desk, self._ready)))
+        opening = asyncio.ensure_future(self._pool.run(lambda context: begin(context, self._ready)))
         try:
             self._state = await asyncio.shield(opening)
             await self._find_versions()
@@ -157,11 +157,11 @@ class Watcher:
         return event.object is not None and not versions.base and versions.partitions == 1
 
     async def _find_versions(self) -> None:
-        versions = await self._pool.run(lambda desk: desk.versions(self._resource.kind))
+        versions = await self._pool.run(lambda context: context.versions(self._resource.kind))
         self._renderer = msgspec.structs.replace(self._renderer, versions=versions)
 
     async def _read(self, behind: Behind) -> tuple[Sequence[Change[Any]], int]:
-        return await self._pool.run(lambda desk: desk.objects(self._resource.kind).read_behind(behind))
+        return await self._pool.run(lambda context: context.objects(self._resource.kind).read_behind(behind))
 
     def _abandon(self, opening: asyncio.Future[WatchState[Any]]) -> None:
         if not opening.cancelled() and opening.exception() is None:
@@ -219,16 +219,18 @@ class Watcher:
 
 def _error_frame(error: EventBusError) -> bytes:
     """Encode the last line of a watch that has failed."""
-    plain = status.refusal_of(error).to_json()
+    plain = status.api_error_of(error).to_json()
     return msgspec.json.encode({"type": "ERROR", "object": plain}) + b"\n"
 
 
-def begin_watch(resource: Resource, options: ListOptions) -> Callable[[Desk, Callable[[], None]], WatchState[Any]]:
+def begin_watch(
+    resource: Resource, options: ListOptions
+) -> Callable[[ThreadContext, Callable[[], None]], WatchState[Any]]:
     """Return the function with which `Watcher.open` starts a watch of a stored kind."""
 
-    def begin(desk: Desk, ready: Callable[[], None]) -> WatchState[Any]:
-        objects = desk.objects(resource.kind)
-        with in_client_versions(desk, resource.kind, options.resource_version):
-            return objects.open_watch(store_version(desk, resource.kind, options), ready)
+    def begin(context: ThreadContext, ready: Callable[[], None]) -> WatchState[Any]:
+        objects = context.objects(resource.kind)
+        with in_client_versions(context, resource.kind, options.resource_version):
+            return objects.open_watch(store_version(context, resource.kind, options), ready)
 
     return begin

@@ -6,7 +6,7 @@ import pytest
 
 from eventbus.api import limits
 from eventbus.api.limits import EventRate
-from eventbus.api.status import Refusal
+from eventbus.api.status import ApiError
 from eventbus.testing.clock import FakeClock
 
 
@@ -15,7 +15,7 @@ def refusals(rate: EventRate, user: str, times: int) -> int:
     for _ in range(times):
         try:
             rate.admit(user)
-        except Refusal:
+        except ApiError:
             continue
     return rate.refused - refused
 
@@ -33,7 +33,7 @@ def test_a_large_batch_is_accepted_whole_and_the_next_request_waits() -> None:
     clock = FakeClock()
     rate = EventRate(per_s=2, burst=4, clock=clock)
     rate.admit("ann", 10)
-    with pytest.raises(Refusal, match="user ann writes more than 2 events a second") as refused:
+    with pytest.raises(ApiError, match="user ann writes more than 2 events a second") as refused:
         rate.admit("ann")
     assert (refused.value.code, refused.value.headers["Retry-After"]) == (429, "4")  # six on credit, and one more
     rate.admit("bob")

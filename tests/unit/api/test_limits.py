@@ -8,7 +8,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from eventbus.api.limits import Bounds, Limits, is_long
-from eventbus.api.status import Refusal
+from eventbus.api.status import ApiError
 
 FEW = Bounds(reads=2, writes=1, watches=3, watches_of_a_user=2)
 
@@ -20,7 +20,7 @@ async def answered(limits: Limits, method: str, path: str, times: int) -> list[i
     async def one() -> int:
         try:
             place = limits.begin(make_mocked_request(method, path))
-        except Refusal as refusal:
+        except ApiError as refusal:
             return refusal.code if refusal.headers == {"Retry-After": "1"} else 0
         await gate.wait()
         limits.end(place)
@@ -65,10 +65,10 @@ def test_watches_are_bounded_for_each_user_and_in_all() -> None:
     limits = Limits(FEW)
     limits.begin_watch("ann")
     limits.begin_watch("ann")
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         limits.begin_watch("ann")
     limits.begin_watch("bob")
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         limits.begin_watch("eve")
     for user in ("ann", "ann", "bob"):
         limits.end_watch(user)

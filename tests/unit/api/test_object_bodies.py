@@ -8,9 +8,9 @@ import pytest
 from eventbus.api.kube.bodies import Body, bad_patch, object_of
 from eventbus.api.kube.negotiation import JSON
 from eventbus.api.kube.options import WriteOptions
-from eventbus.api.kube.request_info import Asked
+from eventbus.api.kube.request_info import RequestInfo
 from eventbus.api.kube.resources import Resource
-from eventbus.api.status import Refusal
+from eventbus.api.status import ApiError
 from eventbus.model.kinds import EVENT, EVENTS_V1, LEASE
 
 GOOD: dict[str, Any] = {
@@ -52,14 +52,14 @@ GOOD: dict[str, Any] = {
 )
 def test_an_object_that_is_read_at_once_is_the_one_that_is_read_slowly(kind: Any, data: Any) -> None:
     body = Body(data.encode("latin-1") if isinstance(data, str) else json.dumps(data).encode(), JSON)
-    asked = Asked("create", Resource.of(kind), "shop", "", "")
+    asked = RequestInfo("create", Resource.of(kind), "shop", "", "")
     assert _read(asked, body, WriteOptions()) == _read(asked, body, WriteOptions(validation="Warn"))
 
 
-def _read(asked: Asked, body: Body, options: WriteOptions) -> Any:
+def _read(asked: RequestInfo, body: Body, options: WriteOptions) -> Any:
     try:
         return object_of(asked, body, options)[0]
-    except Refusal as refusal:
+    except ApiError as refusal:
         return refusal.to_json()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventbus.api.kube.options import list_options
-from eventbus.api.status import Refusal
+from eventbus.api.status import ApiError
 from eventbus.model.list_watch import VersionMatch
 
 FORBIDDEN = ("FieldValueForbidden", "Forbidden")
@@ -24,7 +24,7 @@ def read(query: str, *, watch: bool) -> list[str]:
     pairs = dict(part.partition("=")[::2] for part in query.split("&"))
     try:
         list_options(pairs, "default", watch=watch)
-    except Refusal as found:
+    except ApiError as found:
         refusal = found
     else:
         return []

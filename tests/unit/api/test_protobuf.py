@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventbus.api.kube.protobuf import decode_object
-from eventbus.api.status import Refusal
+from eventbus.api.status import ApiError
 
 
 def number(field: int, value: int) -> bytes:
@@ -74,12 +74,12 @@ def test_gos_zero_time_is_unset() -> None:
     ],
 )
 def test_what_is_no_protobuf_is_refused(data: bytes) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         decode_object(data)
     assert refused.value.code == 400
 
 
 def test_a_kind_that_is_not_read_in_protobuf_is_unsupported() -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         decode_object(envelope("v1", "Node", b""))
     assert refused.value.code == 415

@@ -8,7 +8,7 @@ from contextlib import suppress
 from eventbus.api.kube.negotiation import negotiate
 from eventbus.api.kube.request_info import read_request
 from eventbus.api.kube.resources import Resources
-from eventbus.api.status import Refusal
+from eventbus.api.status import ApiError
 from eventbus.model.kinds import EVENT, KINDS
 from eventbus.store.selection import selection_of
 
@@ -16,7 +16,7 @@ from eventbus.store.selection import selection_of
 def test_a_path_longer_than_any_resources_is_not_remembered() -> None:
     path = "/api/v1/namespaces" + "/a" * 1000
     held = sys.getrefcount(path)
-    with suppress(Refusal):
+    with suppress(ApiError):
         read_request("GET", path, {}, Resources(KINDS))
     assert sys.getrefcount(path) == held
 
