@@ -36,7 +36,7 @@ def measure_bounds(objects: int) -> int:
     with an_embedded_bus(Options(exempt_reasons=("Hot",))) as bus:
         housekeeper = Housekeeper(bus=bus, clock=SystemClock())
         # As a sink worker does: it sweeps before it goes on, once it is a tenth beyond a bound.
-        worker = Worker(bus, lambda reader: housekeeper.enforce_bounds(reader.client, 0))
+        worker = Worker(bus, housekeeper)
         start, peak, hot = time.monotonic(), 0, 0
         housekeeper.start()
         for part in chunks(all_distinct(), objects, 64 * MAX_BATCH_EVENTS):

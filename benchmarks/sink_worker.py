@@ -16,7 +16,8 @@ from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.functions import CorrelateCall, Functions, PendingCall
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import GroupReader
-from eventbus.correlate.store_sink import EnforceBounds, StoreSink
+from eventbus.consume.housekeeper import Housekeeper
+from eventbus.correlate.store_sink import StoreSink
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event
 from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
@@ -49,10 +50,10 @@ class TimedFunctions(Functions):
 class Worker:
     """The store's sink worker without its thread, on partition 0."""
 
-    def __init__(self, bus: Bus, enforce_bounds: EnforceBounds = lambda _reader: None) -> None:
+    def __init__(self, bus: Bus, housekeeper: Housekeeper | None = None) -> None:
         self.bus, self.client = bus, bus.client()
         self.events = 0
-        self._sink = StoreSink(bus, 0, enforce_bounds)
+        self._sink = StoreSink(bus, 0, housekeeper)
         self._reader = GroupReader(
             bus=bus, client=self.client, partition=0, group=SINK_GROUP, consumer="w", policy=GroupPolicy.WAIT, start="0"
         )

@@ -33,13 +33,13 @@ def log(form: str, output: str | None, metrics: str, take_over_s: float) -> None
     """
     from eventbus.workers.log_lines import Format
     from eventbus.workers.log_output import open_output
-    from eventbus.workers.log_runner import LogRunner
+    from eventbus.workers.log_runner import log_worker
     from eventbus.workers.worker import run
 
     target = open_output(output)
 
     def build(context: Context) -> Part:
-        return LogRunner(context, output=target, form=Format(form), take_over_s=take_over_s)
+        return log_worker(context, output=target, form=Format(form), take_over_s=take_over_s)
 
     try:
         sys.exit(run("eventbus-log", build, metrics=metrics))

@@ -8,7 +8,7 @@ from eventbus.broker.bus import LOG_GROUP
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.stream_reader import Delivery, GroupReader
-from eventbus.consume.group_runner import GroupLoops, GroupRunner
+from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.model.encoding.wire import Batch, unpack_batch, unpack_event
@@ -24,26 +24,27 @@ from eventbus.workers.worker import Context
 SENT_AGAIN_S = PRODUCER_LIFE_MS / 1000
 
 
-class LogRunner(GroupRunner):
-    """A worker of the group `log`, which starts at the oldest entry. The group never delays trimming (DROP)."""
-
-    def __init__(self, context: Context, *, output: Output, form: Format, take_over_s: float) -> None:
-        handler = _LogHandler(context, output=output, form=form)
-        group = GroupLoops(
+def log_worker(context: Context, *, output: Output, form: Format, take_over_s: float) -> GroupRunner:
+    """Make a worker of the group `log`, which starts at the oldest entry. It never delays trimming (DROP)."""
+    handler = _LogHandler(context, output=output, form=form)
+    worker = GroupRunner(
+        bus=context.bus,
+        group=LOG_GROUP,
+        name=context.name,
+        clock=context.clock,
+        block_ms=context.settings.worker_block_ms,
+        handlers=lambda _partition: (handler.handle, handler.handle_alone),
+        housekeeper=Housekeeper(
             bus=context.bus,
-            group=LOG_GROUP,
-            name=context.name,
             clock=context.clock,
-            block_ms=context.settings.worker_block_ms,
-            handlers=lambda _partition: (handler.handle, handler.handle_alone),
-            take_over_s=take_over_s,
-            policy=GroupPolicy.DROP,
-            on_change=context.on_change,
-        )
-        housekeeper = Housekeeper(
-            bus=context.bus, clock=context.clock, on_loss=context.on_change, partitions=group.partitions
-        )
-        super().__init__("log", group.loops, beside=[*group.beside, housekeeper], loop_health=group.loop_health)
+            on_loss=context.on_change,
+            partitions=lambda: worker.partitions,
+        ),
+        take_over_s=take_over_s,
+        policy=GroupPolicy.DROP,
+        on_change=context.on_change,
+    )
+    return worker
 
 
 class _LogHandler:

@@ -24,11 +24,11 @@ def sink(metrics: str, take_over_s: float) -> None:
       eventbus worker sink
       EVENTBUS_REDIS_URL=redis://redis:6379/0 eventbus worker sink
     """
-    from eventbus.correlate.sink_runner import SinkRunner
+    from eventbus.correlate.store_sink import sink_worker
     from eventbus.workers.worker import run
 
     def build(context: Context) -> Part:
-        return SinkRunner(
+        return sink_worker(
             bus=context.bus,
             clock=context.clock,
             block_ms=context.settings.worker_block_ms,

@@ -1,6 +1,6 @@
 """Runs the loops of one worker, and their companions, as threads of this process.
 
-The loops of a group's worker are one consumer on a bus of one partition, else pollers and a rebalancer.
+`GroupRunner` runs a worker of a consumer group, `LoopRunner` any other loops, such as exporters.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Protocol
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream_reader import GroupReader
-from eventbus.consume.consumer import TAKE_OVER_S, Consumer, Handle, HandleAlone
+from eventbus.consume.consumer import TAKE_OVER_S, Consumer, Handle, HandleAlone, consumer_name
 from eventbus.consume.health import LoopHealth
-from eventbus.consume.poller import POLLERS, ConsumerPoller
+from eventbus.consume.housekeeper import Housekeeper
+from eventbus.consume.poller import POLLERS
 from eventbus.consume.rebalancer import Rebalancer
 from eventbus.util.clock import Clock
 
@@ -46,25 +47,17 @@ def _run(loop: PartitionLoop) -> None:
         loop.run()
 
 
-class GroupRunner:
-    """Starts a thread for each of *loops* and then *beside*, and ends them together, in that order.
+class LoopRunner:
+    """Starts a thread for each of *loops* and then *companions*, and ends them together, in that order.
 
-    Args: what: names the threads, as `sink` in `eventbus-sink-0`.  loop_health: of each partition.
+    Args: name: of the threads, as `export` in `eventbus-export-0`.
     """
 
-    def __init__(
-        self,
-        what: str,
-        loops: Sequence[PartitionLoop],
-        *,
-        beside: Sequence[Runner],
-        loop_health: Callable[[], list[LoopHealth]] = list,
-    ) -> None:
+    def __init__(self, name: str, loops: Sequence[PartitionLoop], companions: Sequence[Runner]) -> None:
         self._loops = loops
-        self._beside = beside
-        self._loop_health = loop_health
+        self._companions = companions
         self._threads = [
-            threading.Thread(target=_run, args=(loop,), name=f"eventbus-{what}-{number}", daemon=True)
+            threading.Thread(target=_run, args=(loop,), name=f"eventbus-{name}-{number}", daemon=True)
             for number, loop in enumerate(loops)
         ]
 
@@ -72,12 +65,8 @@ class GroupRunner:
         """Start the threads; returns at once."""
         for thread in self._threads:
             thread.start()
-        for companion in self._beside:
+        for companion in self._companions:
             companion.start()
-
-    def loop_health(self) -> list[LoopHealth]:
-        """Return the health of each partition's loop. Safe to call from any thread."""
-        return self._loop_health()
 
     @property
     def ended(self) -> bool:
@@ -92,19 +81,20 @@ class GroupRunner:
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.is_alive():
                 thread.join(max(0.0, deadline - time.monotonic()))
-        for companion in self._beside:
+        for companion in self._companions:
             companion.stop(max(0.0, deadline - time.monotonic()))
 
 
-class GroupLoops:
-    """The loops that a `GroupRunner` starts and ends for one worker of a group.
+class GroupRunner(LoopRunner):
+    """One worker of a group.
 
-    On a bus of one partition all workers work this one, as members of a consumer group. With more partitions, each
-    worker has a share, which changes when workers join and leave. It has at most POLLERS threads and one for
-    heartbeats.
+    On a bus of one partition it is one `Consumer`, and all workers of the group work this partition. With more
+    partitions, each worker has a share, which changes when workers join and leave: a `Rebalancer` gives its partitions
+    to at most POLLERS `ConsumerPoller`s.
 
-    Args: handlers: makes `handle` and `handle_alone` for a partition's consumer; called again if the partition comes
-          back.  trial: see `Consumer`.  name: the worker's, and that of all its consumers.
+    Args: name: the worker's, and that of all its consumers; "": a new one.
+          handlers: returns `handle` and `handle_alone` for a partition's consumer; called again if it comes back.
+          housekeeper: runs as long as the worker.  trial: see `Consumer`.
           on_change: called with LostRedis and Reconnected, in the threads of the loops.
     """
 
@@ -113,17 +103,20 @@ class GroupLoops:
         *,
         bus: Bus,
         group: str,
-        name: str,
         clock: Clock,
         block_ms: int,
         handlers: Callable[[int], tuple[Handle, HandleAlone]],
+        housekeeper: Housekeeper | None = None,
+        name: str = "",
         trial: Callable[[GroupReader], object] | None = None,
         take_over_s: float = TAKE_OVER_S,
         policy: GroupPolicy = GroupPolicy.WAIT,
         start: str = "0",
         on_change: Callable[[str, str], None] | None = None,
     ) -> None:
-        def make(partition: int, start: str) -> Consumer:
+        name = name or consumer_name()
+
+        def make(partition: int, start: str = "0") -> Consumer:
             handle, handle_alone = handlers(partition)
             return Consumer(
                 bus=bus,
@@ -141,32 +134,37 @@ class GroupLoops:
                 on_change=on_change,
             )
 
-        self.loops: Sequence[PartitionLoop]
-        self.partitions: Callable[[], Collection[int]]  #: its current share
-        self.beside: Sequence[Runner] = ()
+        loops: Sequence[PartitionLoop]
+        companions: list[Runner] = [housekeeper] if housekeeper else []
+        self._rebalancer: Rebalancer | None = None
         if bus.partitions == 1:
-            only = make(0, start)
-            self.loops = [only]
-            self.ready, self.loop_health = only.ready, lambda: [only.loop_health()]
-            self.partitions = lambda: (0,)
-            return
-        rebalancer = Rebalancer(
-            bus=bus,
-            group=group,
-            name=name,
-            clock=clock,
-            block_ms=block_ms,
-            pollers=min(POLLERS, bus.partitions),
-            make=lambda partition: make(partition, "0"),  # the rebalancer has made the group at its start
-            take_over_s=take_over_s,
-            policy=policy,
-            start=start,
-        )
-        self.loops, self.beside = rebalancer.pollers, [rebalancer]
-        self.ready = rebalancer.ready
-        self.loop_health = lambda: _health_of(rebalancer.pollers)
-        self.partitions = lambda: rebalancer.partitions
+            self._consumer = make(0, start)
+            loops, self.ready = [self._consumer], self._consumer.ready
+        else:
+            self._rebalancer = Rebalancer(
+                bus=bus,
+                group=group,
+                name=name,
+                clock=clock,
+                block_ms=block_ms,
+                pollers=min(POLLERS, bus.partitions),
+                make=make,
+                take_over_s=take_over_s,
+                policy=policy,
+                start=start,
+            )
+            loops, self.ready = self._rebalancer.pollers, self._rebalancer.ready
+            companions.insert(0, self._rebalancer)
+        super().__init__(group, loops, companions)
 
+    @property
+    def partitions(self) -> Collection[int]:
+        """Return its current share."""
+        return self._rebalancer.partitions if self._rebalancer else (0,)
 
-def _health_of(pollers: Sequence[ConsumerPoller]) -> list[LoopHealth]:
-    return sorted((each for poller in pollers for each in poller.loop_health()), key=lambda each: each.partition)
+    def loop_health(self) -> list[LoopHealth]:
+        """Return the health of each partition's loop. Safe to call from any thread."""
+        if self._rebalancer is None:
+            return [self._consumer.loop_health()]
+        healths = (health for poller in self._rebalancer.pollers for health in poller.loop_health())
+        return sorted(healths, key=lambda health: health.partition)

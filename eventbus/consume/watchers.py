@@ -13,8 +13,8 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.function_values import GroupPolicy
 from eventbus.broker.stream_reader import Delivery, GroupReader, Position
-from eventbus.consume.consumer import BEAT_EVERY_S, consumer_name
-from eventbus.consume.group_runner import GroupLoops, GroupRunner
+from eventbus.consume.consumer import BEAT_EVERY_S
+from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.consume.poller import POLLERS, Poller, Slot
 from eventbus.errors import BusUnavailable, DeadCause, EventBusError, PoisonBatch
@@ -44,18 +44,15 @@ class GroupWatcher:
         self._handler = handler
         self.buried = 0
         self._stop = threading.Event()
-        loops = GroupLoops(
+        self._runner = GroupRunner(
             bus=bus,
             group=group,
-            name=consumer_name(),
             clock=clock,
             block_ms=block_ms,
             handlers=lambda _partition: (self._handle, self._handle_alone),
             policy=policy,
             start=start,
         )
-        self._ready = loops.ready
-        self._runner = GroupRunner(group, loops.loops, beside=loops.beside)
 
     def __repr__(self) -> str:
         state = "stopped" if self._stop.is_set() else "running"
@@ -64,7 +61,7 @@ class GroupWatcher:
     def start(self, timeout_s: float = 5.0) -> None:
         """Start the threads; returns once the group exists, or after *timeout_s*."""
         self._runner.start()
-        self._ready.wait(timeout_s)
+        self._runner.ready.wait(timeout_s)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End after the batch that is being handled; waits at most *timeout_s*. Idempotent."""

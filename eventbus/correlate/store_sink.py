@@ -1,4 +1,4 @@
-"""The store's sink worker: opens batches, and has Redis correlate and write them, whole calls at a time."""
+"""The store's sink worker: it decodes batches, and calls `correlate_and_store`, which writes and acknowledges them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from eventbus.broker.bus import Bus
 from eventbus.broker.function_values import CorrelateCall
 from eventbus.broker.functions import PendingCall
+from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
+from eventbus.consume.consumer import TAKE_OVER_S, Handle, HandleAlone
+from eventbus.consume.group_runner import GroupRunner
+from eventbus.consume.housekeeper import Housekeeper
 from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
 from eventbus.errors import DeadCause, EventBusError, PoisonBatch
 from eventbus.model.encoding.wire import Batch, pack_uid, unpack_batch, unpack_wire
+from eventbus.util.clock import Clock
 from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log
 
@@ -24,7 +29,36 @@ RELIEVE_EVERY = 1_000
 #: One call that Redis executes, and one queued after it, so that Redis never waits for this worker.
 CALLS_UNDER_WAY = 2
 
-EnforceBounds = Callable[[GroupReader], None]
+
+def sink_worker(
+    *,
+    bus: Bus,
+    clock: Clock,
+    block_ms: int,
+    name: str = "",
+    take_over_s: float = TAKE_OVER_S,
+    on_change: Callable[[str, str], None] | None = None,
+) -> GroupRunner:
+    """Make a worker of the group `sink`, with its housekeeping. See `GroupRunner`."""
+
+    def handlers(partition: int) -> tuple[Handle, HandleAlone]:
+        sink = StoreSink(bus, partition, housekeeper)
+        return sink.handle, sink.handle_alone
+
+    housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change, partitions=lambda: worker.partitions)
+    worker = GroupRunner(
+        bus=bus,
+        group=SINK_GROUP,
+        name=name,
+        clock=clock,
+        block_ms=block_ms,
+        handlers=handlers,
+        housekeeper=housekeeper,
+        trial=store_nothing,
+        take_over_s=take_over_s,
+        on_change=on_change,
+    )
+    return worker
 
 
 def store_nothing(reader: GroupReader) -> None:
@@ -34,10 +68,14 @@ def store_nothing(reader: GroupReader) -> None:
 
 
 class StoreSink:
-    """Turns deliveries into calls, which acknowledge by themselves: nothing is returned to acknowledge."""
+    """Turns deliveries into calls, which acknowledge by themselves: nothing is returned to acknowledge.
 
-    def __init__(self, bus: Bus, partition: int, enforce_bounds: EnforceBounds = lambda _reader: None) -> None:
-        self._enforce_bounds = enforce_bounds
+    Args: housekeeper: enforces the bounds of the store every `RELIEVE_EVERY` events; None: nothing does.
+    """
+
+    def __init__(self, bus: Bus, partition: int, housekeeper: Housekeeper | None = None) -> None:
+        self._housekeeper = housekeeper
+        self._partition = partition
         self._recorded = 0
         self._sent: deque[tuple[PendingCall, CorrelateCall]] = deque()  #: the calls under way, in order
         self._options = bus.options
@@ -103,7 +141,8 @@ class StoreSink:
         reader.steps += 1
         if self._recorded >= RELIEVE_EVERY:
             self._recorded = 0
-            self._enforce_bounds(reader)
+            if self._housekeeper is not None:
+                self._housekeeper.enforce_bounds(reader.client, self._partition)
         self._are_done(reader, call, replies)
 
     def _are_done(self, reader: GroupReader, call: CorrelateCall, replies: Sequence[str]) -> bool:

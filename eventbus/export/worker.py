@@ -9,7 +9,8 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.health.export_status import describe_missing, partitions_without_worker
 from eventbus.broker.health.heartbeats import HEARTBEAT_S, read_beats
 from eventbus.consume.consumer import consumer_name
-from eventbus.consume.group_runner import GroupRunner, PartitionLoop
+from eventbus.consume.group_runner import LoopRunner, PartitionLoop
+from eventbus.consume.health import LoopHealth
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.consume.poller import POLLERS
 from eventbus.errors import EventBusError
@@ -28,7 +29,7 @@ FIRST_LOOK_S, LOOK_EVERY_S = 3.0, 10.0
 TELL_EVERY_LOOKS = 6
 
 
-class ExportRunner(GroupRunner):
+class ExportRunner(LoopRunner):
     """Exporters of one sink, one a partition, the housekeeping, and a watch on the sink workers.
 
     With one partition, its exporter has its own thread; with several, the exporters share POLLERS threads.
@@ -78,12 +79,11 @@ class ExportRunner(GroupRunner):
             for number, exporter in enumerate(self.exporters):
                 pollers[number % len(pollers)].add(exporter)
         housekeeper = Housekeeper(bus=bus, clock=clock, on_loss=on_change)
-        super().__init__(
-            "export",
-            loops,
-            beside=[housekeeper, _SinkWorkerMonitor(bus)],
-            loop_health=lambda: [exporter.loop_health() for exporter in self.exporters],
-        )
+        super().__init__("export", loops, [housekeeper, _SinkWorkerMonitor(bus)])
+
+    def loop_health(self) -> list[LoopHealth]:
+        """Return the health of each partition's exporter. Safe to call from any thread."""
+        return [exporter.loop_health() for exporter in self.exporters]
 
 
 class _SinkWorkerMonitor:

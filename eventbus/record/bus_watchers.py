@@ -79,12 +79,12 @@ def start_remote_watcher(stream: RemoteStream, handler: Handler) -> Watcher:
 
 def start_store_sink(open_bus: Callable[[], Bus], *, clock: Clock, block_ms: int, losses: Losses) -> Watcher:
     """Run the store's sink worker once the bus can be opened."""
-    from eventbus.correlate.sink_runner import SinkRunner
+    from eventbus.correlate.store_sink import sink_worker
 
     runner = DeferredStart(
         "the sink worker",
         open_bus=open_bus,
-        make=lambda bus: SinkRunner(bus=bus, clock=clock, block_ms=block_ms),
+        make=lambda bus: sink_worker(bus=bus, clock=clock, block_ms=block_ms),
         losses=losses,
     )
     runner.start()

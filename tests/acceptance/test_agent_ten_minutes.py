@@ -18,7 +18,7 @@ from eventbus.agent.pods.pod_workers import Done, PodWork
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus
 from eventbus.broker.bus import open_bus
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import CONFIGMAP, POD
 from eventbus.model.objects.config import ConfigMap
@@ -97,7 +97,7 @@ def story(tmp_path: Path, embedded_url: str, prefix: str, monkeypatch: Any) -> I
     clock = FakeClock(time.time_ns() - LASTS_S * 1_000_000_000)
     settings = Settings(prefix=prefix)
     bus = open_bus(embedded_url, settings)
-    sink = SinkRunner(bus=bus, clock=SystemClock(), block_ms=100)
+    sink = sink_worker(bus=bus, clock=SystemClock(), block_ms=100)
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster, ObjectStore(bus, bus.client()) as store:
         events = EventRecorder("eventbus-agent", "n1", put=broadcaster._accept, losses=broadcaster.losses, clock=clock)
         agent = DrivenAgent(

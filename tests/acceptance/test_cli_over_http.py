@@ -13,7 +13,7 @@ import pytest
 from eventbus.api.eventbus_v1 import frames
 from eventbus.api.tls import own_files
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.errors import InvalidEvent
 from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock
@@ -34,7 +34,7 @@ KINDS = ("events", "nodes", "leases.coordination.k8s.io", "pods", "configmaps")
 def bus(embedded_url: str, prefix: str) -> Iterator[Bus]:
     """With a sink worker on it."""
     found = open_bus(embedded_url, Settings(prefix=prefix))
-    runner = SinkRunner(bus=found, clock=SystemClock(), block_ms=100)
+    runner = sink_worker(bus=found, clock=SystemClock(), block_ms=100)
     runner.start()
     try:
         yield found

@@ -26,7 +26,7 @@ from eventbus import (
     Settings,
 )
 from eventbus.broker.bus import open_bus
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.util.clock import SystemClock
 from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import environment, run
@@ -70,7 +70,7 @@ RECORDED = 9
 @contextmanager
 def storing(url: str, prefix: str) -> Iterator[None]:
     """A sink worker in this process: unlike a process of its own it records no life that may wait behind it."""
-    runner = SinkRunner(bus=open_bus(url, Settings(prefix=prefix)), clock=SystemClock(), block_ms=50)
+    runner = sink_worker(bus=open_bus(url, Settings(prefix=prefix)), clock=SystemClock(), block_ms=50)
     runner.start()
     try:
         yield

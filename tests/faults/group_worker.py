@@ -8,7 +8,7 @@ import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
-from eventbus.consume.group_runner import GroupLoops
+from eventbus.consume.group_runner import GroupRunner
 from eventbus.model.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from tests.faults.breakages import apply
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--breakage", action="append", default=[])
     given = parser.parse_args()
     apply(given.breakage)
-    (GroupLoops.__init__.__kwdefaults__ or {})["take_over_s"] = given.take_over_s
+    (GroupRunner.__init__.__kwdefaults__ or {})["take_over_s"] = given.take_over_s
     handled = os.open(given.handled, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def handle(event: Event) -> None:

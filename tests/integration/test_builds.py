@@ -23,7 +23,7 @@ from eventbus.broker.health.findings import Severity
 from eventbus.broker.health.server_checks import check_other_builds
 from eventbus.broker.keys import bus_key
 from eventbus.broker.options import upgrade_format
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.errors import ConfigError
 from eventbus.model import formats
 from eventbus.model.encoding import wire
@@ -273,7 +273,7 @@ def test_workers_refuse_a_bus_with_a_codec_that_they_cannot_read_and_bury_nothin
         opener.open()
     with pytest.raises(ConfigError):
         opener.news(world.bus, world.admin)
-    runner = SinkRunner(bus=open_bus(world.url, world.settings), clock=SystemClock(), block_ms=20)
+    runner = sink_worker(bus=open_bus(world.url, world.settings), clock=SystemClock(), block_ms=20)
     runner.start()
     try:
         eventually(lambda: runner.loop_health()[0].counts["failures"] > 1)
@@ -289,7 +289,7 @@ def test_a_consumer_that_runs_when_a_codec_is_announced_leaves_its_batches_to_ne
     monkeypatch.setattr(bus_module, "CODECS", (0,))
     monkeypatch.setattr(wire, "CODECS", (0,))
     world.admin.hset(bus_key(world.bus.prefix), "codecs", "0")
-    runner = SinkRunner(bus=open_bus(world.url, world.settings), clock=SystemClock(), block_ms=20)
+    runner = sink_worker(bus=open_bus(world.url, world.settings), clock=SystemClock(), block_ms=20)
     runner.start()
     try:
         eventually(lambda: runner.loop_health()[0].ready)

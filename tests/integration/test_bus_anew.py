@@ -19,7 +19,7 @@ from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.broker.transport import PublishRequest
 from eventbus.correlate.keys import CallBuilder, Correlator
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.errors import BusReplaced, ConfigError, EventBusError, NotFound
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.options import ExportOptions
@@ -169,7 +169,7 @@ def test_a_call_of_record_writes_nothing_to_another_bus(bus: Bus, client: Any) -
 
 
 def test_a_sink_worker_goes_on_with_a_bus_of_the_same_form(bus: Bus, client: Any) -> None:
-    runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=100)
+    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=100)
     runner.start()
     made = anew(client, bus)
     with EventBroadcaster(bus.url, settings=settings_of(bus.prefix, partitions=2)) as broadcaster:

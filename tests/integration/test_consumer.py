@@ -20,8 +20,8 @@ from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.consume import consumer as consumer_module
 from eventbus.consume import heartbeat
 from eventbus.consume.consumer import Consumer, consumer_name
-from eventbus.correlate.sink_runner import SinkRunner
-from eventbus.correlate.store_sink import StoreSink
+from eventbus.consume.group_runner import GroupRunner
+from eventbus.correlate.store_sink import StoreSink, sink_worker
 from eventbus.errors import EventBusError
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
@@ -60,8 +60,8 @@ def open_for(url: str, settings: Settings) -> Bus:
 
 
 @contextmanager
-def sink_running(bus: Bus, **more: Any) -> Iterator[SinkRunner]:
-    runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=20, **more)
+def sink_running(bus: Bus, **more: Any) -> Iterator[GroupRunner]:
+    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=20, **more)
     runner.start()
     try:
         yield runner

@@ -15,7 +15,7 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import SINK_GROUP, partition_of
 from eventbus.correlate.keys import Correlator
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_wire
 from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
@@ -103,7 +103,7 @@ def are_shared_out(bus: Bus, client: Any, workers: int) -> bool:
 
 def work(url: str, prefix: str, stop: Signal) -> None:
     """Run a sink worker until *stop*: the body of each worker process."""
-    runner = SinkRunner(bus=open_bus(url, Settings(prefix=prefix)), clock=SystemClock(), block_ms=100)
+    runner = sink_worker(bus=open_bus(url, Settings(prefix=prefix)), clock=SystemClock(), block_ms=100)
     runner.start()
     stop.wait()
     runner.stop()

@@ -18,7 +18,7 @@ from eventbus.client.address import parse_api_url
 from eventbus.client.connection import ApiConnection, Reply
 from eventbus.client.watch import split_lines
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.export.sinks.webhook.cloud_event import Message as CloudMessage
 from eventbus.export.sinks.webhook.cloud_event import batch, binary, structured
 from eventbus.model.encoding.wire import unpack_batch, unpack_event
@@ -171,7 +171,7 @@ def test_status_suppressed_and_sinks_are_those_of_the_bus(bus: Bus, api: ApiConn
 def test_the_histogram_counts_by_time_and_facet(bus: Bus, api: ApiConnection) -> None:
     say(bus, 6, reason="Pulled")
     say(bus, 4, namespace="shop", reason="Killed")
-    runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=100)
+    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=100)
     runner.start()
     try:
         eventually(lambda: sum(row["count"] for row in get(api, "histogram?step=86400")["rows"]) == 10)
@@ -231,7 +231,7 @@ def buried(bus: Bus) -> str:
     """The id of one entry that no worker can read."""
     with bus.client() as client:
         client.xadd(bus.keys[0].incoming, {"n": 1, "to": 1, "at": 0, "b": b"garbage"})
-        runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=100)
+        runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=100)
         runner.start()
         try:
             eventually(lambda: list(DeadLetter(bus, client).list()))

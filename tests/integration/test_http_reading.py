@@ -41,7 +41,7 @@ from eventbus import (
 )
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.client import connection
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.errors import ClientWatchDecoding
 from eventbus.util.clock import SystemClock
 from tests.builders import make_event
@@ -171,7 +171,7 @@ def test_events_are_listed_got_and_deleted(bus: Bus, url: str, store: ObjectStor
         recorder = broadcaster.new_recorder("tests")
         recorder.event(pod, "Normal", "Pulled", "image")
         recorder.event(ObjectReference("Node", "", "n1"), "Warning", "Slow", "disk")
-    runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=100)
+    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=100)
     runner.start()
     try:
         eventually(lambda: len(store.list().items) == 2)

@@ -22,7 +22,8 @@ from eventbus.consume import consumer as consumer_module
 from eventbus.consume import heartbeat, rebalancer
 from eventbus.consume.consumer import Consumer
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.consume.group_runner import GroupRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.errors import BusRefused, BusUnavailable
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
@@ -49,8 +50,8 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def sink_running(bus: Bus) -> Iterator[SinkRunner]:
-    runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=20, take_over_s=0.3)
+def sink_running(bus: Bus) -> Iterator[GroupRunner]:
+    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=20, take_over_s=0.3)
     runner.start()
     try:
         yield runner
@@ -134,7 +135,7 @@ def scene(request: pytest.FixtureRequest, short_path: Path, prefix: str) -> Iter
 RIGHT, KEYS, FUNCTION = "the right to call the function", "keys that no trial has", "the function"
 
 
-def failures(runner: SinkRunner) -> float:
+def failures(runner: GroupRunner) -> float:
     return max((health.counts["failures"] for health in runner.loop_health()), default=0)
 
 

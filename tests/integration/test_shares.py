@@ -17,7 +17,7 @@ from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.keys import partition_of
 from eventbus.consume.poller import POLLERS
 from eventbus.consume.watchers import GroupWatcher
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.model.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import FullBuffer, Settings
@@ -181,7 +181,7 @@ def test_what_is_destroyed_is_made_anew_and_nobody_else_waits(
 ) -> None:
     spoken_of = {partition_of(about, PARTITIONS) for about in OBJECTS}
     assert {1, 2} < spoken_of
-    runner = SinkRunner(bus=bus, clock=SystemClock(), block_ms=50)
+    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=50)
     runner.start()
     load = Load(broadcaster)
     load.start()

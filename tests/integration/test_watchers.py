@@ -20,7 +20,7 @@ from eventbus.broker.keys import Keys
 from eventbus.consume import consumer as consumer_module
 from eventbus.consume import heartbeat
 from eventbus.consume import watchers as watcher_module
-from eventbus.consume.group_runner import GroupLoops
+from eventbus.consume.group_runner import GroupRunner
 from eventbus.errors import ConfigError
 from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_batch
 from eventbus.model.event import Event
@@ -585,7 +585,7 @@ def test_a_group_worker_lives_on_and_sees_all_that_comes_after_a_destruction(
 
 @pytest.fixture
 def _dead_after_half_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    make: Any = GroupLoops.__init__
+    make: Any = GroupRunner.__init__
     monkeypatch.setitem(make.__kwdefaults__, "take_over_s", 0.5)
     monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.1)

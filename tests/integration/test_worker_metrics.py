@@ -12,7 +12,7 @@ from eventbus.agent.pods.opening import open_pods
 from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.consume.health import LoopHealth
-from eventbus.correlate.sink_runner import SinkRunner
+from eventbus.correlate.store_sink import sink_worker
 from eventbus.export.options import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.lifecycle.opening import open_lifecycle
@@ -21,7 +21,7 @@ from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock
 from eventbus.workers.log_lines import Format
 from eventbus.workers.log_output import StreamOutput
-from eventbus.workers.log_runner import LogRunner
+from eventbus.workers.log_runner import log_worker
 from eventbus.workers.metrics import COUNTERS, GAUGES
 from eventbus.workers.worker import Context, Part
 from tests.builders import make_event
@@ -43,7 +43,7 @@ def bus(embedded_url: str, settings: Settings) -> Bus:
 
 
 def sink(bus: Bus) -> Part:
-    return SinkRunner(bus=bus, clock=SystemClock(), block_ms=50)
+    return sink_worker(bus=bus, clock=SystemClock(), block_ms=50)
 
 
 def export(bus: Bus) -> Part:
@@ -60,7 +60,7 @@ def lifecycle(bus: Bus) -> Part:
 
 def log(bus: Bus) -> Part:
     context = Context(bus, Settings(worker_block_ms=50), SystemClock(), "w1", lambda *_said: None, lambda _code: None)
-    return LogRunner(context, output=StreamOutput(STDOUT), form=Format.TEXT, take_over_s=15)
+    return log_worker(context, output=StreamOutput(STDOUT), form=Format.TEXT, take_over_s=15)
 
 
 def unlisted(found: Sequence[LoopHealth]) -> set[str]:

@@ -26,7 +26,7 @@ CALLS = {
 #: File → what is found there, and why it may.
 ALLOWED = {
     # shows that events survive being sent to another process, which is what multiprocessing does with them
-    "tests/unit/test_event.py": {"pickle"},
+    "tests/unit/model/test_event.py": {"pickle"},
     # breaks the correlator's own source, to show that the tests would see it
     "tests/conformance/test_broken_function.py": {"exec", "compile"},
     # a loader of its own, which makes plain values only
