@@ -3,9 +3,7 @@ can know is said."""
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,10 +11,9 @@ import pytest
 
 from eventbus.agent.runtime import shim_client
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus
-from eventbus.agent.runtime.shim_client import call
-from eventbus.agent.shim.procfs import all_processes, is_alive, read_process
+from eventbus.agent.shim.procfs import all_processes
 from eventbus.model.objects.pod import Pod
-from tests.support.runtime_world import UID, RuntimeWorld, children, make_pod, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
 from tests.thin import thin
 from tests.waiting import eventually
 
@@ -31,13 +28,10 @@ STARTING = (
     "shim:created",
     "shim:made",
     "shim:written",
-    "shim:learned",
     "shim:released",
 )
 #: The one behind the word that lets a process become its program, and the one between its end and what is written.
 RELEASED, FORGETS = "shim:released", "shim:ended"
-#: Those at which a worker starts a process.
-WORKING = ("shim:created", "shim:made", "shim:written")
 #: Places of an end: of a process by itself, of a pod that is ended.
 ENDED = (FORGETS, "shim:kept")
 ENDING = ("shim:stop", "shim:stopped", *ENDED, "shim:exit")
@@ -98,7 +92,7 @@ def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crashes
 
 @pytest.mark.parametrize("policy", ["Always", "Never"])
 @pytest.mark.parametrize(
-    "place", thin(STARTING, lambda place: place in ("zygote:asked", "shim:made", "shim:learned", RELEASED))
+    "place", thin(STARTING, lambda place: place in ("zygote:asked", "shim:made", "shim:written", RELEASED))
 )
 def test_killed_while_a_pod_starts(crashes: Crashes, place: str, policy: str) -> None:
     pod, world = crashes.pod("exec sleep 1000", policy), crashes.world
@@ -106,27 +100,6 @@ def test_killed_while_a_pod_starts(crashes: Crashes, place: str, policy: str) ->
     world.sync(pod)
     crashes.disarmed()
     comes_back(crashes, pod, place, began=place in STARTING[STARTING.index("shim:created") :])
-
-
-@pytest.mark.parametrize("policy", ["Always", "Never"])
-@pytest.mark.parametrize("place", thin(WORKING, lambda place: place == "shim:made"))
-def test_killed_while_its_worker_starts_a_process(
-    crashes: Crashes, place: str, policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pod, world = crashes.pod("exec sleep 1000", policy), crashes.world
-    with monkeypatch.context() as impatient:
-        impatient.setattr(call, "__defaults__", (0.2,))
-        impatient.setenv("EVENTBUS_CRASH", f"stop:{place}")
-        assert world.sync(pod).failed
-    eventually(lambda: children(world.shim_pid))
-    [worker] = children(world.shim_pid)
-    eventually(lambda: read_process(worker.pid).state == "T")  # type: ignore[union-attr]
-    os.kill(world.shim_pid, signal.SIGKILL)
-    eventually(lambda: not is_alive(worker.pid, worker.start_ticks))
-    world.runtime.close()
-    world.runtime = world.open()
-
-    comes_back(crashes, pod, place, began=True)
 
 
 def comes_back(crashes: Crashes, pod: Pod, place: str, *, began: bool) -> None:

@@ -120,8 +120,6 @@ def start_in(world: RuntimeWorld, cgroup: Path) -> dict[str, Any]:
         "gid": -1,
         "groups": [],
         "limits": {},
-        "nice": 0,
-        "oom_score_adj": None,
         "cgroup": "",
     }
     run = {"id": f"{UID}/late/0", "name": "late", "log": str(cgroup / "log"), "cgroup": str(cgroup)}
@@ -130,11 +128,11 @@ def start_in(world: RuntimeWorld, cgroup: Path) -> dict[str, Any]:
     return started
 
 
-def test_an_end_is_written_by_the_shim_itself_when_there_can_be_no_worker(world: RuntimeWorld) -> None:
+def test_an_end_is_written_with_one_free_descriptor(world: RuntimeWorld) -> None:
     world.sync(sleeping("c0"))
     run, shim = world.run("c0"), world.shim_pid
     eventually(lambda: is_idle(shim))  # it is done with whoever has asked before
-    with limited(world, resource.RLIMIT_NOFILE, lowest_free(shim) + 1):  # a pipe has two
+    with limited(world, resource.RLIMIT_NOFILE, lowest_free(shim) + 1):
         os.kill(run.pid, signal.SIGTERM)
         eventually(lambda: phases(world) == {"c0": EXITED})
 

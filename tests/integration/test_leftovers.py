@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
-import termios
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from eventbus.agent.runtime.leftovers import end_leftovers, kill_shim, send_signal
 from eventbus.agent.shim import procfs
@@ -22,6 +19,7 @@ from eventbus.agent.shim.state import read_state
 from tests.support.runtime_world import UID, RuntimeWorld, children, container, make_pod, runtime_world
 from tests.waiting import PATIENCE_S, eventually
 
+OTHER_UID = "99999999-2222-3333-4444-555555555555"
 #: A program that becomes itself, over and over.
 AGAIN = 'exec /bin/sh -c "$0" "$0"'
 
@@ -69,17 +67,22 @@ def test_a_process_that_took_over_a_number_gets_no_signal() -> None:
     send_signal(other.pid, found.start_ticks, signal.SIGKILL)  # nobody has it
 
 
-def test_a_zygote_whose_shim_died_behind_its_request_forks_the_next(world: RuntimeWorld) -> None:
+def test_a_zygote_whose_shim_failed_or_died_forks_the_next(
+    world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVENTBUS_CRASH", f"kill:shim:forked@{OTHER_UID}")
     world.sync(make_pod("exec sleep 1000"))
-    connection = world.runtime._zygote._connection
+    connection, zygote = world.runtime._zygote._connection, world.runtime._zygote.pid
     assert connection is not None
     connection.settimeout(PATIENCE_S)
-    connection.sendall(b"half a request")  # its shim waits for the rest
-    eventually(lambda: others(world) and unread(connection) == 0)
-    os.kill(others(world)[0], signal.SIGKILL)
-    assert b"it died" in connection.recv(4096)
-    world.sync(make_pod("exec sleep 2000", hostname="another sandbox"))
-    assert world.run().running
+    connection.sendall(b"nonsense\n")
+    assert b"JSONDecodeError" in connection.recv(4096)
+    other = make_pod("exec sleep 1000")
+    other = replace(other, metadata=replace(other.metadata, uid=OTHER_UID))
+    assert "it died" in world.sync(other).sandbox_failure
+
+    assert not world.sync(make_pod("exec sleep 2000", hostname="another sandbox")).failed
+    assert world.runtime._zygote.pid == zygote
 
 
 def test_whose_a_process_is_is_known_while_it_becomes_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,16 +105,6 @@ def test_a_process_that_has_no_environment_or_no_more_is_nobodys(monkeypatch: py
         eventually(lambda: any(one.pid == process.pid and one.gone for one in children(os.getpid())))
         assert mark_of(process.pid) == ""
     assert mark_of(process.pid) == ""
-
-
-def others(world: RuntimeWorld) -> list[int]:
-    """Return the shims that are not the pod's."""
-    return [one.pid for one in children(world.runtime._zygote.pid) if one.pid != world.shim_pid and not one.gone]
-
-
-def unread(connection: socket.socket) -> int:
-    """Return the bytes that the other end has not taken yet."""
-    return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def test_a_pod_whose_folder_was_taken_away_is_ended_before_it_runs_anew(world: RuntimeWorld) -> None:

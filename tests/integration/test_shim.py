@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from eventbus.agent.runtime.contract import CommandNotFound, RuntimeProblem, Shi
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim import protocol
 from eventbus.agent.shim.procfs import Process, is_alive, read_process
-from eventbus.agent.shim.state import SOCKET
 from tests.support.runtime_world import UID, RuntimeWorld, container, is_idle, lowest_free, make_pod, runtime_world
 from tests.waiting import eventually
 
@@ -59,34 +57,30 @@ def test_a_request_of_another_version_is_refused_with_the_shims_own(world: Runti
     assert world.run().running
 
 
-@pytest.mark.parametrize("places", [0, 1])
-def test_a_shim_without_descriptors_hears_who_called_once_it_has_some(world: RuntimeWorld, places: int) -> None:
+def test_a_shim_without_descriptors_answers_once_it_has_some(world: RuntimeWorld) -> None:
     world.sync(make_pod("exec sleep 1000"))
     shim = world.shim_pid
     eventually(lambda: is_idle(shim))  # it is done with whoever has asked before
     former = resource.prlimit(shim, resource.RLIMIT_NOFILE)
-    resource.prlimit(shim, resource.RLIMIT_NOFILE, (lowest_free(shim) + places, former[1]))
+    resource.prlimit(shim, resource.RLIMIT_NOFILE, (lowest_free(shim), former[1]))
     replying = begin_to_ask(world, op="stop", id="", grace_s=0)
     eventually(lambda: is_idle(shim))
     resource.prlimit(shim, resource.RLIMIT_NOFILE, former)
     assert reply_of(replying) == {"ok": True}
 
 
-def test_what_has_too_few_descriptors_is_not_answered_and_harms_nobody(
-    world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_a_request_and_connections_without_one_change_nothing(world: RuntimeWorld) -> None:
     world.sync(make_pod("exec sleep 1000"))
-    monkeypatch.chdir(pod_folder(world))  # its whole path is too long for a socket
     before = open_when_idle(world.shim_pid)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection, open(os.devnull) as nothing:
-        connection.connect(SOCKET)
-        connection.send(b"{}")
-        connection.send(b"")
-        socket.send_fds(connection, [b"?"], [nothing.fileno()])
-        socket.send_fds(connection, [b"?"], [nothing.fileno()] * 9)
+    idle = [connect(world) for _ in range(100)]  # more than it accepts at a time
+    with connect(world) as half:
+        half.sendall(protocol.encode({"v": protocol.VERSION, "op": "stop", "id": world.run().id, "grace_s": 0})[:-1])
+    for connection in idle:
+        connection.close()
 
     assert ask(world, op="stop", id="", grace_s=0) == {"ok": True}
     eventually(lambda: descriptors(world.shim_pid) <= before)
+    assert world.run().running
 
 
 def test_a_request_may_be_large_and_is_refused_when_it_is_too_large(world: RuntimeWorld) -> None:
@@ -94,6 +88,8 @@ def test_a_request_may_be_large_and_is_refused_when_it_is_too_large(world: Runti
     with pytest.raises(RuntimeProblem, match="bytes: 8388608 are the most"):
         ask(world, op="stop", id="x" * 16_777_216, grace_s=0)
 
+    with connect(world) as connection, pytest.raises(ConnectionError):
+        connection.sendall(b"x" * 16_777_216)
     assert ask(world, op="stop", id="x" * 8_000_000, grace_s=0) == {"ok": True}
     assert world.run().running
 
@@ -117,9 +113,10 @@ def test_a_start_is_answered_whose_problem_names_much(world: RuntimeWorld) -> No
 
 def test_an_agent_without_descriptors_takes_no_shim_for_dead(world: RuntimeWorld) -> None:
     world.sync(make_pod("exec sleep 1000"))
-    for more in range(4):  # it takes five
-        with only_descriptors(lowest_free(os.getpid()) + more), pytest.raises(RuntimeProblem) as told:
-            ask(world, op="stop", id=world.run().id, grace_s=0)
+    run, lowest = world.run().id, lowest_free(os.getpid()) - 1  # without the one that the search used
+    for free in range(2):  # a request takes two
+        with only_descriptors(lowest + free), pytest.raises(RuntimeProblem) as told:
+            ask(world, op="stop", id=run, grace_s=0)
         assert not isinstance(told.value, ShimGone)
     assert world.run().running
 
@@ -165,7 +162,7 @@ def test_a_command_inside_hears_of_no_other_that_calls(world: RuntimeWorld) -> N
 
 def test_a_process_is_its_shims_child_from_its_first_step(world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     said = world.folder / "parent"
-    with monkeypatch.context() as impatient:  # stopped in the moment of the release, whoever made the process is there
+    with monkeypatch.context() as impatient:  # the shim stops in the moment of the release
         impatient.setattr(call, "__defaults__", (0.2,))
         impatient.setenv("EVENTBUS_CRASH", "stop:shim:released")
         assert world.sync(make_pod(f"echo $PPID > {said}.new; mv {said}.new {said}; exec sleep 1000")).failed
@@ -184,8 +181,8 @@ def test_nothing_is_done_behind_the_word_that_the_shim_ends(world: RuntimeWorld)
     first, second = begin_to_ask(world, op="exit"), begin_to_ask(world, op="stop", id="", grace_s=0)
     os.kill(shim, signal.SIGCONT)
     assert reply_of(first) == {"ok": True}
-    with second:
-        assert second.recv(65536) == b""
+    with second, pytest.raises(ConnectionResetError):
+        second.recv(65536)
     eventually(lambda: read_process(shim) is None)
 
 
@@ -201,7 +198,7 @@ def test_a_leftover_that_does_not_die_costs_the_shim_nothing(world: RuntimeWorld
     with held_at_its_end(left.pid):
         ask(world, op="stop", id=world.run().id, grace_s=0)
         world.ended()
-        eventually(lambda: has_no_workers(world.shim_pid))
+        eventually(lambda: is_idle(world.shim_pid))
         assert is_alive(left.pid, left.start_ticks)
     eventually(lambda: not world.processes())
 
@@ -244,12 +241,18 @@ def ask(world: RuntimeWorld, **request: object) -> dict[str, object]:
 
 
 def begin_to_ask(world: RuntimeWorld, **request: object) -> socket.socket:
-    return protocol.ask(str(pod_folder(world)), {"v": protocol.VERSION} | request, 60.0)
+    connection = connect(world)
+    connection.sendall(protocol.encode({"v": protocol.VERSION} | request))
+    return connection
+
+
+def connect(world: RuntimeWorld) -> socket.socket:
+    return protocol.connect(str(pod_folder(world)), 60.0)
 
 
 def reply_of(replying: socket.socket) -> dict[str, object]:
     with replying:
-        return protocol.decode(replying.recv(65536))
+        return protocol.decode(protocol.read_line(replying, protocol.MOST_REPLY_BYTES))
 
 
 def pod_folder(world: RuntimeWorld) -> Path:
@@ -264,17 +267,6 @@ def open_when_idle(pid: int) -> set[str]:
 
 def descriptors(pid: int) -> set[str]:
     return set(os.listdir(f"/proc/{pid}/fd"))
-
-
-def has_no_workers(pid: int) -> bool:
-    """Return True if no child of a process has ended in a moment: none has asked for memory."""
-    before = faults_of_children(pid)
-    time.sleep(0.5)
-    return faults_of_children(pid) == before
-
-
-def faults_of_children(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[8])
 
 
 def reads(pid: int) -> int:

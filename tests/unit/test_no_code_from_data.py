@@ -31,9 +31,6 @@ ALLOWED = {
     "tests/conformance/test_broken_function.py": {"exec", "compile"},
     # a loader of its own, which makes plain values only
     "eventbus/agent/config/manifest.py": {"yaml.load_all"},
-    # a process reads what a fork of it has written into a pipe of their own; nobody else writes there
-    "eventbus/agent/shim/runs.py": {"marshal"},
-    "eventbus/agent/shim/workers.py": {"marshal"},
     # a probe's field of that name
     "eventbus/model/objects/container.py": {"exec"},
     "tests/integration/test_probes.py": {"exec"},

@@ -65,8 +65,6 @@ class ProcessMaker:
             gid=gid,
             groups=groups,
             limits=self._isolation.limits(container),
-            nice=0,
-            oom_score_adj=None,
             cgroup=self._isolation.container_cgroup(pod, container),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import socket
 import subprocess
 import sys
@@ -19,20 +18,12 @@ from eventbus.agent.shim.state import State
 
 #: A shim answers within milliseconds; a machine that swaps takes longer.
 ANSWER_S: Final = 30.0
-#: Shortages of the agent, not of a shim: descriptors, memory, room for descriptors that are not taken yet.
-_OURS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS}
+#: Shortages of the agent, not of a shim: descriptors, memory.
+_OURS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 #: A zygote ends at once when its agent hangs up; after this it is killed, seconds.
 _ENDS_S: Final = 2.0
-# A hack: the library's own __init__ imports modules that a shim never needs, so empty packages replace them. It goes
-# when `import eventbus` costs nothing.
-_BOOTSTRAP: Final = """
-import sys, types
-for name, path in (("eventbus", sys.argv[1]), ("eventbus.agent", sys.argv[1] + "/agent")):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [path]
-from eventbus.agent.shim.zygote import main
-main()
-"""
+#: The library's folder alone is on the path, without site packages: a zygote needs nothing else.
+_ZYGOTE: Final = "import sys; sys.path.append(sys.argv[1]); from eventbus.agent.shim.zygote import main; main()"
 
 
 def call(folder: Path, request: dict[str, Any], timeout_s: float = ANSWER_S) -> dict[str, Any]:
@@ -41,9 +32,13 @@ def call(folder: Path, request: dict[str, Any], timeout_s: float = ANSWER_S) -> 
     Raises: ShimGone: it does not answer.  RuntimeProblem: it refuses, or we are too short of something to ask;
     CommandNotFound.
     """
+    line = protocol.encode({"v": protocol.VERSION} | request)
+    if len(line) > protocol.MOST_REQUEST_BYTES:
+        raise RuntimeProblem(f"a request of {len(line)} bytes: {protocol.MOST_REQUEST_BYTES} are the most")
     try:
-        with protocol.ask(str(folder), {"v": protocol.VERSION} | request, timeout_s) as replying:
-            reply = _read_reply(replying)
+        with protocol.connect(str(folder), timeout_s) as connection:
+            connection.sendall(line)
+            reply = protocol.decode(protocol.read_line(connection, protocol.MOST_REPLY_BYTES))
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in _OURS:
             raise RuntimeProblem(f"the shim of {folder.name} cannot be asked: {error}") from None
@@ -52,16 +47,6 @@ def call(folder: Path, request: dict[str, Any], timeout_s: float = ANSWER_S) -> 
         refusal = CommandNotFound if reply.get("kind") == protocol.NOT_FOUND else RuntimeProblem
         raise refusal(str(reply.get("error")))
     return reply
-
-
-def _read_reply(connection: socket.socket) -> dict[str, Any]:
-    heard = b""
-    while not heard.endswith(b"\n"):
-        data = connection.recv(65536)
-        if not data:
-            raise ConnectionResetError("it hung up")
-        heard += data
-    return protocol.decode(heard)
 
 
 class Zygote:
@@ -82,8 +67,8 @@ class Zygote:
                     raise RuntimeProblem("no shim is forked: the agent ends")
                 connection = self._connected()
                 try:
-                    connection.sendall(json.dumps({"folder": str(folder), "state": state}).encode() + b"\n")
-                    reply = _read_reply(connection)
+                    connection.sendall(protocol.encode({"folder": str(folder), "state": state}))
+                    reply = protocol.decode(protocol.read_line(connection, protocol.MOST_REPLY_BYTES))
                     break
                 except (OSError, ValueError) as error:
                     self._close()
@@ -114,10 +99,10 @@ class Zygote:
     def _connected(self) -> socket.socket:
         if self._connection is None:
             ours, its = socket.socketpair()
-            root = str(Path(eventbus.__file__).parent)
+            root = str(Path(eventbus.__file__).parents[1])
             with its:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, root],
+                    [sys.executable, "-I", "-S", "-c", _ZYGOTE, root],
                     stdin=its.fileno(),
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,

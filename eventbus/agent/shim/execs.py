@@ -6,87 +6,94 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
-from eventbus.agent.shim.launch import NOT_STARTED, Pipes, close_all_but, launch
+from eventbus.agent.shim.launch import NOT_STARTED, launch
 from eventbus.agent.shim.outputs import Output
-from eventbus.agent.shim.procfs import all_processes, descendants, is_alive
-from eventbus.agent.shim.protocol import MOST_OUTPUT_BYTES, Process, encode
-from eventbus.agent.shim.signals import wake_by_signals
-from eventbus.agent.shim.state import Run
+from eventbus.agent.shim.procfs import all_processes, descendants
+from eventbus.agent.shim.protocol import MOST_OUTPUT_BYTES, Process
 
 
-def answer_when_done(reply_to: int, run: Run, process: Process, timeout_s: float) -> None:
-    """Have a process of its own run a command in the place of *run*, and report its end at *reply_to*.
+class _Exec:
+    """One command that runs: the descriptor of its client, its output, its deadline."""
 
-    Raises: OSError: there can be none.
+    __slots__ = ("client", "deadline", "output", "timed_out")
 
-    It outlives a shim that dies, and its command does not outlive it: the time of each command is bounded.
-    """
-    if os.fork():
-        return
-    try:
-        with contextlib.suppress(OSError):  # the caller does not wait any more
-            os.closerange(3, reply_to)  # to look for the others takes one
-            close_all_but(reply_to)  # the command must not reach the pod's shim, or its listening socket
-            reply = encode(_run(run, process, timeout_s))
-            with socket.socket(fileno=reply_to) as replying:
-                replying.settimeout(1.0)
-                replying.sendall(reply)
-    finally:
-        os._exit(0)
+    def __init__(self, client: int, output: Output, deadline: float) -> None:
+        self.client = client
+        self.output = output
+        self.deadline = deadline
+        self.timed_out = False
 
 
-def _run(run: Run, process: Process, timeout_s: float) -> dict[str, Any]:
-    wake = wake_by_signals()
-    try:
-        pipes = Pipes()
-        pid, _ = launch(process, pipes.writing, pipes, maker=os.getpid())
-    except OSError as error:
-        return _reply(NOT_STARTED, f"cannot make a process: {error.strerror}".encode())
-    if problem := pipes.release():
-        return _reply(NOT_STARTED, problem.encode())
-    # A command is swept with the run by the mark in its environment, which it has from now on.
-    if not is_alive(run["pid"], run["start_ticks"]):
-        _kill(pid)
-    os.set_blocking(pipes.reading, False)
-    output = Output(pipes.reading, None, most=MOST_OUTPUT_BYTES)
-    timed_out, code = _wait(pid, output, wake, time.monotonic() + timeout_s)
-    output.read()
-    return _reply(code if code >= 0 else 128 - code, output.said) | {"timed_out": timed_out}
+class ExecReply(NamedTuple):
+    """The reply to a command's client. *client*: -1 if the client hung up."""
+
+    client: int
+    reply: dict[str, Any]
 
 
-def _wait(pid: int, output: Output, wake: int, deadline: float) -> tuple[bool, int]:
-    """Wait until *pid* ends, by itself or by us at *deadline*. Returns: whether by us, and how."""
-    poll, timed_out = select.poll(), False
-    for descriptor in (output.descriptor, wake):
-        poll.register(descriptor, select.POLLIN)
-    while True:
-        left_s = None if timed_out else deadline - time.monotonic()
-        if left_s is not None and left_s <= 0:
-            timed_out = True
-            _kill(pid)
-            continue
-        for descriptor, _ in poll.poll(None if left_s is None else min(left_s, 3600.0) * 1000 + 1):
-            if descriptor == wake:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(wake, 4096)
-            elif not output.read():  # closed, though the process may run on: it would be ready for ever
-                poll.unregister(descriptor)
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return timed_out, os.waitstatus_to_exitcode(status)
+class Execs:
+    """The commands that run. A command dies with its shim, and with the run in which it was started."""
+
+    def __init__(self, poll: select.poll) -> None:
+        self._poll = poll
+        self._running: dict[int, _Exec] = {}  #: by pid
+
+    def start(self, client: int, process: Process, timeout_s: float) -> dict[str, Any] | None:
+        """Start a command. Returns: the reply if it could not be started; None: `ended` returns it later."""
+        try:
+            launched = launch(process, dies_with_us=True)
+        except OSError as error:
+            return _reply(NOT_STARTED, f"cannot make a process: {error.strerror}".encode())
+        output = Output(launched.output, self._poll, most=MOST_OUTPUT_BYTES)
+        if problem := launched.release():
+            output.close()
+            return _reply(NOT_STARTED, problem.encode())
+        self._running[launched.pid] = _Exec(client, output, time.monotonic() + timeout_s)
+        return None
+
+    def outputs(self) -> list[Output]:
+        """Return the outputs of all commands that run."""
+        return [command.output for command in self._running.values()]
+
+    def ended(self, pid: int, code: int) -> ExecReply | None:
+        """Process *pid* has ended, by *code* or, below zero, by a signal. Returns: the reply, if it was a command."""
+        command = self._running.pop(pid, None)
+        if command is None:
+            return None
+        command.output.close()
+        reply = _reply(code if code >= 0 else 128 - code, command.output.content)
+        return ExecReply(command.client, reply | {"timed_out": command.timed_out})
+
+    def forget_client(self, client: int) -> None:
+        """Answer the commands of *client* no more. They run on until their time is over."""
+        for command in self._running.values():
+            if command.client == client:
+                command.client = -1
+
+    def kill_due(self) -> None:
+        """Kill the commands that ran for too long."""
+        now = time.monotonic()
+        for pid, command in self._running.items():
+            if command.deadline <= now and not command.timed_out:
+                command.timed_out = True
+                _kill(pid)
+
+    def due_at(self) -> float:
+        """Return when the next command is to be killed, on the monotonic clock; 0.0: none."""
+        return min((one.deadline for one in self._running.values() if not one.timed_out), default=0.0)
 
 
 def _kill(pid: int) -> None:
-    for process in descendants(pid, all_processes()):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process.pid, signal.SIGKILL)
+    with contextlib.suppress(OSError):  # out of descriptors: its children end with the run
+        for process in descendants(pid, all_processes()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
-def _reply(exit_code: int, said: bytes) -> dict[str, Any]:
-    return {"ok": True, "exit_code": exit_code, "output": said.decode("utf-8", "replace"), "timed_out": False}
+def _reply(exit_code: int, output: bytes) -> dict[str, Any]:
+    return {"ok": True, "exit_code": exit_code, "output": output.decode("utf-8", "replace"), "timed_out": False}

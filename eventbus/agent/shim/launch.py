@@ -1,4 +1,4 @@
-"""Starts one process, which waits for a word before it becomes the program: nothing runs that is not remembered."""
+"""Starts one process, which waits for its release before it becomes the program: no unrecorded program runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import NoReturn
 from eventbus.agent.shim.prctl import die_with
 from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.protocol import MOST_PROBLEM_CHARS, Process
-from eventbus.agent.shim.signals import begin_with_defaults
 
 #: The exit code of a process that never became the program: it was not released, or the program could not be run.
 NEVER_RELEASED, NOT_STARTED = 127, 128
@@ -33,113 +32,98 @@ def find_program(word: str, path: str, cwd: str) -> str:
     raise FileNotFoundError(f'exec: "{word}": stat {places[0]}: no such file or directory')
 
 
-class Pipes:
-    """The pipes of a new process: for its output, for the word that releases it, and for the error that keeps it from
-    becoming its program. Raises: OSError."""
+class Launched:
+    """A child of ours that waits for its release. If we die before that, it ends without having done anything."""
 
-    __slots__ = ("_error", "_say", "_wait", "_word", "reading", "writing")
+    __slots__ = ("_error", "_release", "output", "pid", "start_ticks")
 
-    def __init__(self) -> None:
-        made = [*os.pipe()]
-        try:
-            made += os.pipe()
-            made += os.pipe()
-        except OSError:
-            for descriptor in made:
-                os.close(descriptor)
-            raise
-        self.reading, self.writing, self._wait, self._word, self._error, self._say = made
+    def __init__(self, pid: int, output: int, release: int, error: int) -> None:
+        self.pid = pid
+        process = read_process(pid)
+        self.start_ticks = process.start_ticks if process else 0
+        self.output = output  #: the reading end of a pipe, which does not block; the caller closes it
+        self._release = release
+        self._error = error
 
     def release(self) -> str:
-        """Let the process become its program. Returns: "", or why it could not; it ends then. Blocks until it knows.
-
-        All is closed but `reading`, the output.
-        """
-        for its in (self.writing, self._wait, self._say):
-            os.close(its)
+        """Let the process become its program. Returns: "", or why it could not; it ends then. Blocks until then."""
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._word, b"!")
-        os.close(self._word)
-        said = b""
+            os.write(self._release, b"!")
+        os.close(self._release)
+        problem = b""
         while data := os.read(self._error, 4096):
-            said += data
+            problem += data
         os.close(self._error)
-        return said.decode("utf-8", "replace")[:MOST_PROBLEM_CHARS] if said else ""
+        return problem.decode("utf-8", "replace")[:MOST_PROBLEM_CHARS]
 
-    def close(self) -> None:
-        """Close all: nothing was started."""
-        for descriptor in (self.reading, self.writing, self._wait, self._word, self._error, self._say):
+    def drop(self) -> None:
+        """End the process instead of releasing it, and close all its pipes."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        for descriptor in (self.output, self._release, self._error):
             os.close(descriptor)
 
-    def keep_its(self) -> None:
-        """In the process: close all pipes but those for its release and its error, so that its maker's end is seen."""
-        os.close(self._word)  # to look for the others takes one
-        close_all_but(self._wait, self._say)
 
-    def wait(self) -> bool:
-        """In the process: wait for the word. Returns: False if the process that was to give it is dead."""
-        return bool(os.read(self._wait, 1))
+def launch(process: Process, *, dies_with_us: bool = False) -> Launched:
+    """Fork a process with a session of its own. It waits for its release. Raises: OSError: no process.
 
-    def say(self, problem: str) -> None:
-        """In the process: say why it does not become its program."""
-        os.write(self._say, problem.encode())
-
-
-def launch(process: Process, output: int, pipes: Pipes, *, maker: int = 0) -> tuple[int, int]:
-    """Make a process with a session of its own, both streams of which go to *output*. It waits for its release, and
-    ends without having done anything if all that could release it die. It dies with *maker*, us, unless that is 0.
-
-    Returns: its pid and its start time, in ticks. Raises: OSError: no process.
+    It holds its output for reading too: if we die, a write blocks one day, and does not kill the process by SIGPIPE.
     """
-    pid = os.fork()
+    opened: list[int] = []
+    try:
+        for _ in range(3):
+            opened += os.pipe()
+        output, writing, wait, release, error, report = opened
+        opened.append(os.open(f"/proc/self/fd/{writing}", os.O_RDWR))
+        parent = os.getpid() if dies_with_us else 0
+        pid = os.fork()
+    except OSError:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
     if pid == 0:
-        _become(process, output, pipes, maker)
-    found = read_process(pid)
-    return pid, found.start_ticks if found else 0
+        os.close(release)  # or the process would not see our end
+        _become(process, opened[-1], wait, report, parent)
+    for descriptor in (writing, wait, report, opened[-1]):
+        os.close(descriptor)
+    os.set_blocking(output, False)
+    return Launched(pid, output, release, error)
 
 
-def drop(pid: int) -> None:
-    """End a process of ours that was made and not released: it has done nothing."""
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+def reset_signals() -> None:
+    """Reset all signals to their defaults: a program inherits ignored and blocked ones."""
+    for number in range(1, signal.NSIG):
+        with contextlib.suppress(OSError):  # SIGKILL, SIGSTOP, and those of the C library
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def close_all_but(*kept: int) -> None:
-    """Close all descriptors but *kept* and the first three. Raises: OSError: there is none to look for them."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in kept:
-            with contextlib.suppress(OSError):  # the one that was looked with
-                os.close(int(name))
-
-
-def _become(process: Process, output: int, pipes: Pipes, maker: int) -> NoReturn:
-    """In the child: become the program, or say why not."""
+def _become(process: Process, output: int, wait: int, report: int, parent: int) -> NoReturn:
+    """In the child: become the program, or report the reason against it."""
     step = "prepare it"
     try:
         os.setsid()
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        pipes.keep_its()
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for target, source in ((0, null), (1, output), (2, output)):
+            os.dup2(source, target)
         step = "limit it"
         _limit(process)
         step = "wait"
-        if not pipes.wait():
+        if not os.read(wait, 1):
             os._exit(NEVER_RELEASED)
         step = f"become user {process['uid']}"
         _become_user(process)
         step = f"enter its folder {process['cwd']}"
         os.chdir(process["cwd"])
         step = f"run {process['path']}"
-        begin_with_defaults()
-        if maker and not die_with(maker):  # not before it has become its user, which forgets that
+        reset_signals()
+        if parent and not die_with(parent):  # after it has become its user: the kernel resets the setting then
             os._exit(NEVER_RELEASED)
         os.execve(process["path"], process["argv"], process["env"])
     except BaseException as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
         with contextlib.suppress(OSError):
-            pipes.say(f"cannot {step}: {why}")
+            os.write(report, f"cannot {step}: {why}".encode())
     finally:
         os._exit(NOT_STARTED)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 
 from eventbus.agent.shim.log_file import LogFile
 
@@ -14,40 +16,47 @@ _WHOLE = 16 * _AT_ONCE
 
 
 class Output:
-    """The reading end of a process's output: into *log*, or, without one, the first *most* bytes into `said`."""
+    """The reading end of a process's output: into *log*, or, without one, the first *most* bytes into `content`.
 
-    __slots__ = ("_most", "descriptor", "log", "said")
+    It is registered with *poll* until the output ends: a closed pipe, though the process may run on, would be ready
+    for ever.
+    """
 
-    def __init__(self, descriptor: int, log: LogFile | None, most: int = 0) -> None:
+    __slots__ = ("_log", "_most", "_poll", "content", "descriptor")
+
+    def __init__(self, descriptor: int, poll: select.poll, *, log: LogFile | None = None, most: int = 0) -> None:
         self.descriptor = descriptor
-        self.log = log
-        self.said = b""
+        self.content = b""
+        self._poll = poll
+        self._log = log
         self._most = most
+        poll.register(descriptor, select.POLLIN)
 
-    def read(self, *, whole: bool = False) -> bool:
-        """Read the available output, *whole* all of it. Returns: False if there will be no more."""
+    def read(self, *, whole: bool = False) -> None:
+        """Read the available output, *whole* all of it."""
         left = _WHOLE if whole else _AT_ONCE
         while left > 0:
             try:
                 data = os.read(self.descriptor, CHUNK)
             except BlockingIOError:
-                return True
+                return
             if not data:
-                return False
+                self._forget()
+                return
             left -= len(data)
-            if self.log:
-                self.log.write(data)
+            if self._log:
+                self._log.write(data)
             else:
-                self.said = (self.said + data)[: self._most]
-        return True
+                self.content = (self.content + data)[: self._most]
 
     def close(self) -> None:
+        """Read the rest, and close the output and its log."""
+        self.read(whole=True)
+        self._forget()
         os.close(self.descriptor)
-        if self.log:
-            self.log.close()
+        if self._log:
+            self._log.close()
 
-
-def hold(writing: int) -> int:
-    """Return the pipe's end for a process, which holds it for reading too: when the shim dies, writing blocks one day,
-    and does not kill the process by SIGPIPE. Raises: OSError."""
-    return os.open(f"/proc/self/fd/{writing}", os.O_RDWR)
+    def _forget(self) -> None:
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(self.descriptor)

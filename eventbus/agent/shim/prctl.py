@@ -11,7 +11,7 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 def become_subreaper() -> None:
-    """Have processes that lose their parent become children of this one: those of workers, among others.
+    """Have descendants that lose their parent become children of this process.
 
     Raises: OSError: the kernel refuses.
     """

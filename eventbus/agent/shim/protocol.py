@@ -1,7 +1,6 @@
-"""Protocol of agent and shim: a request and its reply, JSON each, by way of a unix socket in the pod's folder.
+"""Protocol of agent and shim: a request and its reply, one line of JSON each, over a unix socket in the pod's folder.
 
-A datagram brings two descriptors: a file in memory that holds the request, and a socket for the reply, one line, which
-is closed after it. So a shim accepts no connections and waits for no client: each request is whole.
+A connection carries one request; the shim closes it after the reply. Both sides bound a line before they parse it.
 
 The version goes with every request. A shim outlives the agents it was started by, so a newer agent goes on speaking
 VERSION 1 to those it finds; additions are optional, a change of meaning is a new version.
@@ -28,13 +27,16 @@ VERSION = 1
 MOST_REQUEST_BYTES = 8 * 1024 * 1024
 #: The kubelet's limit for the output of a probe.
 MOST_OUTPUT_BYTES = 10 * 1024
-#: Of a problem, which may quote the request. A reply that is larger than a socket's buffer is cut.
+#: Of a problem, which may quote the request.
 MOST_PROBLEM_CHARS = 4096
+#: A run, a problem or an output in JSON's escapes. It fits into a socket's buffer, so a reply never blocks.
+MOST_REPLY_BYTES = 128 * 1024
+#: Connections that wait until the shim accepts them.
+_BACKLOG = 128
 
 #: Kinds of refusals.
 NOT_FOUND, BUSY, BAD_REQUEST, NOT_RUNNING = "CommandNotFound", "Busy", "BadRequest", "NotRunning"
 
-_TWO_DESCRIPTORS = socket.CMSG_LEN(2 * 4)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -49,74 +51,45 @@ class Process(TypedDict):
     gid: int
     groups: list[int]
     limits: dict[str, list[int]]  #: name of `resource`, as RLIMIT_AS → soft and hard
-    nice: int  #: always 0, and the next one None: shims of builds that set both refuse a process without them
-    oom_score_adj: None
     cgroup: str  #: folder of the cgroup it begins in; "": the shim's
 
 
-def ask(folder: str, request: dict[str, Any], timeout_s: float) -> socket.socket:
-    """Send a request to the shim of *folder*. Returns: the socket of its reply. Raises: OSError: no shim listens."""
-    with _near(folder) as place, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
-        connection.settimeout(timeout_s)
-        connection.connect(place.name)
-        reply = ask_by(connection, request)
-        reply.settimeout(timeout_s)
-        return reply
-
-
-def ask_by(connection: socket.socket, request: dict[str, Any]) -> socket.socket:
-    """Send a request over *connection*. Returns: the socket of its reply. Raises: OSError."""
-    reply, its = socket.socketpair()
+def connect(folder: str, timeout_s: float) -> socket.socket:
+    """Connect to the shim of *folder*. Raises: OSError: no shim listens."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with its, open(os.memfd_create("request"), "wb") as file:
-            file.write(encode(request))
-            file.flush()
-            socket.send_fds(connection, [b"?"], [file.fileno(), its.fileno()])
+        connection.settimeout(timeout_s)
+        with _near(folder) as place:
+            connection.connect(place.name)
     except BaseException:
-        reply.close()
+        connection.close()
         raise
-    return reply
+    return connection
 
 
-def make_listener() -> socket.socket:
-    """Return a socket that hears requests once `listen` is called. Raises: OSError."""
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-
-
-def listen(listener: socket.socket, folder: str) -> None:
-    """Have it listen in *folder*, and replace any earlier listener. Raises: OSError."""
+def listen(folder: str) -> socket.socket:
+    """Return a socket that listens in *folder* and replaces any earlier one. Raises: OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     with _near(folder) as place:
         if os.path.lexists(place.name):
             os.unlink(place.name)
         os.fchmod(listener.fileno(), 0o600)  # the folder lets other users' pods pass
         listener.bind(place.name)
+    listener.listen(_BACKLOG)
+    return listener
 
 
-def hear(listener: socket.socket) -> tuple[int, int] | None:
-    """Return the descriptors of a request and of the socket for its reply; None: there is none.
-
-    Two must be free: a descriptor without a place is lost. A request with fewer is not answered.
-    """
-    try:
-        ancillary = listener.recvmsg(1, _TWO_DESCRIPTORS)[1]  # `recv_fds` would add to each shim's memory
-    except BlockingIOError:
-        return None
-    data = ancillary[0][2] if ancillary else b""
-    brought = memoryview(data).cast("i").tolist()
-    if len(brought) != 2:
-        for descriptor in brought:
-            os.close(descriptor)
-        return None
-    request, reply_to = brought
-    return request, reply_to
-
-
-def read(request: int) -> bytes:
-    """Return the bytes of a request. Raises: ValueError: there are too many. OSError."""
-    size = os.fstat(request).st_size
-    if size > MOST_REQUEST_BYTES:
-        raise ValueError(f"a request of {size} bytes: {MOST_REQUEST_BYTES} are the most")
-    return os.pread(request, size, 0)
+def read_line(connection: socket.socket, most_bytes: int) -> bytes:
+    """Return the next line. Raises: ValueError: it is longer.  OSError: the other end hung up, or is too slow."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        data = connection.recv(256 * 1024)
+        if not data:
+            raise ConnectionResetError("it hung up")
+        line += data
+        if len(line) > most_bytes:
+            raise ValueError(f"a line of more than {most_bytes} bytes")
+    return bytes(line)
 
 
 def encode(message: dict[str, Any]) -> bytes:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import marshal
 import os
+import select
 import signal
 import time
 
-from eventbus.agent.shim.launch import NOT_STARTED, Pipes, drop, find_program, launch
-from eventbus.agent.shim.outputs import hold
+from eventbus.agent.shim.launch import NOT_STARTED, Launched, find_program, launch
+from eventbus.agent.shim.log_file import LogFile
+from eventbus.agent.shim.outputs import Output
 from eventbus.agent.shim.procfs import MARK, Process, all_processes, descendants, mark, mark_of
 from eventbus.agent.shim.protocol import Process as Wanted
 from eventbus.agent.shim.state import EXITED, RUNNING, Run, State, forget_old_runs, write_state
@@ -24,28 +24,18 @@ _LOOK_EVERY_S = 0.01
 
 
 class Runs:
-    """The runs that `state` remembers, of the pod in *folder*. One worker at a time uses it."""
+    """The runs of *state*, of the pod in *folder*. Their outputs are registered with *poll*."""
 
-    def __init__(self, shim: int, folder: str, state: State) -> None:
-        self._shim = shim
+    def __init__(self, folder: str, state: State, poll: select.poll) -> None:
         self._folder = folder
         self._state = state
+        self._poll = poll
+        self.outputs: dict[int, Output] = {}  #: pid of a process → its output
         self._processes: dict[str, Wanted] = {}  #: of runs that run: their definitions
         self._asked: dict[str, bool] = {}  #: runs that were asked to end → whether they were killed
         self._oom_kills: dict[str, int] = {}  #: run → those of its cgroup before it; a restarted container keeps that
         self._save_at = 0.0  #: when to save again after an error, on the monotonic clock; 0.0: all is on disk
         self.leftovers = False  #: whether a run has ended of which there may be processes still
-
-    def pack(self) -> bytes:
-        """Return all that is known, for `unpack`; it need not be on disk."""
-        return marshal.dumps(self.__dict__)
-
-    @staticmethod
-    def unpack(packed: bytes) -> Runs:
-        """Return the runs that were packed."""
-        runs = Runs.__new__(Runs)
-        runs.__dict__.update(marshal.loads(packed))
-        return runs
 
     @property
     def running(self) -> list[Run]:
@@ -56,9 +46,6 @@ class Runs:
         """Return the run of that id, ended or not; None: there is none, or it was forgotten."""
         return next((run for run in self._state["runs"] if run["id"] == id), None)
 
-    def _of(self, pid: int) -> Run:
-        return next(run for run in self.running if run["pid"] == pid)
-
     def inside(self, id: str, argv: list[str]) -> Wanted | None:
         """A command with all that a run has; None: it does not run. Raises: FileNotFoundError."""
         if id not in self._processes or not any(run["id"] == id for run in self.running):
@@ -67,56 +54,49 @@ class Runs:
         process["argv"], process["path"] = argv, find_program(argv[0], process["env"].get("PATH", ""), process["cwd"])
         return process
 
-    def start(self, run: Run, process: Wanted, pipes: Pipes | None) -> Run:
-        """Make the process of *run*, which waits to be released; one of that id that was started before is returned as
-        it is. Its parent releases it, and reports if it could not become its program: see `failed`.
+    def start(self, run: Run, process: Wanted) -> Run:
+        """Start the process of *run*; one of that id that was started before is returned as it is.
 
-        Raises: OSError: it cannot be remembered, or made. Nothing is left of it, and it may be tried again.
+        Raises: OSError: it cannot be recorded, or made. Nothing is left of it, and it may be tried again.
         """
         if former := self.find(run["id"]):
             return former
-        if pipes is None:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         run["created_at"] = time.time()
-        known = self._state["runs"]
-        self._state["runs"] = forget_old_runs([run, *known])
+        before = self._state["runs"]
+        self._state["runs"] = forget_old_runs([run, *before])
         try:
             self.save()
             failpoint("shim:created")
-            self._launch(run, process, pipes)
+            launched = self._launch(run, process)
         except Exception:
-            self._state["runs"] = known
-            self._save_or_later()  # it may be there as one that was created
+            self._state["runs"] = before
+            self._save_or_later()  # it may be on disk as a run that was created
             raise
         failpoint("shim:written")
+        problem = launched.release()
+        failpoint("shim:released")
+        if problem:
+            run["exit_code"], run["reason"], run["message"] = NOT_STARTED, "StartError", problem
+            self._exited(run)
         return run
 
-    def _launch(self, run: Run, process: Wanted, pipes: Pipes) -> None:
-        """Make the process of *run*, which waits, and remember it. Raises: OSError: nothing is left of it."""
+    def _launch(self, run: Run, process: Wanted) -> Launched:
+        """Make the process of *run*, which waits, and record it. Raises: OSError: nothing is left of it."""
         marked = process.copy()
         marked["env"] = process["env"] | {MARK: mark(run["id"], self._folder)}
         self._oom_kills[run["id"]] = _oom_kills(run["cgroup"])
-        held = hold(pipes.writing)
-        try:
-            pid, ticks = launch(marked, held, pipes)
-        finally:
-            os.close(held)
+        launched = launch(marked)
         failpoint("shim:made")
-        run["pid"], run["start_ticks"] = pid, ticks
+        run["pid"], run["start_ticks"] = launched.pid, launched.start_ticks
         run["started_at"], run["phase"] = time.time(), RUNNING
         try:
             self.save()
         except Exception:
-            drop(pid)
+            launched.drop()
             raise
+        self.outputs[launched.pid] = Output(launched.output, self._poll, log=LogFile(run["log"]))
         self._processes[run["id"]] = marked
-
-    def failed(self, pid: int, problem: str) -> Run:
-        """A process that was started could not become its program. Returns: its run."""
-        run = self._of(pid)
-        run["exit_code"], run["reason"], run["message"] = NOT_STARTED, "StartError", problem
-        self._exited(run)
-        return run
+        return launched
 
     def stop(self, run: Run, grace_s: float) -> None:
         """Ask a run to end: SIGTERM now, SIGKILL after *grace_s*. Asked again, the earlier end counts."""
@@ -160,26 +140,35 @@ class Runs:
                 self._signal(run, signal.SIGKILL)
 
     def ended(self, pid: int, code: int) -> None:
-        """The process of a run has ended, by *code* or, below zero, by a signal."""
-        run = self._of(pid)
+        """Process *pid* has ended, by *code* or, below zero, by a signal: record it if it is the process of a run."""
+        run = next((run for run in self.running if run["pid"] == pid), None)
+        if run is None:
+            return
         failpoint("shim:ended")
+        self.outputs[pid].read(whole=True)
         run["exit_code"], run["signal"] = (code, 0) if code >= 0 else (128 - code, -code)
         run["reason"] = "Completed" if code == 0 else "OOMKilled" if self._out_of_memory(run) else "Error"
         self._exited(run)
         failpoint("shim:kept")
 
     def sweep(self) -> None:
-        """Kill the leftovers of ended runs. To be called after an end, if there are `leftovers`."""
+        """Kill the leftovers of ended runs. It reads all of /proc, so call it only if there are `leftovers`."""
         left = False
         running = {run["id"] for run in self.running}
         mine = {run["pid"] for run in self.running}
-        for process in descendants(self._shim, all_processes()):
+        for process in descendants(os.getpid(), all_processes()):
             if process.pid not in mine and not process.gone:
                 owner, _, folder = mark_of(process.pid).partition(" ")
                 if folder == self._folder and owner not in running and self.find(owner):
                     left = True  # it may have made another in this very moment
                     self._kill_tree(process)
         self.leftovers = left
+
+    def close_outputs(self) -> None:
+        """Close the outputs of runs that have ended."""
+        running = {run["pid"] for run in self.running}
+        for pid in self.outputs.keys() - running:
+            self.outputs.pop(pid).close()
 
     def save(self) -> None:
         """Raises: OSError."""

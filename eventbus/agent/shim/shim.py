@@ -1,239 +1,237 @@
-"""The loop of a shim: requests of the agent, ends of processes, their output, and deadlines.
-
-Copying bytes is done here, all other work by workers (`workers.py`): memory that the loop uses once is kept for ever.
-"""
+"""The loop of a shim: requests of the agent, ends of processes, their output, and deadlines."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import select
+import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable
-from typing import cast
+from typing import Any
 
 from eventbus.agent.shim import protocol
-from eventbus.agent.shim.launch import Pipes
-from eventbus.agent.shim.log_file import LogFile
-from eventbus.agent.shim.outputs import Output
-from eventbus.agent.shim.prctl import die_with, outlive_parent
+from eventbus.agent.shim.execs import Execs
 from eventbus.agent.shim.runs import Runs, kill_all
-from eventbus.agent.shim.signals import asked_to_end, sleep_through_signals, wake_by_signals
-from eventbus.agent.shim.state import State
-from eventbus.agent.shim.work import Known, answer, begin, known, take, tell_of_failure
-from eventbus.agent.shim.workers import WorkerLost, work
+from eventbus.agent.shim.state import State, new_run
 from eventbus.util.failpoints import failpoint
 
 #: A shim of which nothing runs looks so often whether its folder is still there, milliseconds.
 _ALONE_MS = 30_000
 #: The longest wait for a deadline: `poll` takes no number above 2^31 ms, 24 days.
 _MOST_WAIT_S = 3600.0
-#: How often the end of a process is tried to be kept, and seconds between: memory may be short for a moment.
+#: How often the end of a process is tried to be recorded, and seconds between: memory may be short for a moment.
 _TRIES, _TRY_AGAIN_S = 3, 0.5
-#: So long it accepts no requests, after it had no descriptor for one, seconds.
-_DEAF_S = 1.0
+#: Connections at a time.
+_MOST_CLIENTS = 64
+#: It accepts no connections for so long if it has too many of them, or no descriptor for one, seconds.
+_ACCEPT_AGAIN_S = 1.0
+
+
+class EndNotRecorded(Exception):
+    """The end of a process cannot be recorded, so the shim has to die with it."""
 
 
 class Shim:
-    """Owns the processes of a pod: they are its children when they begin, and so are those that lose their parents.
+    """Owns the processes of the pod in *folder*: its children, and their descendants that lose their parents.
 
     It ends when it is asked to and nothing runs any more. SIGTERM has it end everything first, each in its grace time.
     """
 
-    def __init__(self) -> None:
-        self._folder = ""
-        self._packed = b""  #: the state of the pod
-        self._running: dict[int, str] = {}  #: pid of a process that runs → its log
-        self._due_at = 0.0  #: when something is due, on the monotonic clock; 0.0: nothing
-        self._leftovers = False  #: whether there is something to sweep
-        self._outputs: dict[int, Output] = {}  #: pid → its output
+    def __init__(self, folder: str, state: State) -> None:
+        """Take over the pod of *state* and listen. Raises: OSError."""
+        self._folder = folder
         self._poll = select.poll()
-        self._stopped = False  #: whether all that runs was asked to end
-        self._left = False
-        self._deaf_until = 0.0  #: the listener is not looked at until then, on the monotonic clock; 0.0: it is
-        self._wake = wake_by_signals()
-        self._listener = protocol.make_listener()
-
-    def begin(self, agent: socket.socket) -> str:
-        """Take over the pod that *agent* names, and answer. Returns: its folder; "": it cannot be."""
-        reply, self._folder, learned = work(begin, os.getpid(), agent, self._listener)
-        if learned:
-            self._learn(learned)
-        outlive_parent()  # before the word: an agent that has it must not lose us with the zygote
-        agent.sendall(reply)
-        return self._folder
+        self._runs = Runs(folder, state, self._poll)
+        self._execs = Execs(self._poll)
+        self._clients: dict[int, socket.socket] = {}  #: by descriptor
+        self._received: dict[int, bytearray] = {}  #: the beginning of a request, by client
+        self._asked_to_end = False
+        self._exits = False
+        self._accept_at = 0.0  #: when to accept connections again, on the monotonic clock; 0.0: it accepts them
+        self._wake, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it wakes the loop
+        signal.signal(signal.SIGTERM, self._end)
+        self._runs.save()
+        self._listener = protocol.listen(folder)
+        for descriptor in (self._wake, self._listener.fileno()):
+            self._poll.register(descriptor, select.POLLIN)
 
     def run(self) -> None:
-        """Work until the end. Raises: WorkerLost."""
-        self._poll.register(self._wake, select.POLLIN)
-        self._poll.register(self._listener.fileno(), select.POLLIN)
-        while not self._left and not (asked_to_end and not self._running):
+        """Work until the end. Raises: EndNotRecorded."""
+        while not self._exits and not (self._asked_to_end and not self._runs.running):
             self._turn()
-            if not self._running and not os.access(self._folder, os.F_OK):
+            if not self._runs.running and not os.access(self._folder, os.F_OK):
                 break  # no request can come any more
         kill_all()
-        take(self._packed, Runs.save_the_rest)
+        self._runs.save_the_rest()
 
-    def rehearse(self) -> None:
-        """Do the work of all shims once in their zygote: the caches of Python's own code are filled then, and shared.
-
-        It cannot be reached. It listens nowhere, not even for a moment.
-        """
-        die_with(os.getppid())
-        outlive_parent()
-        self._learn(known(Runs(os.getpid(), "/", cast(State, {"runs": []}))))
-        self._listener.close()
-        ours, self._listener = socket.socketpair(type=socket.SOCK_DGRAM)
-        self._poll.register(self._wake, select.POLLIN)
-        self._poll.register(self._listener.fileno(), select.POLLIN)
-        with ours:
-            protocol.ask_by(ours, {"v": protocol.VERSION, "op": "rehearse"}).close()
-            self._turn()
-        self._running = {0: os.devnull}
-        self._let_begin(0, Pipes())
-        self._close(self._outputs[0])
-        self._listener.close()
-        sleep_through_signals(self._wake)
+    def _end(self, *_signal: object) -> None:
+        self._asked_to_end = True
 
     def _turn(self) -> None:
         for descriptor, _ in self._poll.poll(self._next_due_ms()):
             try:
                 self._handle(descriptor)
-            except WorkerLost:
+            except EndNotRecorded:
                 raise
-            except Exception:  # the processes of a pod are worth more than one step that went wrong
-                with contextlib.suppress(OSError):  # the log of it is on the same full disk
-                    traceback.print_exc()
-            if self._left:
-                return  # nothing is begun after that word
-        if asked_to_end and not self._stopped:
-            self._stopped = True
-            self._do(Runs.stop_all)
-        if 0.0 < self._due_at <= time.monotonic():
-            self._do(Runs.do_due)
+            except Exception:  # the processes of a pod are worth more than one failed step
+                _log_traceback()
+            if self._exits:
+                return  # nothing is started after that reply
+        if self._asked_to_end:
+            self._runs.stop_all()
+        self._runs.do_due()
+        self._execs.kill_due()
 
     def _next_due_ms(self) -> float | None:
-        due = [at - time.monotonic() for at in (self._due_at, self._hear_due()) if at]
-        if not due and not self._running:
-            return _ALONE_MS
-        return max(0.0, min(*due, _MOST_WAIT_S)) * 1000 + 1 if due else None
-
-    def _do(self, step: Callable[..., object], *given: object) -> None:
-        self._learn(work(take, self._packed, step, *given))
-
-    def _learn(self, learned: Known) -> None:
-        self._packed, self._running, self._due_at, self._leftovers = learned
+        if 0.0 < self._accept_at <= time.monotonic():
+            self._accept_at = 0.0
+            self._poll.register(self._listener.fileno(), select.POLLIN)
+        due = [at for at in (self._runs.due_at(), self._execs.due_at(), self._accept_at) if at]
+        if due:
+            return max(0.0, min(min(due) - time.monotonic(), _MOST_WAIT_S)) * 1000 + 1
+        return None if self._runs.running else _ALONE_MS
 
     def _handle(self, descriptor: int) -> None:
         if descriptor == self._wake:
             os.read(descriptor, 4096)
             self._reap()
         elif descriptor == self._listener.fileno():
-            self._hear()
+            self._accept()
+        elif descriptor in self._clients:
+            self._receive(descriptor)
         else:
-            output = next((one for one in self._outputs.values() if one.descriptor == descriptor), None)
-            if output is None or not output.read():  # closed, in this very round or by a process that may run on
-                with contextlib.suppress(KeyError):
-                    self._poll.unregister(descriptor)
-
-    def _hear(self) -> None:
-        try:
-            for spare in os.pipe():
-                os.close(spare)
-        except OSError:  # no descriptors are left for its message
-            self._poll.unregister(self._listener.fileno())
-            self._deaf_until = time.monotonic() + _DEAF_S
-            return
-        if brought := protocol.hear(self._listener):
-            try:
-                os.set_blocking(brought[1], False)
-                self._answer(*brought)
-            finally:
-                for descriptor in brought:
-                    os.close(descriptor)
-
-    def _hear_due(self) -> float:
-        """Accept requests again, if it is time. Returns: when that will be; 0.0: it accepts them."""
-        if self._deaf_until and self._deaf_until <= time.monotonic():
-            self._deaf_until = 0.0
-            self._poll.register(self._listener.fileno(), select.POLLIN)
-        return self._deaf_until
+            for output in (*self._runs.outputs.values(), *self._execs.outputs()):
+                if output.descriptor == descriptor:
+                    output.read()
 
     def _reap(self) -> None:
         reaped = False
-        while found := _ended_child():
-            pid, code = found
-            if pid in self._running:
-                if output := self._outputs.get(pid):
-                    output.read(whole=True)
-                self._keep(pid, code)  # on disk now, if there is room, and only now reaped
+        while child := _ended_child():
+            pid, code = child
+            self._record_end(pid, code)  # on disk now, if there is room, and only now reaped
             os.waitpid(pid, 0)
             reaped = True
-        if self._leftovers and reaped:  # not for a worker's end, or one that cannot die would have us sweep for ever
-            self._do(Runs.sweep)
-        for pid in tuple(self._outputs):
-            if pid not in self._running:
-                self._close(self._outputs.pop(pid))
+        if reaped and self._runs.leftovers:
+            self._runs.sweep()
+        self._runs.close_outputs()
 
-    def _keep(self, pid: int, code: int) -> None:
+    def _record_end(self, pid: int, code: int) -> None:
+        if ended := self._execs.ended(pid, code):
+            self._answer(ended.client, ended.reply)
+            return
         for _ in range(_TRIES):
-            self._do(Runs.ended, pid, code)
-            if pid not in self._running:
+            try:
+                self._runs.ended(pid, code)
                 return
-            time.sleep(_TRY_AGAIN_S)
-        # Reaped, its number would be another's one day, and that one's would be killed in its place.
-        raise WorkerLost(f"the end of process {pid} cannot be kept")
+            except Exception:
+                _log_traceback()
+                time.sleep(_TRY_AGAIN_S)
+        # Reaped, its pid could belong to another process one day, which would be killed in its place.
+        raise EndNotRecorded(f"the end of process {pid} cannot be recorded")
 
-    def _close(self, output: Output) -> None:
-        output.read(whole=True)
-        with contextlib.suppress(KeyError):
-            self._poll.unregister(output.descriptor)
-        output.close()
-
-    def _answer(self, request: int, reply_to: int) -> None:
+    def _accept(self) -> None:
         try:
-            pipes = Pipes()
-        except OSError:  # a start is refused then, for want of them
-            pipes = None
-        reply, self._left, learned = work(answer, self._packed, request, reply_to, pipes)
-        before = self._running.keys()
-        self._learn(learned)
-        if pipes:
-            begun = self._running.keys() - before
-            for pid in begun:
-                failpoint("shim:learned")
-                problem = self._let_begin(pid, pipes)
-                failpoint("shim:released")
-                if problem:
-                    reply, learned = work(tell_of_failure, self._packed, pid, problem)
-                    self._learn(learned)
-            if not begun:
-                pipes.close()
-        self._stopped = False
-        if reply:
-            with contextlib.suppress(OSError):  # it did not wait for it
-                os.write(reply_to, reply)
+            if len(self._clients) >= _MOST_CLIENTS:
+                raise OSError("too many clients")
+            client, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # the connection waits, and the listener stays ready
+            self._poll.unregister(self._listener.fileno())
+            self._accept_at = time.monotonic() + _ACCEPT_AGAIN_S
+            return
+        client.setblocking(False)
+        self._clients[client.fileno()], self._received[client.fileno()] = client, bytearray()
+        self._poll.register(client.fileno(), select.POLLIN)
 
-    def _let_begin(self, pid: int, pipes: Pipes) -> str:
-        """Have a process become its program, now that it is written down and our child: its worker, which has made it,
-        is gone, and a program that asks to die with its parent, or looks at its parent, has to find us.
+    def _receive(self, descriptor: int) -> None:
+        try:
+            data = self._clients[descriptor].recv(256 * 1024)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or descriptor not in self._received:  # the client hung up, or sends more than a request
+            self._hang_up(descriptor)
+            return
+        line = self._received[descriptor]
+        line += data
+        if len(line) > protocol.MOST_REQUEST_BYTES:
+            self._answer(descriptor, _refusal(protocol.BAD_REQUEST, "the request is too long"))
+        elif line.endswith(b"\n"):
+            del self._received[descriptor]
+            if reply := self._reply(descriptor, bytes(line)):
+                self._answer(descriptor, reply)
 
-        Returns: "", or why it could not.
-        """
-        os.set_blocking(pipes.reading, False)
-        self._outputs[pid] = Output(pipes.reading, LogFile(self._running[pid]))
-        self._poll.register(pipes.reading, select.POLLIN)
-        return pipes.release()
+    def _reply(self, client: int, line: bytes) -> dict[str, Any] | None:
+        """Do the request. Returns: the reply; None: it comes later."""
+        try:
+            request = protocol.decode(line)
+            if request["v"] != protocol.VERSION:
+                return _refusal(protocol.BAD_REQUEST, f"this shim speaks version {protocol.VERSION}")
+            return self._do(client, request)
+        except OSError as error:
+            return _refusal("Failed", str(error))
+        except Exception as error:  # the client must get an answer
+            return _refusal(protocol.BAD_REQUEST, f"bad request: {error!r}")
+
+    def _do(self, client: int, request: dict[str, Any]) -> dict[str, Any] | None:
+        match request["op"]:
+            case "start":
+                return {"ok": True, "run": self._runs.start(new_run(request["run"]), request["process"])}
+            case "stop":
+                if run_of := self._runs.find(request["id"]):
+                    self._runs.stop(run_of, float(request["grace_s"]))
+                    return {"ok": True, "run": run_of}
+                return {"ok": True}
+            case "exec":
+                try:
+                    process = self._runs.inside(request["id"], request["argv"])
+                except FileNotFoundError as error:
+                    return _refusal(protocol.NOT_FOUND, str(error))
+                if process is None:
+                    return _refusal(protocol.NOT_RUNNING, f"{request['id']} does not run")
+                return self._execs.start(client, process, float(request["timeout_s"]))
+            case "exit":
+                if self._runs.running:
+                    return _refusal(protocol.BUSY, "something still runs")
+                failpoint("shim:exit")
+                self._exits = True
+                return {"ok": True}
+        return _refusal(protocol.BAD_REQUEST, f"no such request: {request['op']}")
+
+    def _answer(self, descriptor: int, reply: dict[str, Any]) -> None:
+        if client := self._clients.get(descriptor):
+            with contextlib.suppress(OSError):  # the client hung up
+                client.send(protocol.encode(reply))
+            self._hang_up(descriptor)
+
+    def _hang_up(self, descriptor: int) -> None:
+        self._poll.unregister(descriptor)
+        self._received.pop(descriptor, None)
+        self._clients.pop(descriptor).close()
+        self._execs.forget_client(descriptor)
 
 
 def _ended_child() -> tuple[int, int] | None:
     """Return a child that has ended and how, without reaping it: an exit code or, below zero, a signal."""
     try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return None
-    if found is None:
+    if ended is None:
         return None
-    return found.si_pid, found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return ended.si_pid, ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _refusal(kind: str, error: str) -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "error": error[: protocol.MOST_PROBLEM_CHARS]}
+
+
+def _log_traceback() -> None:
+    with contextlib.suppress(OSError):  # the log is on the same full disk
+        traceback.print_exc()
