@@ -104,7 +104,7 @@ def verdicts_of(events: Iterable[Event], now: datetime) -> list[Verdict]:
 
 def _still(warnings: Sequence[Event], events: Sequence[Event], now: datetime) -> tuple[Still, Event | None]:
     last = max(map(last_seen, warnings))
-    ends = [event for event in events if event.type != EventType.WARNING and _ends(event, last)]
+    ends = [event for event in events if event.type != EventType.WARNING and ends(event, last)]
     if ends:
         return Still.STOPPED, max(ends, key=last_seen)
     if sum(event.times_seen for event in warnings) < 2:
@@ -112,7 +112,7 @@ def _still(warnings: Sequence[Event], events: Sequence[Event], now: datetime) ->
     return (Still.GOES_ON if now - last <= patience(warnings) else Still.STOPPED), None
 
 
-def _ends(event: Event, last: datetime) -> bool:
+def ends(event: Event, last: datetime) -> bool:
     """Return True if *event* ends a failure that was last seen at *last*.
 
     An event that repeats during a failure, like a restart, began before *last* and ends nothing.
@@ -128,10 +128,12 @@ def _ends(event: Event, last: datetime) -> bool:
 def patience(warnings: Sequence[Event]) -> timedelta:
     """Return the silence after which *warnings* have ended."""
     count = sum(event.times_seen for event in warnings)
-    if count < 2:
-        return LEAST_PAUSE
-    pause = (max(map(last_seen, warnings)) - min(map(first_seen, warnings))) / (count - 1)
-    return max(PAUSES * pause, LEAST_PAUSE)
+    return silence_after(count, max(map(last_seen, warnings)) - min(map(first_seen, warnings)))
+
+
+def silence_after(count: int, duration: timedelta) -> timedelta:
+    """Return the silence that ends *count* occurrences within *duration*."""
+    return max(PAUSES * duration / (count - 1), LEAST_PAUSE) if count > 1 else LEAST_PAUSE
 
 
 def first_seen(event: Event) -> datetime:

@@ -1,0 +1,453 @@
+"""The messages that the docs promise, on a fake clock: each test is a story, with a table of all its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.notify import engine as engine_module
+from eventbus.notify.alerts import RECEIVER_ANNOTATION, Alert
+from eventbus.notify.engine import OVERFLOW_REASON, Engine, Group, Occurrence, Send
+from eventbus.notify.receivers.contract import Notification
+from eventbus.notify.rules import Rules, parse_rules
+
+START = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)  # a Wednesday
+MINUTE_MS = 60_000
+
+ROOT = """
+route: {receiver: chat, group_by: [namespace, reason], %s}
+receivers:
+- {name: chat, webhook_configs: [{url: "https://chat.example"}]}
+- {name: duty, webhook_configs: [{url: "https://duty.example", send_resolved: false}]}
+- {name: nowhere}
+%s
+"""
+
+
+def rules(more: str = "repeat_interval: 4h", rest: str = "") -> Rules:
+    return parse_rules(ROOT % (more, rest)).rules
+
+
+class Message(NamedTuple):
+    """A row of a table: when it was sent, and its content."""
+
+    minute: float
+    receiver: str
+    reason: str
+    firing: int
+    resolved: int
+
+
+class World:
+    """Events, a clock, and the notifier with its store: each change is stored packed, and each message is confirmed.
+
+    *failing*: messages are stored, and wait in *pending* instead of being sent.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.now_ms = int(START.timestamp() * 1000)
+        self.stored: dict[str, bytes] = {}
+        self.messages: list[Message] = []
+        self.sent: list[Notification] = []
+        self.failing = False
+        self.pending: list[Send] = []
+        self._counts: dict[str, int] = {}
+        self._firsts: dict[str, datetime] = {}
+        self.engine = self._new_engine()
+
+    def _new_engine(self) -> Engine:
+        return Engine(self.rules, links=self.links)
+
+    @staticmethod
+    def links(labels: Mapping[str, str]) -> dict[str, str]:
+        return {"node": labels["name"] if labels["kind"] == "Node" else labels.get("host", "")}
+
+    @property
+    def minute(self) -> float:
+        return (self.now_ms - START.timestamp() * 1000) / MINUTE_MS
+
+    def event(
+        self,
+        name: str = "web-1",
+        reason: str = "BackOff",
+        *,
+        kind: str = "Pod",
+        type_: str = "Warning",
+        host: str = "",
+        times: int = 1,
+        annotations: Mapping[str, str] | None = None,
+    ) -> Occurrence:
+        """One more occurrence, now."""
+        uid = f"{kind}/{name}/{reason}"
+        at = datetime.fromtimestamp(self.now_ms / 1000, UTC)
+        added = uid not in self._counts
+        self._counts[uid] = self._counts.get(uid, 0) + times
+        event = Event(
+            metadata=ObjectMeta(name=uid, namespace="shop", uid=uid, annotations=annotations or {}),
+            involved_object=ObjectReference(kind=kind, namespace="shop", name=name),
+            reason=reason,
+            message=f"{name} has {reason}",
+            type=type_,
+            source=EventSource(component="kubelet", host=host),
+            first_timestamp=self._firsts.setdefault(uid, at),
+            last_timestamp=at,
+            count=self._counts[uid],
+        )
+        return Occurrence(event, added)
+
+    def happens(self, *occurrences: Occurrence) -> None:
+        self.engine.take(occurrences, self.now_ms)
+        self._work()
+
+    def until(self, minute: float) -> None:
+        """Let the time pass, with all timers on the way."""
+        end_ms = int(START.timestamp() * 1000 + minute * MINUTE_MS)
+        while (due_ms := self.engine.next_ms()) is not None and due_ms <= end_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self._work()
+        self.now_ms = end_ms
+        self._work()
+
+    def take_over(self) -> None:
+        """Go on as another worker, from the stored state alone."""
+        alerts = [msgspec.msgpack.decode(v, type=Alert) for k, v in self.stored.items() if k[0] == "a"]
+        groups = [msgspec.msgpack.decode(v, type=Group) for k, v in self.stored.items() if k[0] == "g"]
+        self.engine = self._new_engine()
+        self._deliver(self.engine.load(alerts, groups, self.now_ms))
+        self._work()
+
+    def reload(self, rules: Rules) -> None:
+        self.rules = rules
+        self.engine.reload(rules, self.now_ms)
+        self._work()
+
+    def _work(self) -> None:
+        sends = self.engine.advance(self.now_ms)
+        self._store()
+        self._deliver(sends)
+
+    def _store(self) -> None:
+        for name, value in self.engine.changed().items():
+            if value is None:
+                self.stored.pop(name, None)
+            else:
+                self.stored[name] = msgspec.msgpack.encode(value)
+
+    def _deliver(self, sends: Iterable[Send]) -> None:
+        for send in sends:
+            if self.failing:
+                self.pending.append(send)
+            else:
+                self.arrive(send)
+                self.confirm(send)
+
+    def arrive(self, send: Send) -> None:
+        notification = send.notification
+        statuses = [alert.status.value for alert in notification.alerts]
+        self.sent.append(notification)
+        row = (notification.receiver, notification.reason.value, statuses.count("firing"), statuses.count("resolved"))
+        self.messages.append(Message(round(self.minute, 2), *row))
+
+    def confirm(self, send: Send) -> None:
+        notification = send.notification
+        handle = {"message": str(notification.number)}
+        assert self.engine.settle(send.group, send.integration, notification.key, handle)
+        self._store()
+
+
+def test_a_crash_loop_of_three_hours_is_one_message_a_repeat_and_an_end() -> None:
+    world = World(rules("repeat_interval: 2h"))
+    for minute in range(0, 181, 5):
+        world.until(minute)
+        world.happens(world.event())
+    world.until(300)
+    assert world.messages == [
+        (0.5, "chat", "first", 1, 0),
+        (120.5, "chat", "repeat", 1, 0),
+        (195.5, "chat", "all-resolved", 0, 1),  # three pauses of five minutes after the last
+    ]
+    assert [notification.handle for notification in world.sent] == [{}, {"message": "1"}, {"message": "2"}]
+    assert world.sent[1].alerts[0].count == 25
+    assert len({notification.key for notification in world.sent}) == 3
+    assert len({notification.group for notification in world.sent}) == 1
+    assert world.stored == {}
+
+
+def test_400_pods_that_fail_at_once_are_one_message() -> None:
+    world = World(rules())
+    world.happens(*[world.event(f"web-{n}") for n in range(300)])
+    world.until(0.25)
+    world.happens(*[world.event(f"web-{n}") for n in range(300, 400)])
+    world.until(59)
+    assert world.messages == [(0.5, "chat", "first", 400, 0)]
+    world.until(120)
+    assert world.messages[1:] == [(60.5, "chat", "all-resolved", 0, 400)]
+    assert world.stored == {}
+
+
+def test_alerts_that_join_later_are_sent_at_the_groups_interval() -> None:
+    world = World(rules())
+    for minute in range(3):
+        world.until(minute)
+        world.happens(world.event(f"web-{minute}"))
+    world.until(10)
+    assert world.messages == [(0.5, "chat", "first", 1, 0), (5.5, "chat", "new-alerts", 3, 0)]
+    assert [alert.is_new for alert in world.sent[1].alerts] == [False, True, True]
+
+
+def test_a_flapping_pod_is_looked_at_once_an_interval() -> None:
+    world = World(rules("group_interval: 10m"))
+    for minute in range(0, 60, 2):  # it fails for a minute of each two
+        world.until(minute)
+        world.happens(world.event(reason="Unhealthy"))
+        world.until(minute + 1)
+        world.happens(world.event(reason=f"Ready{minute}", type_="Normal"))
+    world.until(120)
+    assert world.messages == [(0.5, "chat", "first", 1, 0), (60.5, "chat", "all-resolved", 0, 1)]
+
+
+def test_a_pod_that_has_recovered_at_the_interval_and_fails_again_opens_a_new_group() -> None:
+    world = World(rules("group_interval: 10m"))
+    for minute in (0, 4, 8, 12):
+        world.until(minute)
+        world.happens(world.event(reason="Unhealthy"))
+        world.until(minute + 2)
+        world.happens(world.event(reason=f"Ready{minute}", type_="Normal"))
+    world.until(120)
+    assert world.messages == [
+        (0.5, "chat", "first", 1, 0),
+        (10.5, "chat", "all-resolved", 0, 1),
+        (12.5, "chat", "first", 1, 0),
+        (22.5, "chat", "all-resolved", 0, 1),
+    ]
+
+
+def test_a_group_that_ends_before_it_was_sent_sends_nothing() -> None:
+    world = World(rules("group_wait: 5m"))
+    world.happens(world.event())
+    world.until(1)
+    world.happens(world.event(reason="Started", type_="Normal"))
+    world.until(60)
+    assert world.messages == []
+    assert world.stored == {}
+
+
+def test_a_good_event_ends_the_warnings_of_its_object_and_is_named() -> None:
+    world = World(rules())
+    world.happens(world.event(), world.event("web-2"))
+    world.until(1)
+    world.happens(world.event(reason="Started", type_="Normal"))
+    world.until(20)
+    assert world.messages == [(0.5, "chat", "first", 2, 0), (5.5, "chat", "resolved-alerts", 1, 1)]
+    assert [alert.ended_by for alert in world.sent[1].alerts] == ["", "Started"]
+
+
+NODE = """
+inhibit_rules:
+- source_matchers: [kind="Node"]
+  target_matchers: [kind="Pod"]
+  equal: [node]
+"""
+
+
+def test_a_dead_node_inhibits_its_pods_until_it_is_back() -> None:
+    world = World(rules("repeat_interval: 4h, resolve_after: 3h", NODE))
+    world.happens(*[world.event(f"web-{n}", "NodeLost", host="node-1") for n in range(30)])
+    world.happens(world.event("other", "NodeLost", host="node-2"))
+    world.until(0.2)
+    world.happens(world.event("node-1", "NodeNotReady", kind="Node"))
+    world.until(60)
+    assert world.messages == [(0.5, "chat", "first", 1, 0), (0.7, "chat", "first", 1, 0)]
+    world.happens(world.event("node-1", "NodeReady", kind="Node", type_="Normal"))
+    world.until(70)
+    assert world.messages[2:] == [
+        (60.5, "chat", "new-alerts", 31, 0),  # the pods still fail
+        (60.7, "chat", "all-resolved", 0, 1),
+    ]
+
+
+MUTE = """
+time_intervals:
+- name: noon
+  time_intervals: [{times: [{start_time: "12:00", end_time: "13:00"}]}]
+"""
+
+
+def test_a_mute_time_holds_messages_back_until_its_border() -> None:
+    muted = 'resolve_after: 3h, routes: [{matchers: [kind="Pod"], mute_time_intervals: [noon]}]'
+    world = World(rules(muted, MUTE))
+    world.happens(world.event("web-1"), world.event("web-2"), world.event("db", kind="Job"))
+    world.until(30)
+    world.happens(world.event("web-2", "Started", type_="Normal"))
+    world.until(59.99)
+    assert world.messages == [(0.5, "chat", "first", 1, 0)]
+    world.until(61)
+    assert world.messages[1:] == [(60, "chat", "first", 1, 0)]  # web-2 is not worth a message any more
+    world.until(24 * 60)
+    assert [message.minute for message in world.messages[2:]] == [180, 180.5]
+    world.until(24 * 60 + 30)
+    world.happens(world.event("web-1"))
+    world.until(25 * 60 + 1)
+    assert world.messages[4:] == [(25 * 60, "chat", "first", 1, 0)]
+
+
+def test_active_times_are_the_only_ones() -> None:
+    active = 'routes: [{matchers: [kind="Pod"], active_time_intervals: [noon]}]'
+    world = World(rules(active, MUTE))
+    world.until(120)
+    world.happens(world.event())
+    world.until(200)
+    assert world.messages == []
+
+
+def test_a_route_may_wait_for_a_number_of_occurrences_within_a_time() -> None:
+    often = 'group_wait: 0s, routes: [{matchers: [kind="Pod"], receiver: duty, min_count: 3, within: 10m}]'
+    world = World(rules(often))
+    for minute in (0, 6, 12, 18, 19, 20):
+        world.until(minute)
+        world.happens(world.event())
+    assert world.messages == [(19, "duty", "first", 1, 0)]
+
+
+def test_a_route_may_wait_until_it_lasts() -> None:
+    world = World(rules('routes: [{matchers: [kind="Pod"], for: 10m, group_wait: 0s}]'))
+    for minute in (0, 4, 8, 12, 14):
+        world.until(minute)
+        world.happens(world.event())
+    assert world.messages == [(12, "chat", "first", 1, 0)]
+
+
+def test_a_resolved_alert_counts_from_its_new_start() -> None:
+    world = World(rules("group_wait: 0s, group_interval: 1m"))
+    world.happens(world.event(times=50))
+    world.until(10)
+    world.happens(world.event(times=2))
+    assert [message.reason for message in world.messages] == ["first", "all-resolved", "first"]
+    assert [notification.alerts[0].count for notification in world.sent] == [50, 50, 1]  # of the unknown 2, one is sure
+
+
+def test_reading_changes_again_has_no_effect() -> None:
+    world = World(rules("group_wait: 0s"))
+    first, second = world.event(), world.event()
+    world.happens(first, second, first, second)
+    world.until(1)
+    world.happens(second, first)
+    assert [alert.count for alert in world.engine.alerts.values()] == [2]
+    assert len(world.messages) == 1
+
+
+def test_a_receiver_without_resolved_messages_learns_that_it_fires_again() -> None:
+    world = World(rules("group_wait: 0s, routes: [{receiver: duty}]"))
+    world.happens(world.event())
+    world.until(90)
+    world.happens(world.event())
+    assert [(message.receiver, message.reason) for message in world.messages] == [("duty", "first"), ("duty", "first")]
+
+
+@pytest.mark.parametrize("step", ["decided", "written", "sent", "confirmed"])
+def test_a_take_over_loses_nothing_and_repeats_only_what_was_not_confirmed(step: str) -> None:
+    world = World(rules())
+    world.happens(world.event("web-1"))
+    world.until(0.1)
+    if step != "decided":
+        world.failing = step != "confirmed"
+        world.until(0.5)
+    if step == "sent":
+        world.arrive(world.pending[0])
+    world.failing = False
+    world.take_over()
+    world.until(30)
+    first = [notification for notification in world.sent if notification.reason == "first"]
+    assert len(first) == (2 if step == "sent" else 1)
+    assert len({notification.key for notification in first}) == 1
+    world.until(120)
+    assert world.messages[-1].reason == "all-resolved"
+    assert world.stored == {}
+
+
+def test_a_message_is_sent_again_as_it_was_and_later_alerts_follow_in_their_own() -> None:
+    world = World(rules())
+    world.happens(world.event("web-1"))
+    world.failing = True
+    world.until(10)
+    world.happens(world.event("web-2"))
+    world.until(20)
+    world.failing = False
+    world.take_over()
+    world.until(30)
+    assert world.messages == [(20, "chat", "first", 1, 0), (20, "chat", "new-alerts", 2, 0)]
+    assert [notification.number for notification in world.sent] == [1, 2]
+
+
+def test_with_another_file_groups_go_on_and_those_of_removed_routes_only_end() -> None:
+    by_kind = 'routes: [{matchers: [kind="Pod"], group_by: [kind]}]'
+    world = World(rules(by_kind))
+    world.happens(world.event("web-1"))
+    world.until(1)
+    world.reload(rules())
+    world.until(59)
+    assert world.messages == [(0.5, "chat", "first", 1, 0), (1.5, "chat", "first", 1, 0)]
+    world.until(120)
+    assert [message.reason for message in world.messages[2:]] == ["all-resolved", "all-resolved"]
+    assert world.stored == {}
+
+
+def test_groups_of_a_removed_receiver_are_counted() -> None:
+    world = World(rules('routes: [{matchers: [kind="Pod"], receiver: duty}]'))
+    world.happens(world.event("web-1"))
+    world.until(1)
+    world.reload(parse_rules("route: {receiver: a}\nreceivers: [{name: a}]").rules)
+    assert world.engine.unsendable == 1
+    world.until(120)
+    assert len(world.messages) == 1
+    assert world.stored == {}
+
+
+def test_beyond_the_bounds_alerts_are_counted_and_reported_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "MAX_ALERTS", 10)
+    world = World(rules())
+    world.happens(*[world.event(f"web-{n}") for n in range(25)])
+    world.until(1)
+    assert sorted(world.messages) == [(0, "chat", "first", 1, 0), (0.5, "chat", "first", 10, 0)]
+    overflow = world.sent[0].alerts[0]
+    assert overflow.labels["reason"] == OVERFLOW_REASON
+    assert overflow.annotations["message"].startswith("1 occurrences") or overflow.count == 15
+    assert world.engine.overflowed == 15
+    world.until(180)
+    assert world.stored == {}
+
+
+def test_a_receiver_is_not_sent_the_events_about_its_own_failure() -> None:
+    world = World(rules("group_wait: 0s"))
+    world.happens(world.event("notify", "NotificationFailed", kind="Worker", annotations={RECEIVER_ANNOTATION: "chat"}))
+    world.happens(world.event("notify-2", "NotificationFailed", kind="Worker", annotations={RECEIVER_ANNOTATION: "x"}))
+    assert [notification.alerts[0].labels["name"] for notification in world.sent] == ["notify-2"]
+
+
+def test_a_late_event_is_notified_though_its_own_time_is_long_ago() -> None:
+    world = World(rules())
+    late = world.event()
+    event = msgspec.structs.replace(
+        late.event, first_timestamp=START - timedelta(hours=9), last_timestamp=START - timedelta(hours=9)
+    )
+    world.happens(Occurrence(event, True))
+    world.until(1)
+    assert len(world.messages) == 1
+
+
+def test_a_repeat_that_was_held_back_until_after_the_end_does_not_fire_again() -> None:
+    world = World(rules("group_wait: 0s"))
+    world.happens(world.event())
+    world.until(1)
+    held_back = world.event()
+    world.until(2)
+    world.happens(world.event(reason="Started", type_="Normal"))
+    world.happens(held_back)
+    world.until(30)
+    assert [message.reason for message in world.messages] == ["first", "all-resolved"]
