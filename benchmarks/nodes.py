@@ -23,7 +23,7 @@ from eventbus.agent.lease_renewal import LeaseRenewal
 from eventbus.agent.opening import open_objects
 from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.lifecycle_status import read_lifecycle
+from eventbus.broker.health.status import read_lifecycle
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import LEASE, NODE
 from eventbus.model.objects.cluster import Node, NodeCondition, NodeStatus, NodeSystemInfo

@@ -24,7 +24,7 @@ from playwright.sync_api import sync_playwright
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.health.bus_status import read_unread
+from eventbus.broker.health.status import read_unread
 from eventbus.broker.keys import SINK_GROUP
 
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import redis
 
-from eventbus.broker.embedded.server_binary import find_binary, inspect_binary
+from eventbus.broker.embedded.server import find_binary, inspect_binary
 
 
 class Server:

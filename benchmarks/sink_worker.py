@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.calls import PendingCall
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.functions import CorrelateCall, Functions, PendingCall
+from eventbus.broker.functions import CorrelateCall, Functions, GroupPolicy
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.housekeeper import Housekeeper

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from benchmarks.servers import a_server
-from eventbus.broker.publish_call import PublishReply, PublishStatus
+from eventbus.broker.transport import PublishReply, PublishStatus
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.record.losses import Losses
 from eventbus.record.producer import Producer

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 
 from eventbus.agent.bus_contact import BusContact
+from eventbus.broker.bus import read_options
 from eventbus.broker.connection.connect import Client, connect
-from eventbus.broker.options import read_options
 from eventbus.errors import EventBusError
 from eventbus.util.clock import SystemClock
 

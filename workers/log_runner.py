@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from eventbus.broker.bus import LOG_GROUP
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.publish_call import PRODUCER_LIFE_MS
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.stream_reader import Delivery, GroupReader
+from eventbus.broker.transport import PRODUCER_LIFE_MS
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import DeadCause, PoisonBatch

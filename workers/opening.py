@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from eventbus.broker.bus import Bus, difference, open_bus
+from eventbus.broker.bus import Bus, difference, open_bus, read_options
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.options import read_options
 from eventbus.cli.input.option_values import parse_json
 from eventbus.cli.session import find_url
 from eventbus.errors import BusReplaced, BusUnavailable, ConfigError, GroupMissing

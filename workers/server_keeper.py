@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
-from eventbus.broker.embedded.keeper_lock import KeeperLock, holders
+from eventbus.broker.embedded.refcount import KeeperLock, holders
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import EventBusError
 

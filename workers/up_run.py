@@ -18,11 +18,11 @@ from eventbus.agent.pods.left_lines import LINES, PAGE_FILE, read_page
 from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker import function_library
-from eventbus.broker.builds import prune
-from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.connect import Client, connect, safe_url
+from eventbus.broker.bus import Bus, open_bus, read_options
+from eventbus.broker.connection.address import safe_url
+from eventbus.broker.connection.connect import Client, connect
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
-from eventbus.broker.options import read_options
+from eventbus.broker.function_library import prune
 from eventbus.cli.session import find_url
 from eventbus.consume.consumer import consumer_name
 from eventbus.errors import BusRefused, BusReplaced, BusUnavailable, ConfigError, EventBusError

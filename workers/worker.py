@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from eventbus.broker.builds import ANNOUNCE_EVERY_S
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
+from eventbus.broker.function_library import ANNOUNCE_EVERY_S
 from eventbus.consume.consumer import consumer_name
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError

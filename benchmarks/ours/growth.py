@@ -16,7 +16,7 @@ from benchmarks.ours.bus import fill, record, recorded, sink_workers, until
 from benchmarks.sample import POOL, numbers
 from benchmarks.servers import a_server
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.settings import MIB, Options, Settings

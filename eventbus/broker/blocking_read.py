@@ -1,4 +1,4 @@
-"""A blocking read on a connection of its own, so that one thread can wait for many streams.
+"""Blocking reads on connections of their own, so that one thread can wait for many streams.
 
 One blocking command cannot span the slots of a cluster, and a command for several streams fails for all if one is gone.
 So each stream has a read of its own, and the caller waits for the sockets.
@@ -6,9 +6,12 @@ So each stream has a read of its own, and the caller waits for the sockets.
 
 from __future__ import annotations
 
-from typing import Any
+import selectors
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
-from eventbus.broker.connection.cluster_slots import key_slot
 from eventbus.broker.connection.connect import Client, is_cluster
 from eventbus.broker.redis_errors import redis_errors
 
@@ -18,7 +21,7 @@ class BlockingRead:
 
     def __init__(self, client: Client, key: bytes) -> None:
         self._client = client
-        self._slot = key_slot(key)
+        self._slot = client.at(key) if is_cluster(client) else None
         self._pool: Any = None
         self._connection: Any = None
 
@@ -55,15 +58,57 @@ class BlockingRead:
             self._pool.release(connection)
 
     def _connect(self) -> None:
-        plain = self._client.plain(self._slot) if is_cluster(self._client) else self._client
+        plain = self._client if self._slot is None else self._slot.plain()
         self._pool = plain.connection_pool
         self._connection = self._pool.get_connection()
 
     def _failed(self, error: Exception) -> None:
         """Close, and report the error to a cluster's map, so that the next command finds the right node."""
         self.close()
-        if is_cluster(self._client):
-            self._client.met(self._slot, error)
+        if self._slot is not None:
+            self._slot.met(error)
 
 
-__all__ = ["BlockingRead"]
+T = TypeVar("T", bound="_HasFileno")
+
+# `poll` needs no descriptor of its own; not every system has it.
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
+
+class _HasFileno(Protocol):
+    """Has a socket that is readable once there is something to do."""
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        ...
+
+
+class WakeableWait:
+    """Waits until one of several reads has its reply, a time is over, or another thread calls `wake`."""
+
+    def __init__(self) -> None:
+        self._ear, self._mouth = socket.socketpair()
+        self._ear.setblocking(False)
+        self._mouth.setblocking(False)
+
+    def wake(self) -> None:
+        """End the current wait, or else the next one. Any thread; no effect after `close`."""
+        with suppress(OSError):  # full: it will wake; closed: it has ended
+            self._mouth.send(b"\0")
+
+    def wait(self, reads: Iterable[T], timeout_s: float | None) -> list[T]:
+        """Wait for a reply; return those of *reads* that have one. *timeout_s* None: no limit."""
+        with _Selector() as selector:
+            selector.register(self._ear, selectors.EVENT_READ)
+            for read in reads:
+                selector.register(read, selectors.EVENT_READ, read)
+            ready = [key.data for key, _ in selector.select(timeout_s if timeout_s is None else max(0.0, timeout_s))]
+        if None in ready:
+            with suppress(BlockingIOError):
+                self._ear.recv(4096)
+        return [read for read in ready if read is not None]
+
+    def close(self) -> None:
+        """Close its sockets."""
+        self._ear.close()
+        self._mouth.close()

@@ -12,12 +12,10 @@ import msgpack
 import msgspec
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.connect import Client
-from eventbus.broker.health.export_lag import Lag, read_lag
-from eventbus.broker.health.partition_status import node_of
-from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in
-from eventbus.broker.numbers import whole_number
-from eventbus.broker.pending_call import call_function
+from eventbus.broker.calls import call_function
+from eventbus.broker.connection.connect import Client, node_of
+from eventbus.broker.health.export_status import Lag, read_lag
+from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in, whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import ConfigError
 from eventbus.model.decodable import decodable
@@ -254,6 +252,3 @@ def _returned(value: bytes) -> UpdateState | None:
         return msgspec.msgpack.decode(value, type=decodable(UpdateState))
     except msgspec.DecodeError:  # of a later version; as if the sink had returned nothing
         return None
-
-
-__all__ = ["Burial", "ExportStore", "ExportHold", "LostVersions", "UpdateState", "ExportCheckpoint", "export_group"]

@@ -11,8 +11,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
-from eventbus.broker.transport import PublishRequest
+from eventbus.broker.transport import PRODUCER_LIFE_MS, PublishReply, PublishRequest, PublishStatus
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, InvalidObject
 from eventbus.model.decodable import decodable
 from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
@@ -137,16 +136,3 @@ _FRAMES: Final = msgspec.msgpack.Decoder(
     decodable(tuple[int, Annotated[list[Frame], msgspec.Meta(min_length=1, max_length=MAX_FRAMES)]])
 )
 _ANSWERS: Final = msgspec.msgpack.Decoder(decodable(tuple[int, list[Answer]]))
-
-__all__ = [
-    "FRAMES_FORMAT",
-    "FRAMES_TYPE",
-    "MAX_FRAMES",
-    "Answer",
-    "Frame",
-    "FrameError",
-    "pack_answers",
-    "pack_requests",
-    "unpack_answers",
-    "unpack_frames",
-]

@@ -1,13 +1,202 @@
-"""The function libraries on the servers: loads that of this build beside those of other builds."""
+"""The function libraries on the servers: loads the library of this build next to those of other builds, and prunes.
+
+Processes announce their build on each bus, so that libraries in use are not deleted.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
 from eventbus.broker.build import build, library, library_name
-from eventbus.broker.connection.connect import Client, primaries
-from eventbus.broker.pending_call import call_function
+from eventbus.broker.calls import call_function
+from eventbus.broker.connection.connect import Client, is_cluster, primaries
+from eventbus.broker.keys import Keys
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, EventBusError, FunctionsForbidden, FunctionsMissing
+from eventbus.model.formats import BASELINE_CODECS, FORMATS, parse_numbers
 from eventbus.util.log import log
+
+#: A process announces its build so often, seconds; a build that was announced in the last ten minutes is in use.
+ANNOUNCE_EVERY_S = 30.0
+IN_USE_S = 600.0
+#: Libraries of eventbus; before functions carried their build there was one for each format, which announces nothing.
+_LIBRARY = re.compile(r"eventbus_([0-9a-f]{8})\Z")
+_FORMER = re.compile(r"eventbus\d{1,3}\Z")
+#: The keys of all buses in which processes announce.
+_ANYWHERE = "*:{0}:builds"
+
+
+class Announcement(msgspec.Struct, frozen=True, rename="camel"):
+    """The last time that a process said which build it is."""
+
+    build: str
+    what: str  #: worker or recorder
+    name: str
+    age_s: float
+    formats: tuple[int, ...] = ()
+    codecs: tuple[int, ...] = ()
+    prefix: str = ""  #: of its bus
+
+    @property
+    def in_use(self) -> bool:
+        """Return True if the process was there a moment ago."""
+        return self.age_s < IN_USE_S
+
+
+class Library(msgspec.Struct, frozen=True):
+    """The functions of one build on the servers of a bus. *build* is empty for those of before builds had names."""
+
+    name: str
+    build: str
+    functions: int
+    servers: int  #: that have it, of those that take writes
+    announced: tuple[Announcement, ...] = ()  #: the newest first
+
+    @property
+    def is_ours(self) -> bool:
+        """Return True if it is that of this program."""
+        return self.name == library_name()
+
+    @property
+    def in_use(self) -> bool | None:
+        """Return True if processes use it; None: nobody can tell."""
+        return any(each.in_use for each in self.announced) if self.build else None
+
+
+def process_name() -> str:
+    """Return a name for this process, for people who look for it."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def read_announcements(client: Client, prefix: str) -> list[Announcement]:
+    """Read what processes of one bus have announced, the newest first. Redis: HGETALL on the bus's builds, TIME."""
+    keys = Keys(prefix, 0)
+    with redis_errors():
+        found: Any = client.hgetall(keys.builds)
+        now_s = _now_s(client)
+    return sorted(_parse(found, prefix, now_s), key=lambda each: each.age_s)
+
+
+def read_libraries(client: Client) -> list[Library]:
+    """Read the libraries of eventbus on all servers that take writes, and who uses them, on any bus there.
+
+    Redis: FUNCTION LIST, SCAN, HGETALL; where there are several databases, in each.
+    """
+    found: dict[str, list[int]] = {}
+    servers = primaries(client)
+    announced: list[Announcement] = []
+    for server in servers:
+        with redis_errors():
+            for library in server.execute_command("FUNCTION", "LIST", "LIBRARYNAME", "eventbus*"):
+                fields = _fields(library)
+                name = fields[b"library_name"].decode()
+                if _LIBRARY.match(name) or _FORMER.match(name):
+                    found.setdefault(name, []).append(len(fields[b"functions"]))
+        announced += _announced_on(server, one_database=is_cluster(client))
+    announced.sort(key=lambda each: each.age_s)
+    libraries = []
+    for name, functions in sorted(found.items()):
+        match = _LIBRARY.match(name)
+        of = match[1] if match else ""
+        using = tuple(each for each in announced if match and each.build == of)
+        libraries.append(Library(name, of, max(functions), len(functions), using))
+    return libraries
+
+
+def delete_library(client: Client, name: str) -> None:
+    """Delete a library from every server that has it. Redis: FUNCTION DELETE."""
+    from redis.exceptions import ResponseError
+
+    for server in primaries(client):
+        with redis_errors():
+            try:
+                server.execute_command("FUNCTION", "DELETE", name)
+            except ResponseError as error:
+                if "Library not found" not in str(error):
+                    raise
+
+
+def prune(client: Client, *, unknown: bool) -> list[str]:
+    """Delete the libraries of other builds that nobody uses; *unknown*: also those of which nobody can tell.
+
+    Returns: the names of those that were deleted.
+    """
+    gone = [each.name for each in read_libraries(client) if not each.is_ours and prunable(each, unknown=unknown)]
+    for name in gone:
+        delete_library(client, name)
+    return gone
+
+
+def prunable(library: Library, *, unknown: bool) -> bool:
+    """Return True if nobody uses the library; *unknown* is what counts where nobody can tell."""
+    return unknown if library.in_use is None else not library.in_use
+
+
+def cannot_read(announced: Iterable[Announcement], formats: Iterable[int], codecs: Iterable[int]) -> list[Announcement]:
+    """Return those that are in use and lack one of *formats*, or, workers, one of *codecs*."""
+    wanted_formats, wanted_codecs = set(formats), set(codecs)
+    return [
+        each
+        for each in announced
+        if each.in_use
+        and (
+            not wanted_formats <= set(each.formats) or (each.what == "worker" and not wanted_codecs <= set(each.codecs))
+        )
+    ]
+
+
+def describe(announcement: Announcement) -> str:
+    """Return who announced and when, for one line."""
+    bus = f" of bus {announcement.prefix}" if announcement.prefix else ""
+    return f"{announcement.what} {announcement.name}{bus}, {announcement.age_s:.0f} s ago"
+
+
+def _announced_on(server: Client, *, one_database: bool) -> Iterator[Announcement]:
+    with redis_errors():
+        if one_database:
+            yield from _announced_here(server)
+            return
+        chosen = server.connection_pool.connection_kwargs.get("db", 0)
+        databases = [int(name[2:]) for name in server.info("keyspace") if name[2:].isdigit()]
+        try:
+            for database in databases:
+                server.execute_command("SELECT", database)
+                yield from _announced_here(server)
+        finally:
+            server.execute_command("SELECT", chosen)
+
+
+def _announced_here(server: Client) -> Iterator[Announcement]:
+    now_s = _now_s(server)
+    for key in server.scan_iter(match=_ANYWHERE, count=1000):
+        prefix = key.decode("utf-8", "replace").partition(":")[0]
+        yield from _parse(server.hgetall(key), prefix, now_s)
+
+
+def _now_s(client: Client) -> float:
+    seconds, microseconds = client.time()
+    return float(seconds + microseconds / 1e6)
+
+
+def _parse(found: dict[bytes, bytes], prefix: str, now_s: float) -> Iterator[Announcement]:
+    for field, value in found.items():
+        of, _, what = field.decode("utf-8", "replace").partition("/")
+        words = value.decode("utf-8", "replace").split(" ", 3)
+        if len(words) == 4 and words[0].isdigit():
+            age_s = max(0.0, now_s - int(words[0]) / 1000)
+            formats, codecs = parse_numbers(words[1], FORMATS), parse_numbers(words[2], BASELINE_CODECS)
+            yield Announcement(of, what, words[3], age_s, formats, codecs, prefix)
+
+
+def _fields(pairs: Any) -> dict[bytes, Any]:
+    return pairs if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))
+
 
 #: The cure of every error that says that functions of this build are missing.
 LOAD_CURE = "run `eventbus functions load` of this version as a user of role admin"
@@ -63,6 +252,3 @@ def refusal(client: Client, error: FunctionsForbidden) -> EventBusError:
         "the server does not permit this to the user: its role lacks that function (`eventbus acl --role …` prints "
         "what a role may)"
     )
-
-
-__all__ = ["LOAD_CURE", "load", "load_missing", "refusal"]

@@ -1,48 +1,240 @@
-"""The functions of the library as typed methods, one each: parameters are those of the Lua headers in `lua/`.
+"""The functions of the library as typed calls, one each: parameters are those of the Lua headers in `lua/`.
 
-Nothing here retries: callers know which calls may be repeated. What they are given and answer (`function_values.py`)
-can be had from here too.
+Nothing here retries: callers know which calls may be repeated.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from enum import StrEnum
+from functools import cache, lru_cache, partial
 from typing import Any, Protocol
 
+import msgpack
 import msgspec
 
 from eventbus.broker.build import function_command
-from eventbus.broker.connection.connect import Client
-from eventbus.broker.function_values import (
-    Checkpoints,
-    CorrelateCall,
-    GroupPolicy,
-    Happened,
-    Item,
-    Opened,
-    ReplayStatus,
-    Swept,
-    Trimmed,
-    WriteStatus,
-    Written,
-    option_arguments,
-    pack_argument,
-    subject_lives_ms,
-    unpack_versions,
-)
-from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, name_bytes
-from eventbus.broker.pending_call import (
+from eventbus.broker.calls import (
     PendingCall,
     asked_for_members,
     call_function,
     decode_correlate_reply,
     proper,
 )
+from eventbus.broker.connection.connect import Client
+from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, name_bytes
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.transport import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.model.event import EventType
 from eventbus.model.formats import CODECS, FORMATS, numbers_text
-from eventbus.settings import Options
+from eventbus.settings import Options, SpamKey
 from eventbus.util.failpoints import failpoint
+
+
+class GroupPolicy(StrEnum):
+    """The policy for what a consumer group has not read when the stream grows too long."""
+
+    WAIT = "WAIT"  #: it is kept for a group that lives, or was alive within *hold_s*
+    DROP = "DROP"  #: it is dropped, and counted, beyond half of the stream's bytes
+
+
+class ReplayStatus(StrEnum):
+    """The outcome of giving a dead entry back to its group."""
+
+    OK = "OK"
+    MISSING = "MISSING"  #: it was replayed or discarded before
+    FULL = "FULL"  #: the stream takes no more
+    NOGROUP = "NOGROUP"  #: the group that buried it is no more
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """Answer of open."""
+
+    generation: str
+    made_stream: bool
+    made_group: bool
+
+
+class Trimmed(msgspec.Struct, frozen=True):
+    """Answer of trim: entries removed, and the group that lost unread events, if one did.
+
+    *destroyed*: with the stream or the group; else because it held the stream too long.
+    """
+
+    removed: int
+    released_group: str
+    lost: int
+    destroyed: bool = False
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """Answer of expire."""
+
+    expired: int = 0
+    evicted: int = 0
+    forgotten: int = 0
+    forgotten_early: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.expired + self.evicted + self.forgotten + self.forgotten_early
+
+
+class WriteStatus(StrEnum):
+    """The outcome of a write of an object."""
+
+    OK = "OK"
+    EXISTS = "EXISTS"
+    CONFLICT = "CONFLICT"
+    MISSING = "MISSING"
+    FULL = "FULL"  #: no memory for a new one, or no room in the stream for its copy; nothing was written
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Answer of a write: the new *version* with OK, the one there is with EXISTS and CONFLICT, else ""."""
+
+    status: WriteStatus
+    version: str = ""
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """How often something happened, in which minute since 1970, and the field of occurrences for it."""
+
+    times: int
+    minute: int
+    what: str
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """The object that put writes, its id, and its JSON without kind's version."""
+
+    plural: str
+    namespace: str
+    name: str
+    key: bytes
+    body: bytes
+
+
+class Checkpoints(msgspec.Struct, frozen=True):
+    """Answer of checkpoint: the number of the oldest, and (number, versions) of those that the caller did not know."""
+
+    oldest: int
+    entries: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class CorrelateCall(msgspec.Struct, frozen=True):
+    """The input of one call of `correlate_and_store`: state keys, and the packed arguments that count them from 1."""
+
+    keys: Sequence[bytes]
+    subjects: bytes
+    bodies: Sequence[bytes]
+    batches: Sequence[bytes]
+    burials: Sequence[int]  #: how many entries of the dead letter each batch becomes
+    members: bytes = b""  #: packed, by id: the members of both indexes that lead to objects which are not ours
+
+
+#: A bucket that never fills again is garbage too, some day: ten years.
+LONGEST_BUCKET_S = 10 * 366 * 86_400
+
+
+@cache
+def option_arguments(options: Options) -> tuple[Any, ...]:
+    """ARGV[3] to ARGV[16] of record."""
+    return (
+        options.burst,
+        f"{options.qps:.17g}",
+        options.max_events,
+        options.max_interval_s * 1000,
+        options.aggregate_message,
+        options.event_ttl_s * 1000,
+        options.record_ttl_s * 1000,
+        int(options.report_suppressed),
+        *subject_lives_ms(options),
+        options.refresh_s * 1000,
+        options.occurrences_s * 1000,
+        _report_message(options),
+        "" if options.spam_key is not SpamKey.OBJECT else EventType.NORMAL.value,
+    )
+
+
+def _report_message(options: Options) -> str:
+    """Return what a report of suppression says."""
+    then = f"one every {round(1 / options.qps, 3):g} s" if options.qps else "none"
+    return f"events held back as spam (burst {options.burst}, then {then}); count says how many"
+
+
+def subject_lives_ms(options: Options) -> tuple[int, int]:
+    """Return how long Redis keeps a set of similar messages, and a token bucket, after their last use.
+
+    Redis counts by its own clock and the rules by that of the entries, which workers may read as late as the stream
+    is held for them: what an entry that waits may still need is not collected.
+    """
+    refill_s = options.burst / options.qps if options.qps else math.inf
+    bucket_s = math.ceil(min(2 * max(1, refill_s), LONGEST_BUCKET_S))
+    return 1000 * (2 * options.max_interval_s + options.hold_s), 1000 * (bucket_s + options.hold_s)
+
+
+def pack_argument(value: Any) -> bytes:
+    """Msgpack as the server's cmsgpack reads it: it knows no bin type."""
+    packed: bytes = msgpack.packb(value, use_bin_type=False)
+    return packed
+
+
+def unpack_versions(fields: Sequence[bytes]) -> tuple[int, ...]:
+    """Read the versions of all partitions out of the fields of a checkpoint."""
+    return tuple(int(version) for version in msgpack.unpackb(fields[1]))
+
+
+class PublishState(msgspec.Struct, frozen=True):
+    """The state of the producer that `publish` needs besides the batch."""
+
+    bound_bytes: int
+    generation: str
+    silent_ms: int
+    bus_id: str = ""  #: of the bus that was opened; "" is not compared
+    life_ms: int = PRODUCER_LIFE_MS  #: of the producer's state in Redis
+
+
+def publish_command(
+    keys: Keys,
+    producer: str,
+    first: int,
+    n: int,
+    body: bytes,
+    state: PublishState,
+    losses: Sequence[tuple[str, int]] = (),
+) -> tuple[Any, ...]:
+    """Build the FCALL of one publish, for a pipeline. Safe to repeat: the sequence makes it idempotent.
+
+    *producer*: its secret, part of the key of its state. A client that may publish and knew it could corrupt the state,
+    so it is in no event.
+    *losses* (cause, events) are counted with the batch, and only if it is accepted.
+    """
+    return function_command(
+        "publish",
+        (keys.incoming, keys.incoming_meta, keys.producer + producer.encode(), keys.meta),
+        first,
+        n,
+        body,
+        state.bound_bytes,
+        state.generation,
+        state.silent_ms,
+        state.life_ms,
+        state.bus_id,
+        *(part for loss in losses for part in loss),
+    )
+
+
+def parse_reply(reply: Sequence[Any]) -> PublishReply:
+    """Parse the reply of one publish."""
+    status = PublishStatus(reply[0].decode())
+    if status is PublishStatus.GAP:
+        return PublishReply(status, last=int(reply[1]))
+    if status is PublishStatus.FULL:
+        return PublishReply(status, group=reply[1].decode())
+    return PublishReply(status, generation=reply[1].decode() if len(reply) > 1 else "")
+
 
 #: Changes that refresh may make a second, a partition: they share `changes` with what is written.
 REFRESHED_A_SECOND = 200
@@ -410,24 +602,3 @@ def announce_arguments(keys: Keys, what: str, name: str) -> tuple[Any, ...]:
 def beat_command(keys: Keys, group: str, consumer: str) -> tuple[Any, ...]:
     """Build the FCALL of one heartbeat, for a pipeline."""
     return function_command("beat", (keys.workers,), f"{group}/{consumer}")
-
-
-__all__ = [
-    "REFRESHED_A_SECOND",
-    "Functions",
-    "Happened",
-    "Item",
-    "Opened",
-    "CorrelateCall",
-    "PendingCall",
-    "Swept",
-    "Trimmed",
-    "WriteStatus",
-    "Written",
-    "announce_arguments",
-    "beat_command",
-    "decode_written",
-    "option_arguments",
-    "pack_argument",
-    "subject_lives_ms",
-]

@@ -1,14 +1,69 @@
-"""Deletes a consumer group from the bus, with everything that is kept for it."""
+"""The consumer groups of a bus: the heartbeats of their members, and their deletion."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.connect import Client
-from eventbus.broker.group_members import share_group
-from eventbus.broker.health.partition_status import node_of
-from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.connection.connect import Client, node_of
+from eventbus.broker.functions import beat_command
+from eventbus.broker.keys import name_text
+from eventbus.broker.redis_errors import redis_errors, translate
+
+
+def share_group(group: str) -> str:
+    """Return the name under which the members' counters of *group* are kept, among those of its consumers."""
+    return f"share:{group}"
+
+
+class GroupMembers:
+    """The members of one group, among them the own worker *name*. One thread and one client."""
+
+    def __init__(self, *, bus: Bus, client: Client, group: str, name: str) -> None:
+        self._bus = bus
+        self._client = client
+        self._group = group
+        self._name = name
+        self._start = f"{share_group(group)}/"
+
+    def beat(self, partitions: Iterable[int], *, member: bool = True) -> dict[str, str] | None:
+        """Raise this worker's counters on *partitions* and, as *member*, on the bus, in one round trip a node.
+
+        Returns: the counters of all members; None: the node that has them did not answer.
+        Raises:  BusUnavailable: no node was reached, or functions are missing; call again.
+        Redis:   FCALL beat, HGETALL eb:{0}:workers.
+        """
+        pipe: Any = self._client.pipeline(transaction=False)
+        for partition in partitions:
+            pipe.execute_command(*beat_command(self._bus.keys[partition], self._group, self._name))
+        if member:
+            pipe.execute_command(*beat_command(self._bus.keys[0], share_group(self._group), self._name))
+        pipe.execute_command("HGETALL", self._bus.keys[0].workers)
+        with redis_errors():
+            replies = pipe.execute(raise_on_error=False)
+        *beats, found = replies
+        if isinstance(found, Exception):
+            return None
+        if member and isinstance(beats[-1], Exception):
+            raise translate(beats[-1])
+        return self._members(found)
+
+    def leave(self) -> None:
+        """Leave the group: this worker gets no share any more. Safe to repeat."""
+        self.forget([self._name])
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Remove the dead members *names*. A member that lives after all joins again with its next heartbeat."""
+        with redis_errors():
+            self._client.hdel(self._bus.keys[0].workers, *(self._start + name for name in names))
+
+    def _members(self, found: Any) -> dict[str, str]:
+        pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+        counters = {name_text(field): name_text(beats) for field, beats in pairs}
+        return {
+            field.removeprefix(self._start): beats for field, beats in counters.items() if field.startswith(self._start)
+        }
 
 
 def delete_group(bus: Bus, client: Client, name: str) -> int:

@@ -29,6 +29,9 @@ _NO_HYPHEN = bytes.maketrans(b"+/", b"._")
 
 _PREFIX = re.compile(r"[a-z0-9-]{1,32}\Z")
 
+#: No counter of Redis is longer; Python refuses to read text of thousands of digits.
+_DIGITS = 19
+
 
 class Keys:
     """The keys of one partition. Attributes are bytes, ready to send."""
@@ -160,6 +163,13 @@ def name_text(name: bytes) -> str:
 def name_bytes(text: str) -> bytes:
     """Return the bytes that `name_text` turned into *text*."""
     return text.encode("utf-8", "surrogateescape")
+
+
+def whole_number(text: bytes | str | None) -> int | None:
+    """Parse decimal digits; return None if *text* is not a number, or too large for a counter of Redis."""
+    if not text or len(text) > _DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)
 
 
 def version_in(text: bytes | None) -> int:

@@ -8,22 +8,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from eventbus.broker.build import function_command
-from eventbus.broker.builds import ANNOUNCE_EVERY_S, process_name
+from eventbus.broker.calls import PendingCalls
 from eventbus.broker.connection.connect import is_cluster
-from eventbus.broker.function_library import load
-from eventbus.broker.functions import announce_arguments
+from eventbus.broker.function_library import ANNOUNCE_EVERY_S, load, process_name
+from eventbus.broker.functions import PublishState, announce_arguments, parse_reply, publish_command
 from eventbus.broker.keys import bus_key
-from eventbus.broker.pending_call import PendingCalls
-from eventbus.broker.publish_call import (
-    PRODUCER_LIFE_MS,
-    PublishReply,
-    PublishState,
-    PublishStatus,
-    parse_reply,
-    publish_command,
-)
 from eventbus.broker.redis_errors import redis_errors, translate
-from eventbus.broker.transport import BusDescription, PublishRequest, nothing
+from eventbus.broker.transport import (
+    PRODUCER_LIFE_MS,
+    BusDescription,
+    PublishReply,
+    PublishRequest,
+    PublishStatus,
+    nothing,
+)
 from eventbus.errors import EventBusError, FunctionsForbidden, FunctionsMissing
 from eventbus.model.formats import BASELINE_CODECS, parse_numbers
 

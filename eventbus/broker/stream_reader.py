@@ -10,14 +10,11 @@ import msgspec
 
 from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.bus import Bus
-from eventbus.broker.connection.connect import Client
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.functions import beat_command
-from eventbus.broker.health.partition_status import node_of
-from eventbus.broker.keys import name_text
-from eventbus.broker.numbers import whole_number
+from eventbus.broker.connection.connect import Client, node_of
+from eventbus.broker.functions import GroupPolicy, beat_command
+from eventbus.broker.keys import name_text, whole_number
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import DeadCause, GroupMissing
+from eventbus.errors import DeadCause
 from eventbus.util.failpoints import failpoint
 
 #: Entries asked for in one read; with up to 64 events each this is plenty, and a redelivery stays small.
@@ -386,6 +383,3 @@ def _delivery(entry: Any) -> Delivery:
 
 def _number(text: bytes | None) -> int:
     return whole_number(text) or 0
-
-
-__all__ = ["READ_COUNT", "Delivery", "GroupMissing", "GroupReader", "Position"]

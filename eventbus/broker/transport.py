@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
-from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply
 from eventbus.errors import EventBusError
 from eventbus.model.formats import BASELINE_CODECS
+
+#: How long Redis remembers a producer's last sequence after its last batch. A producer that was idle for half of it
+#: takes a fresh id, so a missing state always means that the server has lost it.
+PRODUCER_LIFE_MS = 2 * 3600 * 1000
+#: The same for a producer with a spool: another process may have to continue after it was killed, weeks later.
+SPOOLED_LIFE_MS = 30 * 86_400 * 1000
+
+
+class PublishStatus(StrEnum):
+    """The outcome of one publish."""
+
+    OK = "OK"
+    LOST = "LOST"  #: accepted, but the entries before were destroyed
+    DUP = "DUP"
+    GAP = "GAP"
+    MISSING = "MISSING"
+    FULL = "FULL"
+    OTHER = "OTHER"  #: the stream belongs to another bus than was opened; nothing was done
+    REFUSED = "REFUSED"  #: by the API: nothing was stored, because some events are refused for good
+
+
+class PublishReply(msgspec.Struct, frozen=True):
+    """The answer to one publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL.
+
+    With REFUSED *refused*: the positions in the batch of the events that cannot be recorded, and why.
+    """
+
+    status: PublishStatus
+    generation: str = ""
+    last: int = 0
+    group: str = ""
+    refused: tuple[tuple[int, str], ...] = ()
 
 
 class BusDescription(msgspec.Struct, frozen=True):

@@ -99,9 +99,9 @@ def _open_names() -> Iterator[BusNames | None]:
     if url is None:
         yield None
         return
+    from eventbus.broker.bus import parse_partitions
     from eventbus.broker.connection.connect import connect
     from eventbus.broker.keys import Keys, bus_key
-    from eventbus.broker.numbers import parse_partitions
 
     client = connect(url, name="eventbus-completion")
     try:

@@ -36,7 +36,7 @@ def judge_disk(directory: Path, free: int) -> Finding:
 
 def check_keepers(environ: Mapping[str, str]) -> Finding:
     """Check that each `eventbus up` which keeps the embedded server running is a process that lives."""
-    from eventbus.broker.embedded.keeper_lock import held_locks
+    from eventbus.broker.embedded.refcount import held_locks
     from eventbus.broker.embedded.server import default_directory
 
     locks = held_locks(default_directory(environ))

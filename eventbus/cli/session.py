@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from eventbus.broker.bus import Bus
     from eventbus.broker.connection.connect import Client
-    from eventbus.broker.health.bus_status import BusStatus
     from eventbus.broker.health.export_status import SinkStatus
-    from eventbus.broker.health.suppressed import SourceCounts
+    from eventbus.broker.health.status import BusStatus, SourceCounts
     from eventbus.broker.transport import Transport
     from eventbus.client.store import RemoteStore
     from eventbus.model.event import ObjectReference
@@ -90,7 +89,7 @@ class Session:
             from eventbus.client.numbers import fetch_status
 
             return fetch_status(self.remote.connection)
-        from eventbus.broker.health.bus_status import read_status
+        from eventbus.broker.health.status import read_status
 
         return read_status(self.bus, self.client)
 
@@ -110,7 +109,7 @@ class Session:
             from eventbus.client.numbers import fetch_sources
 
             return fetch_sources(self.remote.connection)
-        from eventbus.broker.health.suppressed import read_sources
+        from eventbus.broker.health.status import read_sources
 
         return read_sources(self.bus, self.client)
 

@@ -6,9 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
-from eventbus.broker.health.bus_status import BusStatus
 from eventbus.broker.health.export_status import SinkStatus
-from eventbus.broker.health.suppressed import SourceCounts
+from eventbus.broker.health.status import BusStatus, SourceCounts
 from eventbus.client.connection import ApiConnection
 from eventbus.errors import BusUnavailable
 from eventbus.model.decodable import decodable
@@ -29,7 +28,7 @@ class Sources(msgspec.Struct, frozen=True):
 
 
 def fetch_status(connection: ApiConnection) -> BusStatus:
-    """As `eventbus.broker.health.bus_status.read_status`."""
+    """As `eventbus.broker.health.status.read_status`."""
     return _fetch(connection, "/eventbus/v1/status", BusStatus)
 
 
@@ -39,7 +38,7 @@ def fetch_sinks(connection: ApiConnection) -> tuple[SinkStatus, ...]:
 
 
 def fetch_sources(connection: ApiConnection) -> tuple[SourceCounts, ...]:
-    """As `eventbus.broker.health.suppressed.read_sources`."""
+    """As `eventbus.broker.health.status.read_sources`."""
     return _fetch(connection, "/eventbus/v1/suppressed", Sources).items
 
 

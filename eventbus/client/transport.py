@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from eventbus.broker.frames import FRAMES_TYPE, MAX_FRAMES, pack_requests, unpack_answers
-from eventbus.broker.publish_call import PublishReply
-from eventbus.broker.transport import BusDescription, PublishRequest, nothing
+from eventbus.broker.transport import BusDescription, PublishReply, PublishRequest, nothing
 from eventbus.client.address import ApiAddress
 from eventbus.client.connection import ApiConnection
 from eventbus.errors import BusUnavailable, EventBusError

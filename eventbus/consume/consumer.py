@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.consume.health import LoopHealth
 from eventbus.consume.heartbeat import Heartbeat, LivenessObserver

@@ -12,7 +12,7 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.function_values import ReplayStatus
+from eventbus.broker.functions import ReplayStatus
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusUnavailable, GroupMissing, NotFound, PoisonBatch
 from eventbus.model.encoding.wire import unpack_batch, unpack_event

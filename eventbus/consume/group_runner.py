@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.consumer import TAKE_OVER_S, Consumer, Handle, HandleAlone, consumer_name
 from eventbus.consume.health import LoopHealth

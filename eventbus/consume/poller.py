@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
+from eventbus.broker.blocking_read import WakeableWait
 from eventbus.broker.connection.plain_client import REPLY_S
-from eventbus.broker.health.heartbeats import HEARTBEAT_S
-from eventbus.broker.wakeable_wait import WakeableWait
+from eventbus.broker.health.status import HEARTBEAT_S
 from eventbus.consume.consumer import HUNG_S, Consumer
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError

@@ -15,9 +15,9 @@ from itertools import product
 from typing import TypeVar
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.group_members import GroupMembers
-from eventbus.broker.health.heartbeats import HEARTBEAT_S
+from eventbus.broker.functions import GroupPolicy
+from eventbus.broker.groups import GroupMembers
+from eventbus.broker.health.status import HEARTBEAT_S
 from eventbus.consume.consumer import Consumer
 from eventbus.consume.heartbeat import LivenessObserver
 from eventbus.consume.poller import ConsumerPoller

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.function_values import CorrelateCall
-from eventbus.broker.functions import PendingCall
+from eventbus.broker.calls import PendingCall
+from eventbus.broker.functions import CorrelateCall
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.consume.consumer import TAKE_OVER_S, Handle, HandleAlone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState, export_group
-from eventbus.broker.health.export_lag import Lag
+from eventbus.broker.health.export_status import Lag
 from eventbus.errors import DeadCause, EventBusError, Throttled
 from eventbus.export.leadership import LeaseLost
 from eventbus.export.sink_writer import Outcome

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.health.export_status import describe_missing, partitions_without_worker
-from eventbus.broker.health.heartbeats import HEARTBEAT_S, read_beats
+from eventbus.broker.health.status import HEARTBEAT_S, read_beats
 from eventbus.consume.consumer import consumer_name
 from eventbus.consume.group_runner import LoopRunner, PartitionLoop
 from eventbus.consume.health import LoopHealth

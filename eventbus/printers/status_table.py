@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from eventbus.broker.health.bus_status import LEADING, BusStatus, Group, Level, Partition
 from eventbus.broker.health.export_status import SinkStatus
-from eventbus.broker.health.suppressed import COUNTED
-from eventbus.broker.lifecycle_status import say_unwatched
+from eventbus.broker.health.status import COUNTED, LEADING, BusStatus, Group, Level, Partition, say_unwatched
 from eventbus.printers.human_duration import human_duration
 from eventbus.printers.table import Cell, Colour, Row, format_table
 

@@ -492,6 +492,4 @@ def _import_all() -> None:
 
         import eventbus.broker.bus
         import eventbus.broker.connection.cluster
-        import eventbus.broker.connection.cluster_client
-        import eventbus.broker.connection.cluster_map
         import eventbus.broker.embedded.server  # noqa: F401

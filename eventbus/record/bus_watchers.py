@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.consume.handler import Handler, Watcher
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError, GroupMissing
 from eventbus.record import process_hooks

@@ -12,9 +12,8 @@ from hashlib import blake2b
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.keys import partition_of
-from eventbus.broker.publish_call import PublishStatus
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.broker.transport import PublishRequest, Transport
+from eventbus.broker.transport import PublishRequest, PublishStatus, Transport
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidEvent
 from eventbus.model.encoding.wire import pack_batch
 from eventbus.model.event import ObjectReference

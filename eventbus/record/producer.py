@@ -14,8 +14,7 @@ from itertools import islice
 
 import msgspec
 
-from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
-from eventbus.broker.transport import PublishRequest
+from eventbus.broker.transport import PRODUCER_LIFE_MS, PublishReply, PublishRequest, PublishStatus
 from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, PackedEvents, pack_events
 from eventbus.model.formats import BASELINE_CODECS
 from eventbus.record.losses import Losses

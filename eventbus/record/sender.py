@@ -13,8 +13,14 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from eventbus.broker.keys import partition_of
-from eventbus.broker.publish_call import SPOOLED_LIFE_MS, PublishReply, PublishStatus
-from eventbus.broker.transport import BusDescription, PublishRequest, Transport
+from eventbus.broker.transport import (
+    SPOOLED_LIFE_MS,
+    BusDescription,
+    PublishReply,
+    PublishRequest,
+    PublishStatus,
+    Transport,
+)
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.model.event import ObjectReference

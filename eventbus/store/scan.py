@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from eventbus.broker.bus import Bus
+from eventbus.broker.calls import PendingCalls
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import ID_CHARS
-from eventbus.broker.pending_call import PendingCalls
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import PoisonBatch
 from eventbus.model.list_watch import HasMetadata

@@ -22,7 +22,7 @@ from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.function_library import LOAD_CURE
-from eventbus.broker.health.bus_status import read_status
+from eventbus.broker.health.status import read_status
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import run_on_terminal
 from tests.waiting import eventually
@@ -95,7 +95,7 @@ def test_the_embedded_server_is_started_and_its_disk_looked_at(short_path: Path,
 DEAD_UP = """
 import os, signal, sys
 from pathlib import Path
-from eventbus.broker.embedded.keeper_lock import KeeperLock
+from eventbus.broker.embedded.refcount import KeeperLock
 KeeperLock(Path(sys.argv[1])).take()
 if os.fork():
     os._exit(0)

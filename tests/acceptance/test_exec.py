@@ -14,7 +14,7 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import open_bus
-from eventbus.broker.health.bus_status import read_status
+from eventbus.broker.health.status import read_status
 from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import Recorded, recorded_on
 from tests.acceptance.terminal import Terminal

@@ -10,7 +10,7 @@ from eventbus import Settings
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.exports import ExportStore
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.errors import ConfigError
 from tests.acceptance.programs import environment, run

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.build import build
-from eventbus.broker.embedded.server_binary import ServerBinary, find_binary, inspect_binary
+from eventbus.broker.embedded.server import ServerBinary, find_binary, inspect_binary
 from eventbus.broker.health.bus_checks import needed_bytes
 from eventbus.settings import MIB, Options
 from tests.support.build_tree import BuildTree

@@ -12,8 +12,8 @@ import pytest
 from eventbus import EventBroadcaster, ObjectReference, Options, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.health.bus_status import read_status
+from eventbus.broker.functions import GroupPolicy
+from eventbus.broker.health.status import read_status
 from tests.acceptance.programs import Program, environment, run
 from tests.acceptance.terminal import Terminal, run_on_terminal
 from tests.waiting import eventually

@@ -241,7 +241,7 @@ def _claims_by_wall_clock() -> None:
 
 def _only_the_url_is_asked() -> None:
     """Ask for the slots only the nodes that the url names."""
-    from eventbus.broker.connection.cluster_map import ClusterMap
+    from eventbus.broker.connection.cluster import ClusterMap
 
     load: Any = ClusterMap.load
 
@@ -256,7 +256,7 @@ def _a_pipeline_fails_whole() -> None:
     """One node that is away takes the answers of all others with it."""
     from redis.exceptions import ClusterError, ConnectionError
 
-    from eventbus.broker.connection.cluster_client import ClusterPipeline
+    from eventbus.broker.connection.cluster import ClusterPipeline
 
     execute: Any = ClusterPipeline.execute
 
@@ -272,7 +272,7 @@ def _a_pipeline_fails_whole() -> None:
 
 def _moved_is_not_followed() -> None:
     """A slot is called for where it was when the cluster was found."""
-    from eventbus.broker.connection.cluster_client import ClusterClient
+    from eventbus.broker.connection.cluster import ClusterClient
 
     ClusterClient._elsewhere = lambda self, reply: None  # type: ignore[method-assign]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from eventbus.broker.connection.cluster_slots import key_slot
+from eventbus.broker.connection.cluster import key_slot
 from tests.faults.process_nemesis import ProcessNemesis
 from tests.faults.scene import Scene, until
 from tests.functions.cluster import NODE_TIMEOUT_MS, Cluster

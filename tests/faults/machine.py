@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.connection.connect import make_client
-from eventbus.broker.embedded.server_binary import find_binary
+from eventbus.broker.embedded.server import find_binary
 from tests.waiting import eventually
 
 

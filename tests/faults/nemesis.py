@@ -13,7 +13,7 @@ import pytest
 
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.publish_call import PublishState, publish_command
+from eventbus.broker.functions import PublishState, publish_command
 from eventbus.model.encoding.wire import pack_batch
 from tests.faults.machine import Clock, slow_fsync
 from tests.faults.process_nemesis import ProcessNemesis

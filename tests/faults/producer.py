@@ -19,8 +19,8 @@ from typing import Any
 
 import msgpack
 
-from eventbus.broker import publish_call as publish
-from eventbus.broker.publish_call import PublishReply, PublishStatus
+from eventbus.broker import transport
+from eventbus.broker.transport import PublishReply, PublishStatus
 from eventbus.errors import EventBusError
 from eventbus.model.event import ObjectReference
 from eventbus.record import producer
@@ -119,7 +119,7 @@ def main() -> None:
     apply(given.breakage)
     keep_accept_log(given.accepted)
     if given.life_ms:
-        publish.PRODUCER_LIFE_MS = given.life_ms
+        transport.PRODUCER_LIFE_MS = given.life_ms
         vars(producer)["PRODUCER_LIFE_MS"] = given.life_ms
     stop, go_on = threading.Event(), threading.Event()
     broadcasters = [EventBroadcaster() for _ in range(given.recorders)]

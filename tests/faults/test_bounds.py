@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.settings import MIB
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Harm, Note, NoteControl

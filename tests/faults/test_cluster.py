@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from eventbus.broker.connection.cluster_slots import key_slot
+from eventbus.broker.connection.cluster import key_slot
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Harm, Note, NoteControl
 from tests.faults.scene import Producing, Scene, reached, until

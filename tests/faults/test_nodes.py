@@ -13,7 +13,7 @@ import pytest
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.lifecycle_status import read_lifecycle
+from eventbus.broker.health.status import read_lifecycle
 from eventbus.errors import NotFound
 from eventbus.model.kinds import NODE
 from eventbus.settings import Settings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.health.bus_status import read_status
+from eventbus.broker.health.status import read_status
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.scene import Process, Scene, until
 

@@ -14,12 +14,11 @@ import msgspec
 import redis
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.functions import Functions, Swept
+from eventbus.broker.functions import Functions, GroupPolicy, PublishState, Swept, parse_reply, publish_command
 from eventbus.broker.keys import version_in
-from eventbus.broker.publish_call import PublishReply, PublishState, parse_reply, publish_command
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream_reader import Delivery, GroupReader
+from eventbus.broker.transport import PublishReply
 from eventbus.correlate.keys import CallBuilder, Correlator
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_batch, unpack_wire
 from eventbus.model.event import Event

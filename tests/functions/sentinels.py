@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.embedded.server_binary import find_binary
+from eventbus.broker.embedded.server import EmbeddedServer, find_binary
 from tests.functions.nodes import Nodes, client_of, wait_for
 from tests.support.ports import free_ports
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from redis import Redis
 
-from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.embedded.server_binary import inspect_binary
+from eventbus.broker.embedded.server import EmbeddedServer, inspect_binary
 from tests.support.ports import free_ports
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from eventbus.broker.build import library
-from eventbus.broker.function_values import Checkpoints
+from eventbus.broker.functions import Checkpoints
 from tests.functions.partition import Partition
 
 

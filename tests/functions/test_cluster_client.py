@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 from redis.exceptions import ClusterError, ConnectionError, ResponseError
 
-from eventbus.broker.bus import open_bus
+from eventbus.broker.bus import change_options, open_bus
 from eventbus.broker.connection import cluster as cluster_module
-from eventbus.broker.connection.cluster import find_map
-from eventbus.broker.connection.cluster_slots import key_slot
-from eventbus.broker.connection.connect import connect, primaries
-from eventbus.broker.health.partition_status import execute, node_of
-from eventbus.broker.options import change_options
+from eventbus.broker.connection.cluster import key_slot
+from eventbus.broker.connection.connect import _maps, connect, node_of, primaries
+from eventbus.broker.health.status import execute
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Options, Settings
@@ -165,7 +163,7 @@ def test_another_node_at_an_address_of_old_is_not_spoken_to(short_path: Path) ->
             node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
             node.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             wait_for(lambda: "cluster_state:ok" in str(node.execute_command("CLUSTER", "INFO")))
-        nodes = find_map(cluster.url)
+        nodes = _maps.get(cluster.url)
         assert nodes is not None
         with pytest.raises(ConnectionError, match="another node listens at"):
             client.incr(KEYS[0])

@@ -17,7 +17,7 @@ from eventbus.broker import function_library, functions
 from eventbus.broker.build import build, function_name, library, library_name
 from eventbus.broker.bus import open_bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.model.formats import FORMATS
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore

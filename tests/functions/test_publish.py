@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.broker.functions import GroupPolicy
+from eventbus.broker.transport import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.errors import BusUnavailable, EventBusError
 from tests.functions.partition import Partition, changed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.groups import delete_group
 from tests.builders import make_event
 from tests.functions.conftest import MakePartition

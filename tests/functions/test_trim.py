@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.functions import Trimmed, beat_command
+from eventbus.broker.functions import GroupPolicy, Trimmed, beat_command
 from eventbus.broker.groups import delete_group
-from eventbus.broker.publish_call import PublishStatus
+from eventbus.broker.transport import PublishStatus
 from eventbus.settings import MIB
 from tests.builders import make_event
 from tests.functions.conftest import MakePartition

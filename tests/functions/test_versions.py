@@ -11,7 +11,7 @@ import pytest
 from eventbus.broker import build as build_module
 from eventbus.broker.build import library
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.errors import Expired
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT

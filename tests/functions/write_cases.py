@@ -10,8 +10,7 @@ import msgspec
 
 from eventbus.broker import functions
 from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.functions import Item
+from eventbus.broker.functions import GroupPolicy, Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.model.encoding.event_json import encode_core

@@ -14,19 +14,17 @@ from redis.exceptions import NoPermissionError, ResponseError
 from eventbus.agent.heartbeat import heartbeat
 from eventbus.agent.opening import open_agent
 from eventbus.broker import function_library
-from eventbus.broker.access.function_commands import functions_used
 from eventbus.broker.access.granted import check_rights, read_rights
-from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, name_of
+from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, functions_used, name_of
 from eventbus.broker.build import function_name, library
-from eventbus.broker.bus import open_bus
+from eventbus.broker.bus import change_options, open_bus
 from eventbus.broker.connection.connect import make_client
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.groups import delete_group
-from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
+from eventbus.broker.health.status import read_status
 from eventbus.broker.keys import Keys, bus_key, partition_of
-from eventbus.broker.options import change_options
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused, FunctionsMissing

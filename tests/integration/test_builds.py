@@ -13,16 +13,13 @@ import pytest
 
 from eventbus.broker import build as build_module
 from eventbus.broker import bus as bus_module
-from eventbus.broker import options as options_module
 from eventbus.broker.build import build, library, library_name
-from eventbus.broker.builds import delete_library, prune, read_announcements, read_libraries
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus, open_bus, upgrade_format
 from eventbus.broker.connection.connect import make_client
-from eventbus.broker.function_library import load
+from eventbus.broker.function_library import delete_library, load, prune, read_announcements, read_libraries
+from eventbus.broker.health.doctor import check_other_builds
 from eventbus.broker.health.findings import Severity
-from eventbus.broker.health.server_checks import check_other_builds
 from eventbus.broker.keys import bus_key
-from eventbus.broker.options import upgrade_format
 from eventbus.correlate.store_sink import sink_worker
 from eventbus.errors import ConfigError
 from eventbus.model import formats
@@ -208,7 +205,7 @@ def test_what_acl_cannot_print_is_refused(embedded_url: str, prefix: str, words:
 @pytest.fixture
 def later_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process is of a build that knows format 3 besides, and one codec more."""
-    for module in (build_module, bus_module, options_module):
+    for module in (build_module, bus_module):
         monkeypatch.setattr(module, "FORMATS", (2, 3), raising=False)
         monkeypatch.setattr(module, "CODECS", (0, 1, 7), raising=False)
 

@@ -12,12 +12,11 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy, PublishState, parse_reply, publish_command
 from eventbus.broker.keys import partition_of
-from eventbus.broker.publish_call import PublishState, PublishStatus, parse_reply, publish_command
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.stream_reader import GroupReader
-from eventbus.broker.transport import PublishRequest
+from eventbus.broker.transport import PublishRequest, PublishStatus
 from eventbus.correlate.keys import CallBuilder, Correlator
 from eventbus.correlate.store_sink import sink_worker
 from eventbus.errors import BusReplaced, ConfigError, EventBusError, NotFound

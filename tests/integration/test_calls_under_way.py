@@ -10,7 +10,7 @@ import pytest
 from benchmarks.loads import all_distinct
 from benchmarks.sink_worker import Worker
 from eventbus.broker.bus import Bus
-from eventbus.broker.functions import PendingCall
+from eventbus.broker.calls import PendingCall
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Settings
 from tests.support.harness import bus_with, settings_of

@@ -18,8 +18,9 @@ import redis
 
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection import plain_client
-from eventbus.broker.connection.connect import check_server, connect, is_cluster, make_client, redis_errors
+from eventbus.broker.connection.connect import check_server, connect, is_cluster, make_client
 from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
 from eventbus.settings import Settings
 from tests.functions.sentinels import Watched

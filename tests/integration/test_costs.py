@@ -19,7 +19,7 @@ from benchmarks.sample import REASON, TYPE, message, numbers
 from benchmarks.sink_worker import Worker
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.watchers import GroupWatcher

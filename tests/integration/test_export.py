@@ -15,7 +15,7 @@ from eventbus.broker.health.export_status import (
     forget_sink,
     partitions_without_worker,
 )
-from eventbus.broker.health.heartbeats import Beats, read_beats
+from eventbus.broker.health.status import Beats, read_beats
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.export.exporter import PartitionExporter

@@ -12,10 +12,10 @@ import pytest
 
 from eventbus.broker import function_library
 from eventbus.broker.exports import ExportStore
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.health.export_status import export_status
 from eventbus.broker.keys import Keys
-from eventbus.broker.publish_call import PublishStatus
+from eventbus.broker.transport import PublishStatus
 from eventbus.consume import housekeeper as module
 from eventbus.consume.housekeeper import SWEEP_CANDIDATES, Housekeeper
 from eventbus.export.options import ExportOptions

@@ -17,8 +17,7 @@ from eventbus import Event, ObjectReference, Settings
 from eventbus.api.limits import EventRate
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.frames import FRAMES_TYPE, pack_requests, unpack_answers
-from eventbus.broker.publish_call import PublishReply, PublishStatus
-from eventbus.broker.transport import PublishRequest
+from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatus
 from eventbus.client.address import parse_api_url
 from eventbus.client.connection import ApiConnection, Reply
 from eventbus.errors import BusRefused, EventBusError

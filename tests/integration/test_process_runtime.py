@@ -15,7 +15,7 @@ import pytest
 from eventbus.agent.runtime import starting
 from eventbus.agent.runtime.contract import CommandNotFound, ContainerPhase, MountFailed, RuntimeProblem
 from eventbus.agent.shim.procfs import read_process
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.config import ConfigMap, Secret
 from tests.support.runtime_world import UID, RuntimeWorld, container, is_idle, make_pod, runtime_world

@@ -11,9 +11,9 @@ from redis.exceptions import ResponseError
 from eventbus.broker.access.roles import Role
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import make_client
+from eventbus.broker.functions import PublishState, publish_command
 from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
-from eventbus.broker.publish_call import PublishState, publish_command
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_batch
 from eventbus.record.broadcaster import EventBroadcaster

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eventbus.broker.bus import open_bus
-from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.broker.transport import PublishRequest
+from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatus
 from eventbus.model.encoding.wire import pack_batch
 from eventbus.settings import Settings
 from tests.waiting import eventually

@@ -15,7 +15,7 @@ from eventbus.broker.access.roles import Role, acl_setuser
 from eventbus.broker.build import build, function_name, library
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import make_client
-from eventbus.broker.health.bus_status import read_status
+from eventbus.broker.health.status import read_status
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.consume import consumer as consumer_module

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.group_members import share_group
-from eventbus.broker.groups import delete_group
-from eventbus.broker.health.bus_status import read_status
+from eventbus.broker.functions import GroupPolicy
+from eventbus.broker.groups import delete_group, share_group
+from eventbus.broker.health.status import read_status
 from eventbus.broker.keys import partition_of
 from eventbus.consume.poller import POLLERS
 from eventbus.consume.watchers import GroupWatcher

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.health.bus_status import read_status
-from eventbus.broker.health.suppressed import SourceCounts, leading, read_sources
+from eventbus.broker.health.status import SourceCounts, leading, read_sources, read_status
 from eventbus.settings import Settings
 
 

@@ -13,9 +13,16 @@ from eventbus.broker.access.roles import name_of
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client, make_client
 from eventbus.broker.health.findings import Finding, Severity
-from eventbus.broker.health.spoiled_checks import NAMED, NOTE_S, check_keys, expected, notes, read_spoiled
-from eventbus.broker.key_scan import scan_keys
-from eventbus.broker.key_types import KEY_TYPES
+from eventbus.broker.health.key_checks import (
+    KEY_TYPES,
+    NAMED,
+    NOTE_S,
+    check_keys,
+    expected,
+    notes,
+    read_spoiled,
+    scan_keys,
+)
 from eventbus.broker.keys import Keys
 from eventbus.errors import EventBusError
 from tests.functions.servers import one_node_cluster

@@ -18,7 +18,7 @@ import pytest
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import Keys
-from eventbus.broker.publish_call import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS
+from eventbus.broker.transport import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS
 from eventbus.model.encoding.wire import pack_events, unpack_batch
 from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.function_values import GroupPolicy
-from eventbus.broker.functions import beat_command
+from eventbus.broker.functions import GroupPolicy, beat_command
 from eventbus.broker.groups import delete_group
-from eventbus.broker.health import bus_status as status_module
-from eventbus.broker.health.bus_status import BusStatus, Group, read_status
+from eventbus.broker.health import status as status_module
+from eventbus.broker.health.status import BusStatus, Group, read_status
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
@@ -86,7 +85,7 @@ def test_a_group_that_has_done_everything_is_not_behind(bus: Bus, settings: Sett
 def test_with_many_batches_pending_the_lag_is_a_bound(
     bus: Bus, settings: Settings, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventbus.broker.health.partition_status.PENDING_OPENED", 1)
+    monkeypatch.setattr("eventbus.broker.health.status.PENDING_OPENED", 1)
     publish(bus, settings, 2, 3, 4)
     take(client, bus, "sink", "w", 100)
     found = group_of(read_status(bus, client), "sink")
@@ -149,7 +148,7 @@ def test_counters_are_those_of_all_partitions(server_url: str, prefix: str) -> N
 def test_a_worker_that_says_nothing_is_dead(
     bus: Bus, client: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventbus.broker.health.partition_status.ALIVE_S", 0.05)
+    monkeypatch.setattr("eventbus.broker.health.status.ALIVE_S", 0.05)
     monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.2)
     publish(bus, settings, 1)
     take(client, bus, "sink", "silent", 1)
@@ -173,7 +172,7 @@ def test_a_worker_that_has_left_what_it_was_given_is_dead_at_once(bus: Bus, clie
 def test_a_worker_that_works_for_long_lives_by_its_heartbeat(
     bus: Bus, client: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventbus.broker.health.partition_status.ALIVE_S", 0.0)
+    monkeypatch.setattr("eventbus.broker.health.status.ALIVE_S", 0.0)
     publish(bus, settings, 1)
     take(client, bus, "sink", "busy", 1)
     keep_alive(bus, "busy", monkeypatch)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.stream_reader import READ_COUNT, Delivery, GroupReader, Position
 from eventbus.errors import GroupMissing
 from tests.builders import make_event

@@ -9,7 +9,7 @@ import msgspec
 
 from eventbus.agent.node_status import MOST_PODS
 from eventbus.agent.thresholds import parse_thresholds
-from eventbus.broker.access.authenticated import check_users
+from eventbus.broker.access.granted import check_users
 from eventbus.broker.access.roles import Role
 from eventbus.broker.bus import Bus
 from eventbus.broker.embedded.server import default_directory

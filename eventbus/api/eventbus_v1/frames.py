@@ -8,8 +8,7 @@ from hashlib import blake2b
 
 from eventbus.api.eventbus_v1.intake import check_packed, no_right
 from eventbus.broker.frames import Frame
-from eventbus.broker.publish_call import PublishReply, PublishStatus
-from eventbus.broker.transport import PublishRequest, Transport
+from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatus, Transport
 from eventbus.errors import BusRefused, EventBusError, InvalidEvent, PoisonBatch
 from eventbus.model.encoding.wire import Batch, rename_batch, unpack_batch
 

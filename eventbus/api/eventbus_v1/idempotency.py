@@ -11,9 +11,8 @@ import msgspec
 from eventbus.api.eventbus_v1.intake import Packed, spread
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.broker.transport import PublishRequest, Transport
+from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatus, Transport
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidObject
 from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
 

@@ -8,9 +8,8 @@ from functools import partial
 
 from eventbus.api.eventbus_v1.intake import Packed
 from eventbus.api.thread_context import BlockingPool, ThreadContext
-from eventbus.broker.publish_call import PublishReply, PublishStatus
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.broker.transport import Transport
+from eventbus.broker.transport import PublishReply, PublishStatus, Transport
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.record.losses import Losses
 from eventbus.record.producer import Producer

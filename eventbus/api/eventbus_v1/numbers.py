@@ -13,9 +13,8 @@ from eventbus.api.responses import answer_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.health.bus_status import read_status
 from eventbus.broker.health.export_status import export_status
-from eventbus.broker.health.suppressed import read_sources
+from eventbus.broker.health.status import read_sources, read_status
 
 
 async def bus_status(request: web.Request) -> web.Response:

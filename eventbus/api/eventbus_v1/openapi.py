@@ -11,9 +11,8 @@ from eventbus.api.eventbus_v1.intake import Refused
 from eventbus.api.eventbus_v1.search import FACETS
 from eventbus.api.eventbus_v1.why import VerdictsRequest
 from eventbus.broker.frames import FRAMES_TYPE
-from eventbus.broker.health.bus_status import BusStatus
 from eventbus.broker.health.export_status import SinkStatus
-from eventbus.broker.health.suppressed import SourceCounts
+from eventbus.broker.health.status import BusStatus, SourceCounts
 from eventbus.model.event import ObjectReference
 from eventbus.store.story.story import Link
 from eventbus.store.story.verdict import Rhythm, Verdict

@@ -20,9 +20,9 @@ from eventbus.api.eventbus_v1.line import Line
 from eventbus.api.kube.bodies import decode_as, read_body
 from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
-from eventbus.broker.publish_call import PRODUCER_LIFE_MS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.redis_transport import RedisTransport
+from eventbus.broker.transport import PRODUCER_LIFE_MS
 from eventbus.errors import BusFull, EventBusError
 from eventbus.util.clock import Clock, SystemClock
 

@@ -207,6 +207,3 @@ def _unreadable(scheme: str) -> ConfigError:
         f"the url of the bus ({scheme}://***) cannot be read: is the port a number? "
         "In a password / ? # @ [ ] must be quoted as %2F %3F %23 %40 %5B %5D, or use EVENTBUS_REDIS_PASSWORD"
     )
-
-
-__all__ = ["TLS_FILES", "TLS_FOLDERS", "Address", "Endpoint", "parse_address", "safe_url", "with_password"]

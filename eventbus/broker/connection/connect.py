@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from eventbus.broker.connection.address import Address, Endpoint, parse_address, safe_url, with_password
-from eventbus.broker.redis_errors import redis_errors, translate
-from eventbus.broker.server_version import OLDEST_VERSION
+from eventbus.broker import OLDEST_VERSION
+from eventbus.broker.connection.address import Address, Endpoint, parse_address, with_password
+from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
     import redis
+
+    from eventbus.broker.connection.cluster import ClusterMap
+
+#: by url; kept for the life of the process: a second open must find the cluster without the node of the url
+_maps: dict[str, ClusterMap] = {}
 
 #: every client of the bus: redis.Redis or our ClusterClient; redis-py's types promise awaitables and bytes at random
 Client: TypeAlias = Any
@@ -64,14 +69,12 @@ def connect(url: str, *, block_ms: int = 0, name: str = "eventbus", password: st
     """
     from redis.exceptions import RedisError
 
-    from eventbus.broker.connection import cluster
-
     url = with_password(url, password)
     address = parse_address(url)
-    if (nodes := cluster.find_map(url)) is not None:
+    if (nodes := _maps.get(url)) is not None:
         with suppress(RedisError):
             nodes.load()
-            return cluster.cluster_client(nodes, address, block_ms=block_ms, name=name)
+            return _client_of(nodes, address, block_ms=block_ms, name=name)
     problem: BusUnavailable | None = None
     for endpoint in _ways_to(address):
         try:
@@ -87,12 +90,10 @@ def cluster_client(url: str, *, block_ms: int, name: str) -> Client:
 
     Where it has not, as `connect`.
     """
-    from eventbus.broker.connection import cluster
-
-    nodes = cluster.find_map(url)
+    nodes = _maps.get(url)
     if nodes is None:
         return connect(url, block_ms=block_ms, name=name)
-    return cluster.cluster_client(nodes, parse_address(url), block_ms=block_ms, name=name)
+    return _client_of(nodes, parse_address(url), block_ms=block_ms, name=name)
 
 
 def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus", password: str | None = None) -> redis.Redis:
@@ -149,6 +150,11 @@ def primaries(client: Client, keys: Iterable[bytes] | None = None) -> list[Clien
         return found
 
 
+def node_of(client: Client, key: bytes) -> Any:
+    """Return a client for the one server that holds *key*: the client itself, or one for that node of the cluster."""
+    return client.at(key) if is_cluster(client) else client
+
+
 def _password_of(environ: Mapping[str, str]) -> str | None:
     return Settings(
         redis_password=environ.get("EVENTBUS_REDIS_PASSWORD", ""),
@@ -162,7 +168,6 @@ def _ways_to(address: Address) -> Sequence[Endpoint | None]:
 
 
 def _connect_at(endpoint: Endpoint | None, url: str, address: Address, block_ms: int, name: str) -> Client:
-    from eventbus.broker.connection import cluster
     from eventbus.broker.connection.plain_client import plain_client
 
     client = plain_client(address, endpoint=endpoint, block_ms=block_ms, name=name)
@@ -171,7 +176,7 @@ def _connect_at(endpoint: Endpoint | None, url: str, address: Address, block_ms:
             in_cluster = _facts(client).cluster
         if not in_cluster:
             _refuse_several(address)
-            cluster.forget_map(url)
+            _maps.pop(url, None)
             return client
     except BaseException:
         client.close()
@@ -180,10 +185,18 @@ def _connect_at(endpoint: Endpoint | None, url: str, address: Address, block_ms:
     if endpoint is None or address.database:
         cure = "give the host and port of some of its nodes, and database 0"
         raise ConfigError(f"{address.shown} is a node of a cluster: {cure}", cure=cure)
-    nodes = cluster.keep_map(url, address)
+    from eventbus.broker.connection.cluster import map_of  # only programs that connect to a cluster need it
+
+    nodes = _maps.setdefault(url, map_of(address))
     with redis_errors(url):
         nodes.load(endpoint)
-    return cluster.cluster_client(nodes, address, block_ms=block_ms, name=name)
+    return _client_of(nodes, address, block_ms=block_ms, name=name)
+
+
+def _client_of(nodes: ClusterMap, address: Address, *, block_ms: int, name: str) -> Client:
+    from eventbus.broker.connection.cluster import client_of
+
+    return client_of(nodes, address, block_ms=block_ms, name=name)
 
 
 def _refuse_several(address: Address) -> None:
@@ -254,19 +267,3 @@ def _refuse_unfit(info: ServerInfo) -> None:
             f"this server deletes keys when it is full (maxmemory-policy {info.maxmemory_policy}), and events with "
             "them: CONFIG SET maxmemory-policy noeviction, and write it into its configuration file"
         )
-
-
-__all__ = [
-    "Client",
-    "ServerInfo",
-    "check_server",
-    "cluster_client",
-    "connect",
-    "is_cluster",
-    "make_client",
-    "primaries",
-    "redis_errors",
-    "resolve_url",
-    "safe_url",
-    "translate",
-]

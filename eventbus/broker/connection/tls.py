@@ -136,6 +136,3 @@ def _one_of(word: str, valid: tuple[str, ...], name: str, shown: str) -> str:
 
 def _words(error: OSError) -> str:
     return str(getattr(error, "reason", "") or error.strerror or error)
-
-
-__all__ = ["checks_name", "explain", "tls_options"]

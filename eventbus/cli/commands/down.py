@@ -33,7 +33,7 @@ def down(state_dir: str | None) -> None:
       1  it does not stop, or an `eventbus up` keeps it running
       2  that directory is not this user's alone
     """
-    from eventbus.broker.embedded.keeper_lock import holders
+    from eventbus.broker.embedded.refcount import holders
     from eventbus.broker.embedded.server import EmbeddedServer, default_directory
     from eventbus.errors import BusUnavailable
 

@@ -47,7 +47,7 @@ def upgrade_format(force: bool, output: str | None) -> None:
     Examples:
       eventbus format upgrade
     """
-    from eventbus.broker.options import upgrade_format as upgrade
+    from eventbus.broker.bus import upgrade_format as upgrade
 
     with open_session() as session:
         former = (session.bus.format, session.bus.codecs)

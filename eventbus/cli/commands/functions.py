@@ -17,8 +17,8 @@ from eventbus.printers.table import format_table
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
-    from eventbus.broker.builds import Library
     from eventbus.broker.connection.connect import Client
+    from eventbus.broker.function_library import Library
 
 HEADERS = ("Build", "Library", "Functions", "Servers", "Last used")
 
@@ -60,7 +60,7 @@ def list_functions(output: str | None) -> None:
       eventbus functions list
       eventbus functions list -o json
     """
-    from eventbus.broker.builds import read_libraries
+    from eventbus.broker.function_library import read_libraries
 
     with _connected() as client:
         libraries = read_libraries(client)
@@ -94,7 +94,7 @@ def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:
       eventbus functions prune --dry-run
       eventbus functions prune
     """
-    from eventbus.broker.builds import delete_library, describe, prunable, read_libraries
+    from eventbus.broker.function_library import delete_library, describe, prunable, read_libraries
 
     deleted: list[Library] = []
     kept: dict[str, str] = {}

@@ -11,7 +11,7 @@ from eventbus.printers.output import dump_json, write
 from eventbus.printers.table import format_table
 
 if TYPE_CHECKING:
-    from eventbus.broker.health.suppressed import SourceCounts
+    from eventbus.broker.health.status import SourceCounts
 
 
 @click.command()
@@ -28,7 +28,7 @@ def get_suppressed(output: str | None, no_headers: bool) -> None:
       eventbus get suppressed
       eventbus get suppressed -o json
     """
-    from eventbus.broker.health.suppressed import COUNTED
+    from eventbus.broker.health.status import COUNTED
 
     with open_session() as session:
         sources = session.read_sources()
@@ -44,7 +44,7 @@ def get_suppressed(output: str | None, no_headers: bool) -> None:
 
 
 def _plain(source: SourceCounts) -> dict[str, str | int]:
-    from eventbus.broker.health.suppressed import COUNTED
+    from eventbus.broker.health.status import COUNTED
 
     named = zip(("component", "kind", "type", "reason"), source.names, strict=True)
     return dict(named) | {what: getattr(source, what) for what in COUNTED.values()}

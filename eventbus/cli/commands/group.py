@@ -16,7 +16,7 @@ from eventbus.printers.output import dump_json, wants_colour, write
 from eventbus.printers.table import format_table
 
 if TYPE_CHECKING:
-    from eventbus.broker.health.bus_status import Group
+    from eventbus.broker.health.status import Group
 
 #: The store's own group: without it nothing is correlated. As `broker.bus.SINK_GROUP`, which would import redis.
 STORE_GROUP = "sink"
@@ -36,7 +36,7 @@ def list_groups(output: str | None) -> None:
       eventbus group list
       eventbus group list -o name
     """
-    from eventbus.broker.health.bus_status import read_status
+    from eventbus.broker.health.status import read_status
     from eventbus.printers.status_table import GROUP_HEADERS, group_rows
 
     with open_session() as session:
@@ -79,7 +79,7 @@ def delete_group(name: str, yes: bool, force: bool, output: str | None) -> None:
 
 def _delete(session: Session, name: str, *, yes: bool, force: bool) -> None:
     from eventbus.broker.groups import delete_group as delete
-    from eventbus.broker.health.bus_status import read_status
+    from eventbus.broker.health.status import read_status
 
     groups = {group.name: group for group in read_status(session.bus, session.client).groups}
     if name not in groups:

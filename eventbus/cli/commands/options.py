@@ -31,7 +31,7 @@ def get_options(output: str | None) -> None:
       eventbus options get
       EVENTBUS_OPTIONS="$(eventbus options get -o json | jq .options)" eventbus worker sink
     """
-    from eventbus.broker.options import read_values
+    from eventbus.broker.bus import read_values
 
     with _open_bus_key() as (client, prefix):
         values, version = read_values(client, prefix) or ({}, 0)
@@ -63,7 +63,7 @@ def set_options(pairs: Sequence[str], output: str | None) -> None:
       eventbus options set exempt_namespaces=kube-system,audit spam_key=object+type+reason
       eventbus options set exempt_namespaces=
     """
-    from eventbus.broker.options import change_options
+    from eventbus.broker.bus import change_options
 
     changes = parse_pairs(pairs)
     with_changes({}, changes)  # invalid values are refused without asking Redis
@@ -81,9 +81,8 @@ def set_options(pairs: Sequence[str], output: str | None) -> None:
 @contextmanager
 def _open_bus_key() -> Iterator[tuple[Client, str]]:
     """Yield a client and the prefix of a bus; a missing bus is made, one that exists is not opened."""
-    from eventbus.broker.bus import open_bus
+    from eventbus.broker.bus import open_bus, read_values
     from eventbus.broker.connection.connect import connect
-    from eventbus.broker.options import read_values
 
     settings = Settings.from_environ(os.environ)
     url = find_url(settings)

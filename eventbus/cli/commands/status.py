@@ -18,8 +18,8 @@ from eventbus.printers.output import dump_json, is_terminal, wants_colour, write
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.broker.health.bus_status import BusStatus
     from eventbus.broker.health.export_status import SinkStatus
+    from eventbus.broker.health.status import BusStatus
 
 #: Clears the terminal and moves the cursor to its first corner.
 _CLEAR = "\x1b[H\x1b[2J"

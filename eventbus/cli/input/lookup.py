@@ -135,7 +135,7 @@ def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, store
 
 def waiting(session: Session) -> str:
     """Return a sentence if events wait in the stream and no worker stores them; else ''."""
-    from eventbus.broker.health.bus_status import read_unread
+    from eventbus.broker.health.status import read_unread
     from eventbus.broker.keys import SINK_GROUP
 
     if session.remote is not None:

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from eventbus.broker.embedded.private_folder import ANYTHING, check_private
 from eventbus.errors import ConfigError
 from eventbus.record.spool.records import Contents, read
 from eventbus.util.failpoints import failpoint
+from eventbus.util.private_folder import ANYTHING, check_private
 
 LOCK, BATCHES, UNREADABLE = "lock", "batches", "unreadable"
 #: Prefix of a folder whose lock is not taken yet; other processes skip it.

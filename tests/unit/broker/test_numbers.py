@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.broker.numbers import parse_options_version, parse_partitions, whole_number
+from eventbus.broker.bus import parse_options_version, parse_partitions
+from eventbus.broker.keys import whole_number
 from eventbus.errors import ConfigError
 
 

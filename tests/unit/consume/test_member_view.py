@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.broker.health.heartbeats import HEARTBEAT_S
+from eventbus.broker.health.status import HEARTBEAT_S
 from eventbus.consume.poller import HAND_OVER_S, HandOver
 from eventbus.consume.rebalancer import FORGET_S, STILL_S, MemberView
 from eventbus.testing.clock import FakeClock

@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eventbus.broker.health.bus_status import BusStatus, Group, Level, Worker
-from eventbus.broker.health.partition_status import GroupPart, Partition
-from eventbus.broker.health.suppressed import SourceCounts
+from eventbus.broker.health.status import BusStatus, Group, GroupPart, Level, Partition, SourceCounts, Worker
 from eventbus.printers.status_table import format_status, human_bytes, level_of_bytes, used_bytes, used_keys
 from eventbus.settings import MIB
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbus.broker.publish_call import PRODUCER_LIFE_MS, PublishReply, PublishStatus
+from eventbus.broker.transport import PRODUCER_LIFE_MS, PublishReply, PublishStatus
 from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, unpack_batch
 from eventbus.model.event import ObjectReference
 from eventbus.record.losses import Losses

@@ -11,8 +11,7 @@ import pytest
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.keys import partition_of
-from eventbus.broker.publish_call import PublishReply, PublishStatus
-from eventbus.broker.transport import BusDescription, PublishRequest, Transport, nothing
+from eventbus.broker.transport import BusDescription, PublishReply, PublishRequest, PublishStatus, Transport, nothing
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, unpack_batch, unpack_event
 from eventbus.record.losses import Losses

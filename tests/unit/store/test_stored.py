@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.function_values import pack_argument
+from eventbus.broker.functions import pack_argument
 from eventbus.model.encoding.wire import pack_event
 from eventbus.model.event import Event, ObjectReference
 from eventbus.store.stored import FIELDS, REMEMBERED_BYTES, View, decode_stored, remembering

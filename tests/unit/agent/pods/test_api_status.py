@@ -15,7 +15,7 @@ from eventbus.agent.runtime.contract import (
     PodUid,
     StartFailure,
 )
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.model.objects.pod import Pod, PodStatus
 from tests.unit.agent.pods.pods import a_pod
 

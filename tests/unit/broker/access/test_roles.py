@@ -6,8 +6,16 @@ from hashlib import sha256
 
 import pytest
 
-from eventbus.broker.access.function_commands import functions_used
-from eventbus.broker.access.roles import READS, Role, acl_rules, acl_setuser, key_patterns, role_functions, role_uses
+from eventbus.broker.access.roles import (
+    READS,
+    Role,
+    acl_rules,
+    acl_setuser,
+    functions_used,
+    key_patterns,
+    role_functions,
+    role_uses,
+)
 from eventbus.errors import ConfigError
 
 #: Whoever has one of these can run code of his own, read passwords, or take everything away.

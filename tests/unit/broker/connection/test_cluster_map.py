@@ -9,8 +9,7 @@ import pytest
 from redis.exceptions import ClusterError, ConnectionError, ResponseError
 
 from eventbus.broker.connection.address import Endpoint
-from eventbus.broker.connection.cluster_map import ClusterMap, Node, parse_slots
-from eventbus.broker.connection.cluster_slots import key_slot, slot_of
+from eventbus.broker.connection.cluster import ClusterMap, Node, key_slot, parse_slots, slot_of
 
 A, B, C = (Endpoint("10.0.0.1", port) for port in (1, 2, 3))
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from eventbus.broker.connection.address import parse_address
-from eventbus.broker.connection.connect import make_client, redis_errors, resolve_url, safe_url, translate
+from eventbus.broker.connection.address import parse_address, safe_url
+from eventbus.broker.connection.connect import make_client, resolve_url
 from eventbus.broker.embedded.server import default_directory
+from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventbus.broker.health.export_checks import PAUSED_LONG_MS, PAUSED_MS, check_exports
+from eventbus.broker.health.bus_checks import PAUSED_LONG_MS, PAUSED_MS, check_exports
 from eventbus.broker.health.export_status import SinkPart, SinkStatus
 from eventbus.broker.health.findings import Finding, Severity
 

@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.function_values import GroupPolicy
+from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.health.bus_checks import check_memory, check_partitions, needed_bytes
-from eventbus.broker.health.findings import Finding, Severity, error, ok, warning, worst
-from eventbus.broker.health.network_checks import check_tls, is_local
-from eventbus.broker.health.partition_status import Level
-from eventbus.broker.health.server_checks import (
+from eventbus.broker.health.doctor import (
     check_clock,
     check_eviction,
     check_persistence,
     check_replication,
+    check_tls,
     check_version,
+    is_local,
 )
+from eventbus.broker.health.findings import Finding, Severity, error, ok, warning, worst
+from eventbus.broker.health.status import Level
 from eventbus.cli.local_checks import judge_disk
 from eventbus.settings import MIB, Options
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.publish_call import PublishReply, PublishStatus
+from eventbus.broker.transport import PublishReply, PublishStatus
 from eventbus.errors import BusUnavailable
 from eventbus.record.losses import Losses
 from eventbus.record.producer import Producer

@@ -1,8 +1,7 @@
 """Locks that show which `eventbus up` processes keep the embedded server running: each holds its own while it lives.
 
 One file for each, `up.<random>.lock`, with its process id: of one file for all, the last to write its id may be gone
-while another still lives.
-"""
+while another still lives."""
 
 from __future__ import annotations
 

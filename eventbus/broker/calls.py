@@ -1,4 +1,4 @@
-"""Calls under way, and the decoding of functions' replies."""
+"""Sends function calls and commands without waiting, and decodes the replies of functions."""
 
 from __future__ import annotations
 
@@ -138,6 +138,3 @@ def proper(reply: Any) -> Any:
         name = key.decode("utf-8", "replace")
         log.error("%s held something that is not ours: it counted as missing; `eventbus doctor` says more", name)
     return reply[1]
-
-
-__all__ = ["PendingCall", "PendingCalls", "asked_for_members", "call_function", "decode_correlate_reply", "proper"]

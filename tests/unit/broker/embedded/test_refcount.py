@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.embedded.keeper_lock import KeeperLock, held_locks, holders
+from eventbus.broker.embedded.refcount import KeeperLock, held_locks, holders
 from eventbus.errors import ConfigError
 
 KEEPER = """
 import sys
 from pathlib import Path
-from eventbus.broker.embedded.keeper_lock import KeeperLock
+from eventbus.broker.embedded.refcount import KeeperLock
 lock = KeeperLock(Path(sys.argv[1]))
 lock.take()
 print("taken", flush=True)
