@@ -1,6 +1,6 @@
 """Exports one partition of the store to one sink: reads the changes, writes them, keeps the sink's replies, moves on.
 
-The rules of writing are `sink_writer.py`'s, those of the lease `leadership.py`'s.
+The rules of writing are `sink_writer.py`'s, those of the lease `lease.py`'s.
 """
 
 from __future__ import annotations
@@ -18,20 +18,14 @@ from eventbus.broker.keys import ID_CHARS
 from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
-from eventbus.export.batch import SinkDelivery, make_rounds
-from eventbus.export.choice import Choice
-from eventbus.export.delayed import Waiting
-from eventbus.export.leadership import ExportLease, LeaseLost
+from eventbus.export.deliveries import SinkDelivery, make_rounds
+from eventbus.export.lease import ExportLease, LeaseLost, Pausing, finish
 from eventbus.export.lost_rows import LostRows
-from eventbus.export.options import ExportOptions
-from eventbus.export.pausing import Pausing, finish
 from eventbus.export.progress import ExportProgress, Figures
-from eventbus.export.rate import RateLimit
-from eventbus.export.round_writer import ExportStopped, Round, RoundWriter
-from eventbus.export.sink_writer import Outage, SinkWriter
+from eventbus.export.rules import BEGINNING, ExportOptions, Outage, RateLimit, RepeatFilter, Start, Waiting
+from eventbus.export.sink_writer import ExportStopped, Round, RoundWriter, SinkWriter
 from eventbus.export.sinks.contract import EventSink, Verb
 from eventbus.export.sinks.registry import check_name
-from eventbus.export.start import BEGINNING, Start
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT
 from eventbus.model.list_watch import ListOptions
@@ -108,8 +102,8 @@ class PartitionExporter:
             origin=lambda: self._lost_rows.origin,
         )
         self._storage = EventStorage(kind=EVENT, bus=bus, client=self.client, view=options.view)
-        choice = Choice(self._store, options.repeats, self._progress, clock)
-        self._rounds = RoundWriter(self._writer, choice, self._progress, self._keep, clock)
+        repeat_filter = RepeatFilter(self._store, options.repeats, self._progress, clock)
+        self._rounds = RoundWriter(self._writer, repeat_filter, self._progress, self._keep, clock)
         self._lost_rows = LostRows(
             sink,
             bus=bus,

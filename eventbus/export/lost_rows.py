@@ -27,9 +27,8 @@ from typing import TypeAlias
 from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, LostVersions
 from eventbus.errors import EventRejected
-from eventbus.export.pausing import Pausing
-from eventbus.export.round_writer import ExportStopped, Round
-from eventbus.export.sink_writer import SinkWriter, Stopped
+from eventbus.export.lease import Pausing
+from eventbus.export.sink_writer import ExportStopped, Round, SinkWriter, Stopped
 from eventbus.export.sinks.contract import DeletingSink, EventSink
 from eventbus.model.event import Event
 from eventbus.util.clock import Clock

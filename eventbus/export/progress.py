@@ -7,8 +7,8 @@ from collections.abc import Callable
 from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState, export_group
 from eventbus.broker.health.export_status import Lag
 from eventbus.errors import DeadCause, EventBusError, Throttled
-from eventbus.export.leadership import LeaseLost
-from eventbus.export.sink_writer import Outcome
+from eventbus.export.deliveries import Outcome
+from eventbus.export.lease import LeaseLost
 from eventbus.export.sinks.contract import delivery_id
 from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.util.clock import Clock

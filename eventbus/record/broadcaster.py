@@ -208,7 +208,7 @@ class EventBroadcaster:
             raise ConfigError(f"a sink inside a program {_NEEDS_REDIS}")
         block_ms = self.settings.worker_block_ms
         if sink is not None:
-            from eventbus.export.options import make_options
+            from eventbus.export.rules import make_options
 
             options = make_options(
                 self._clock,

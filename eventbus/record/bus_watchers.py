@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
     from eventbus.client.stream import RemoteStream
     from eventbus.consume.group_runner import Runner
-    from eventbus.export.options import ExportOptions
+    from eventbus.export.rules import ExportOptions
     from eventbus.export.sinks.contract import EventSink
     from eventbus.export.worker import ExportRunner
 

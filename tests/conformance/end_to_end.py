@@ -27,9 +27,8 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.export.exporter import PartitionExporter
-from eventbus.export.options import ExportOptions
-from eventbus.export.round_writer import ExportStopped
-from eventbus.export.sink_writer import Outage
+from eventbus.export.rules import ExportOptions, Outage
+from eventbus.export.sink_writer import ExportStopped
 from eventbus.export.sinks import EventPatch, EventSink, SinkMode
 from eventbus.model.encoding.event_json import to_core
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference

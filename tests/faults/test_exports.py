@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from eventbus.broker.health.export_status import export_status
-from eventbus.export.leadership import LeaseLost
-from eventbus.export.round_writer import ExportStopped
-from eventbus.export.sink_writer import Outage
+from eventbus.export.lease import LeaseLost
+from eventbus.export.rules import Outage
+from eventbus.export.sink_writer import ExportStopped
 from eventbus.export.sinks import SinkWrite, Verb, make_sink
 from eventbus.export.sinks.postgres.schema import UPSERT
 from eventbus.export.sinks.postgres.sink import PostgresSink

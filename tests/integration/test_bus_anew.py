@@ -21,7 +21,7 @@ from eventbus.correlate.keys import CallBuilder, Correlator
 from eventbus.correlate.store_sink import sink_worker
 from eventbus.errors import BusReplaced, ConfigError, EventBusError, NotFound
 from eventbus.export.exporter import PartitionExporter
-from eventbus.export.options import ExportOptions
+from eventbus.export.rules import ExportOptions
 from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_wire
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import EVENT, NODE

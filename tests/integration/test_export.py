@@ -19,10 +19,9 @@ from eventbus.broker.health.status import Beats, read_beats
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.export.exporter import PartitionExporter
-from eventbus.export.leadership import LONGEST_CALL_S, LeaseLost
-from eventbus.export.repeats import AtMostEvery, Every, First, Repeats, Thresholds
-from eventbus.export.round_writer import ExportStopped
-from eventbus.export.start import NOW
+from eventbus.export.lease import LONGEST_CALL_S, LeaseLost
+from eventbus.export.rules import NOW, AtMostEvery, Every, First, Repeats, Thresholds
+from eventbus.export.sink_writer import ExportStopped
 from eventbus.model.event import Event
 from tests.functions.partition import Partition
 from tests.support.exporting import (

@@ -10,10 +10,10 @@ import pytest
 from eventbus.broker.exports import ExportCheckpoint
 from eventbus.errors import BusUnavailable, SinkGone, SinkUnreachable
 from eventbus.export.exporter import PartitionExporter
-from eventbus.export.leadership import LeaseLost
-from eventbus.export.round_writer import ExportStopped
+from eventbus.export.lease import LeaseLost
+from eventbus.export.rules import NOW
+from eventbus.export.sink_writer import ExportStopped
 from eventbus.export.sinks import SinkAnswer, SinkWrite
-from eventbus.export.start import NOW
 from eventbus.model.event import Event
 from tests.functions.partition import Partition
 from tests.support.exporting import (

@@ -13,7 +13,7 @@ import pytest
 from eventbus import ConfigError, EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.export import worker
-from eventbus.export.options import ExportOptions
+from eventbus.export.rules import ExportOptions
 from eventbus.export.sinks import EventSink, make_sink
 from eventbus.export.sinks.shared import share
 from eventbus.export.worker import ExportRunner

@@ -14,8 +14,8 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import partition_of
 from eventbus.consume.poller import POLLERS
 from eventbus.errors import SinkUnreachable, UnexpectedReply
-from eventbus.export import poller
-from eventbus.export.options import ExportOptions
+from eventbus.export import worker
+from eventbus.export.rules import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.model.event import Event
 from eventbus.settings import Settings
@@ -183,7 +183,7 @@ def test_all_partitions_together_keep_to_the_rate(broadcaster: EventBroadcaster,
 def test_control_without_signs_of_life_from_beside_the_leases_of_the_poller_are_taken_over(
     broadcaster: EventBroadcaster, runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller.ExportPoller, "_sign", lambda _self: None)
+    monkeypatch.setattr(worker.ExportPoller, "_sign", lambda _self: None)
     sink, hangs, go_on = MemorySink(), threading.Event(), threading.Event()
 
     def hang(_event: Event) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.health.export_status import SinkStatus
-from eventbus.export.round_writer import ExportStopped
+from eventbus.export.sink_writer import ExportStopped
 from eventbus.export.sinks import EventSink, make_sink
 from tests.conftest import IN_CI
 from tests.functions.partition import Partition

@@ -18,7 +18,7 @@ from eventbus.broker.keys import Keys
 from eventbus.broker.transport import PublishStatus
 from eventbus.consume import housekeeper as module
 from eventbus.consume.housekeeper import SWEEP_CANDIDATES, Housekeeper
-from eventbus.export.options import ExportOptions
+from eventbus.export.rules import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.model.event import Event
 from eventbus.settings import MIB

@@ -28,9 +28,10 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.batch import SinkDelivery
-from eventbus.export.pausing import pause
-from eventbus.export.sink_writer import MAX_TRIES, Outage, Outcome, SinkWriter
+from eventbus.export.deliveries import Outcome, SinkDelivery
+from eventbus.export.lease import pause
+from eventbus.export.rules import Outage
+from eventbus.export.sink_writer import MAX_TRIES, SinkWriter
 from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
 from eventbus.export.sinks.webhook.guarded_http import GuardedClient
 from eventbus.export.sinks.webhook.ssrf import Guard

@@ -13,7 +13,7 @@ from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.consume.health import LoopHealth
 from eventbus.correlate.store_sink import sink_worker
-from eventbus.export.options import ExportOptions
+from eventbus.export.rules import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.lifecycle.opening import open_lifecycle
 from eventbus.model.encoding.wire import pack_batch, pack_event

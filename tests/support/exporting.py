@@ -14,7 +14,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.health.export_status import SinkStatus, export_status
 from eventbus.errors import AlreadyExists, NotFound
 from eventbus.export.exporter import PartitionExporter
-from eventbus.export.options import ExportOptions
+from eventbus.export.rules import ExportOptions
 from eventbus.export.sinks import EventPatch, EventSink, SinkAnswer, SinkMode, SinkWrite, Verb, delivery_id
 from eventbus.model.event import Event
 from tests.builders import make_event, make_reference

@@ -10,7 +10,7 @@ import pytest
 
 from eventbus.broker.exports import ExportHold, ExportStore
 from eventbus.errors import BusUnavailable
-from eventbus.export.leadership import ExportLease
+from eventbus.export.lease import ExportLease
 from eventbus.testing.clock import FakeClock
 
 TAKE_OVER_S = 25.0

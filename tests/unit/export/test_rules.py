@@ -8,10 +8,8 @@ import pytest
 
 from eventbus.broker.exports import UpdateState
 from eventbus.errors import ConfigError
-from eventbus.export.batch import make_rounds
-from eventbus.export.rate import RateLimit
-from eventbus.export.repeats import AtMostEvery, Thresholds, parse_repeats
-from eventbus.export.start import BEGINNING, NOW, parse_start
+from eventbus.export.deliveries import make_rounds
+from eventbus.export.rules import BEGINNING, NOW, AtMostEvery, RateLimit, Thresholds, parse_repeats, parse_start
 from eventbus.model.event import Event, ObjectMeta
 from eventbus.store.changes import Change
 from eventbus.store.storage import ChangeType

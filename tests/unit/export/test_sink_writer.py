@@ -24,10 +24,10 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.batch import SinkDelivery
-from eventbus.export.pausing import Pausing, finish, pause
-from eventbus.export.rate import RateLimit
-from eventbus.export.sink_writer import MAX_TRIES, Outage, Outcome, SinkWriter
+from eventbus.export.deliveries import Outcome, SinkDelivery
+from eventbus.export.lease import Pausing, finish, pause
+from eventbus.export.rules import Outage, RateLimit
+from eventbus.export.sink_writer import MAX_TRIES, SinkWriter
 from eventbus.export.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.contract import object_of
 from eventbus.model.event import Event, ObjectMeta

@@ -1,4 +1,4 @@
-"""Turns changes that were read into deliveries to a sink: one an event, with its newest state."""
+"""Deliveries to a sink: made from changes, one for each event with its newest state, and their outcomes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from eventbus.broker.exports import UpdateState
+from eventbus.errors import DeadCause
 from eventbus.export.sinks.contract import EventPatch, Verb
 from eventbus.model.event import Event
 from eventbus.store.changes import Change
@@ -47,6 +48,15 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
             last_timestamp=event.last_timestamp,
             message=event.message,
         )
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The outcome of a delivery: *returned* by the sink, or given up for *cause*; neither: the sink had it."""
+
+    delivery: SinkDelivery
+    returned: Event | None = None
+    cause: DeadCause | None = None
+    why: str = ""
 
 
 def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int = 0) -> list[list[SinkDelivery]]:

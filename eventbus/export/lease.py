@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from eventbus.broker.exports import ExportHold, ExportStore
 from eventbus.consume.heartbeat import Heartbeat, LivenessObserver
 from eventbus.errors import EventBusError
-from eventbus.export.pausing import Pausing
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
+
+T = TypeVar("T")
+
+#: Yields the seconds to wait. If True is sent to it, it should end soon.
+Pausing = Generator[float, bool | None, T]
+
+
+def pause(seconds: float) -> Pausing[bool]:
+    """Wait for *seconds*. Return True if the coroutine should stop."""
+    return bool((yield seconds))
+
+
+def finish(work: Pausing[T], sleep: Callable[[float], bool]) -> T:
+    """Run *work* to its end and return its result. *sleep* waits for so many seconds; True: stop."""
+    try:
+        seconds = next(work)
+        while True:
+            seconds = work.send(sleep(seconds))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
 
 BEAT_EVERY_S = 1.0
 #: Twice the time between two checks of a standby worker. After a longer gap, the observation starts again.

@@ -1,0 +1,330 @@
+"""Which events an export writes, and when: its options, the start of a new export, repeats, delayed events, the rate.
+
+Matchers of events belong to `ExportOptions`, and are applied first in `RepeatFilter.select`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
+from eventbus.errors import ConfigError, PoisonBatch
+from eventbus.export.deliveries import SinkDelivery
+from eventbus.export.progress import ExportProgress
+from eventbus.export.sinks.contract import SinkMode, Verb
+from eventbus.model.encoding.wire import unpack_batch, unpack_event
+from eventbus.model.event import Event
+from eventbus.store.event_storage import EventStorage
+from eventbus.store.storage import with_metadata
+from eventbus.store.stored import View
+from eventbus.util.clock import Clock
+
+
+class Outage(StrEnum):
+    """The treatment of a sink that does not answer."""
+
+    PAUSE = "pause"  #: wait without a limit
+    COUNT = "count"  #: one more try of this event, as in client-go
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class Start(msgspec.Struct, frozen=True):
+    """The start of a new export.
+
+    *listed*: it starts with the stored events; with *since*, only with those last seen at that time or later."""
+
+    listed: bool = True
+    since: datetime | None = None
+
+    def takes(self, event: Event) -> bool:
+        """Return True if the event, found in the store at the beginning, is exported."""
+        return self.since is None or (event.last_seen is not None and event.last_seen >= self.since)
+
+
+NOW, BEGINNING = Start(listed=False), Start()
+
+
+def start_of(mode: SinkMode) -> str:
+    """Return the default start of a new export.
+
+    Appending sinks, which pass on each event to people or programs, start now, because all past events would be a
+    flood. Upserting sinks, which keep one row for each event, start with all stored events.
+    """
+    return "beginning" if mode is SinkMode.UPSERT else "now"
+
+
+def parse_start(text: str, clock: Clock) -> Start:
+    """Parse `now`, `beginning`, an RFC 3339 time with its zone, or how long ago (`90s`, `10m`, `2h`, `1d`).
+
+    Raises: ConfigError.
+    """
+    if text in ("now", "beginning"):
+        return NOW if text == "now" else BEGINNING
+    try:
+        if found := re.fullmatch(r"(\d{1,6})([smhd])", text):
+            now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
+            return Start(since=now - timedelta(**{_UNITS[found[2]]: int(found[1])}))
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return Start(since=moment.astimezone(UTC))
+    except ValueError:
+        pass
+    except OverflowError:
+        raise ConfigError(f"start {text!r} is before the year 1: give beginning") from None
+    raise ConfigError(f"start {text!r}: give now, beginning, 2024-01-31T12:00:00Z, or how long ago, like 10m")
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Repeats(Protocol):
+    """Decides for one event at a time; *known* is the sink's last reply about it, None: it never had it."""
+
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
+        """Return True if the sink is to have the event now."""
+        ...
+
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
+        """Return when to check an event again that is not due, ms since 1970; None: not before it repeats."""
+        ...
+
+
+class Every(msgspec.Struct, frozen=True):
+    """Writes every repeat: the sink ends with the final count."""
+
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
+        return True
+
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
+        return None
+
+
+class First(msgspec.Struct, frozen=True):
+    """Writes only the first occurrence. An event that expires and comes back is a first one again."""
+
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
+        return known is None
+
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
+        return None
+
+
+class Thresholds(msgspec.Struct, frozen=True):
+    """Writes when the count reaches, or passes, one of *counts* (ascending)."""
+
+    counts: tuple[int, ...]
+
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
+        told = known.count if known else 0
+        return any(told < threshold <= count for threshold in self.counts)
+
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
+        return None
+
+
+class AtMostEvery(msgspec.Struct, frozen=True):
+    """Writes the first change at once, then at most one every *every_ms*.
+
+    Delayed repeats are written at the end of that time."""
+
+    every_ms: int
+
+    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
+        # A clock that was set back must not silence an event.
+        return known is None or not 0 <= now_ms - known.ms < self.every_ms
+
+    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
+        return known.ms + self.every_ms
+
+
+def parse_repeats(text: str) -> Repeats:
+    """Parse `every`, `first`, `thresholds=1,10,100` or `at-most-every=5m` (s, m, h, d). Raises: ConfigError."""
+    word, _, value = text.partition("=")
+    if text == "every":
+        return Every()
+    if text == "first":
+        return First()
+    if word == "thresholds" and re.fullmatch(r"[1-9]\d{0,9}(,[1-9]\d{0,9})*", value):
+        return Thresholds(tuple(sorted({int(count) for count in value.split(",")})))
+    if word == "at-most-every" and (found := re.fullmatch(r"([1-9]\d{0,6})([smhd])", value)):
+        return AtMostEvery(int(found[1]) * _UNITS_S[found[2]] * 1000)
+    raise ConfigError(f"repeats {text!r}: give every, first, thresholds=1,10,100 or at-most-every=5m")
+
+
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of an export to one sink; the same in every worker of the sink."""
+
+    start: Start = BEGINNING
+    repeats: Repeats = Every()
+    outage: Outage = Outage.PAUSE
+    view: View = View.WRITTEN  #: which counts and times of an event are written
+    batch_events: int = 500  #: events written at once
+    rate_per_s: float = 0.0  #: events a second of a worker, all partitions together; 0: no limit
+    take_over_s: float = 25.0  #: after so long without a sign of life a worker is dead
+
+
+def make_options(
+    clock: Clock, *, start: str, repeats: str, outage: str, counts: str = "written", **more: Any
+) -> ExportOptions:
+    """Parse the options as people write them; *more* is taken as it is. Raises: ConfigError."""
+    if outage not in list(Outage):
+        raise ConfigError(f"outage {outage!r}: give {' or '.join(Outage)}")
+    if counts not in [view.value for view in View]:
+        raise ConfigError(f"counts {counts!r}: give {' or '.join(sorted(view.value for view in View))}")
+    return ExportOptions(
+        start=parse_start(start, clock),
+        repeats=parse_repeats(repeats),
+        outage=Outage(outage),
+        view=View(counts),
+        **more,
+    )
+
+
+class RepeatFilter:
+    """Selects the repeats to write, with the sink's last replies, which the store keeps."""
+
+    def __init__(self, store: ExportStore, repeats: Repeats, progress: ExportProgress, clock: Clock) -> None:
+        self._store = store
+        self._repeats = repeats
+        self._progress = progress
+        self._clock = clock
+
+    def select(self, deliveries: Sequence[SinkDelivery], settled: ExportCheckpoint) -> Iterator[SinkDelivery]:
+        """Yield those that are to be written, with the sink's last reply about them; note the others in *settled*."""
+        known = self._store.returned([delivery.key for delivery in deliveries])
+        for delivery in deliveries:
+            delivery = msgspec.structs.replace(delivery, known=known.get(delivery.key))
+            if self._is_due(delivery, settled):
+                if delivery.known is not None and not delivery.known.written:
+                    delivery = msgspec.structs.replace(delivery, known=None, verb=delivery.verb or Verb.CREATE)
+                yield delivery
+
+    def _is_due(self, delivery: SinkDelivery, settled: ExportCheckpoint) -> bool:
+        known, policy, now_ms = delivery.known, self._repeats, self._clock.time_ns() // 1_000_000
+        if delivery.forced:
+            return True
+        if known is not None and known.rv >= delivery.version:
+            return False
+        later_ms = None if known is None else policy.later_ms(known, now_ms)
+        if delivery.forget and later_ms is not None:
+            # The event is gone from the store, so the delayed repeat is written now.
+            return known is not None and known.count < delivery.event.count
+        if delivery.only_forget:
+            return False
+        if policy.due(delivery.event.count, known, now_ms):
+            return True
+        self._progress.held_back(settled)
+        if known is not None:
+            settled.refreshed.append(delivery.key)
+        if later_ms is not None:
+            settled.later[delivery.key] = later_ms
+        return False
+
+
+LOOK_EVERY_S = 1.0
+#: The maximum number of members that are read in one round.
+LIMIT = 500
+
+
+class Waiting:
+    """The delayed events of one sink and partition that are due."""
+
+    def __init__(self, store: ExportStore, storage: EventStorage) -> None:
+        self._store = store
+        self._storage = storage
+        self._next_look = 0.0
+
+    def due(self, now_ms: int, monotonic: float) -> Iterator[tuple[list[SinkDelivery], list[str]]]:
+        """Yield deliveries of different events, and the keys to remove because their events are gone."""
+        if monotonic < self._next_look:
+            return
+        self._next_look = monotonic + LOOK_EVERY_S
+        members = self._store.due(now_ms, LIMIT)
+        # Ids of dead entries have a hyphen, keys of events have none.
+        dead = [member for member in members if "-" in member]
+        if dead:
+            yield self._again(dead)
+        keys = [member for member in members if "-" not in member]
+        deliveries, gone = [], []
+        for key, event in zip(keys, self._stored(keys), strict=True):
+            if event is None:
+                gone.append(key)
+            else:
+                deliveries.append(SinkDelivery(key=key, event=event, waited=(key,)))
+        if deliveries or gone:
+            yield deliveries, gone
+
+    def _again(self, entry_ids: list[str]) -> tuple[list[SinkDelivery], list[str]]:
+        """Return each dead-letter event once: the stored event, or its newest dead letter if it is not stored."""
+        buried: dict[str, dict[str, bytes]] = {}  # event key → entry id → body, oldest first
+        gone = []
+        for entry_id in sorted(entry_ids, key=_age):
+            fields = self._store.buried(entry_id)
+            if fields is None:
+                gone.append(entry_id)
+            else:
+                key = fields.get(b"k", b"").decode("ascii", "replace")
+                buried.setdefault(key, {})[entry_id] = fields.get(b"b", b"")
+        deliveries = []
+        for (key, bodies), stored in zip(buried.items(), self._stored(list(buried)), strict=True):
+            event = stored or next(filter(None, map(_unpack, reversed(bodies.values()))), None)
+            if event is None:
+                gone.extend(bodies)
+            else:
+                deliveries.append(
+                    SinkDelivery(key=key, event=event, verb=Verb.UPDATE, forced=True, waited=tuple(bodies))
+                )
+        return deliveries, gone
+
+    def _stored(self, keys: list[str]) -> list[Event | None]:
+        return [None if packed is None else self._decode(packed) for packed in self._store.stored(keys)]
+
+    def _decode(self, packed: bytes) -> Event | None:
+        try:
+            return self._storage.decode(packed)
+        except PoisonBatch:
+            return None
+
+
+def _age(entry_id: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in entry_id.split("-"))
+
+
+def _unpack(body: bytes) -> Event | None:
+    try:
+        batch = unpack_batch(body)
+        event = unpack_event(batch.events[0], batch.uid(0))
+    except (PoisonBatch, IndexError):
+        return None
+    # The store has forgotten its version; anything newer has one above.
+    return with_metadata(event, resource_version="0")
+
+
+class RateLimit:
+    """A token bucket of one second's events, full at first. *per_s* 0: no limit. Thread-safe."""
+
+    def __init__(self, per_s: float, clock: Clock) -> None:
+        self._per_s = per_s
+        self._clock = clock
+        self._tokens = per_s
+        self._lock = threading.Lock()
+        self._last = clock.monotonic()
+
+    def take(self, events: int) -> float:
+        """Take *events* and return how many seconds to wait first; more than there are tokens are lent."""
+        if self._per_s <= 0:
+            return 0.0
+        with self._lock:
+            now = self._clock.monotonic()
+            self._tokens = min(max(self._per_s, 1.0), self._tokens + (now - self._last) * self._per_s) - events
+            self._last = now
+            return max(0.0, -self._tokens / self._per_s)
