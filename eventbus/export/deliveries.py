@@ -79,7 +79,7 @@ def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int =
             rounds.append({})
         rounds[at][change.key] = _delivery(change)
         last[change.key] = at
-    return [part for found in rounds for part in _split(list(found.values()), most)]
+    return [part for deliveries in rounds for part in _split(list(deliveries.values()), most)]
 
 
 def _split(deliveries: list[SinkDelivery], most: int) -> list[list[SinkDelivery]]:

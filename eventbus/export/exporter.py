@@ -1,6 +1,6 @@
-"""Exports one partition of the store to one sink: reads the changes, writes them, keeps the sink's replies, moves on.
+"""Exports one partition of the store to one sink: reads changes, writes them, stores the sink's replies.
 
-The rules of writing are `sink_writer.py`'s, those of the lease `lease.py`'s.
+`sink_writer.py` has the rules of writing, `lease.py` those of the lease.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
 from eventbus.export.deliveries import SinkDelivery, make_rounds
-from eventbus.export.lease import ExportLease, LeaseLost, Pausing, finish
+from eventbus.export.lease import ExportLease, LeaseLost, Waits, finish
 from eventbus.export.lost_rows import LostRows
 from eventbus.export.progress import ExportProgress, Figures
-from eventbus.export.rules import BEGINNING, ExportOptions, Outage, RateLimit, RepeatFilter, Start, Waiting
+from eventbus.export.rules import BEGINNING, DelayedEvents, ExportOptions, Outage, RateLimit, RepeatFilter, Start
 from eventbus.export.sink_writer import ExportStopped, Round, RoundWriter, SinkWriter
 from eventbus.export.sinks.contract import EventSink, Verb
 from eventbus.export.sinks.registry import check_name
@@ -37,8 +37,8 @@ from eventbus.util.backoff import Backoff
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 
-#: The minimum time between two checks of the lease by a standby worker.
-LOOK_EVERY_S = 3.0
+#: The maximum time between two attempts of a standby worker to acquire the lease.
+STANDBY_EVERY_S = 3.0
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 #: For storing the sink's replies: retry soon after Redis is back, but never at once.
 KEEP_BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.5)
@@ -69,8 +69,8 @@ class PartitionExporter:
         sleep: Callable[[float], bool] | None = None,
         calling: Callable[[], AbstractContextManager[None]] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
-        on_change: Callable[[str, str], None] = lambda _reason, _message: None,
-        on_gone: Callable[[], None] = lambda: None,
+        on_change: Callable[[str, str], None] | None = None,
+        on_gone: Callable[[], None] | None = None,
     ) -> None:
         check_name(sink.name)
         self._what = what = f"{export_group(sink.name)}, partition {partition}"
@@ -87,7 +87,7 @@ class PartitionExporter:
         self.client = bus.client(block_ms=block_ms, name=f"eventbus-export-{partition}")
         self._store = ExportStore(bus=bus, client=self.client, partition=partition, sink=sink.name, consumer=consumer)
         self._lease = ExportLease(
-            self._store, clock=clock, take_over_s=options.take_over_s, what=what, on_beat=self._look_behind
+            self._store, clock=clock, take_over_s=options.take_over_s, what=what, on_beat=self._measure_lag
         )
         self._progress = ExportProgress(self._store, sink=sink.name, clock=clock, what=what, on_change=on_change)
         self._writer = SinkWriter(
@@ -116,13 +116,13 @@ class PartitionExporter:
             uids=partial(self._storage.uids, partition),
             what=what,
         )
-        self._waiting = Waiting(self._store, self._storage)
+        self._delayed = DelayedEvents(self._store, self._storage)
         self._rate = rate or RateLimit(options.rate_per_s, clock)
         self._reader: ChangeReader[Event] | None = None
         self._ahead: Sequence[Change[Event]] = ()  #: changes that are read and not written yet
         self._position: int | None = None
         self._redis = RedisAbsence(what, on_change)
-        self._under_way: Pausing[float] | None = None  #: a turn that has to wait in the middle
+        self._under_way: Waits[float] | None = None  #: a turn that has to wait in the middle
         self.idle = False  #: the last turn has found nothing to do
 
     @property
@@ -189,7 +189,8 @@ class PartitionExporter:
             return None
         except SinkGone as error:
             log.error("%s ends: %s", self._what, error)
-            self._on_gone()
+            if self._on_gone is not None:
+                self._on_gone()
             return None
         except LeaseLost:
             log.warning("%s: another worker has taken over", self._what)
@@ -201,17 +202,17 @@ class PartitionExporter:
             return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
         return 0.0
 
-    def _begin(self, block_ms: int) -> Pausing[float]:
+    def _begin(self, block_ms: int) -> Waits[float]:
         """Run a turn. Return the seconds until the next one."""
         if not self.figures.holds and not (yield from self._acquire()):
-            return LOOK_EVERY_S * self._uniform(0.3, 1)
+            return STANDBY_EVERY_S * self._uniform(0.3, 1)
         self.idle = not (yield from self._step(block_ms))
         return 0.0
 
-    def sign(self) -> None:
+    def beat(self) -> None:
         """Send a heartbeat if it holds the lease, during another exporter's turn. Do not call it during a write."""
         if self.figures.holds:
-            self._lease.sign()
+            self._lease.beat()
 
     @property
     def changes_key(self) -> bytes:
@@ -236,7 +237,7 @@ class PartitionExporter:
         """
         return finish(self._step(block_ms), self._sleep)
 
-    def _acquire(self) -> Pausing[bool]:
+    def _acquire(self) -> Waits[bool]:
         lease = self._lease.acquire()
         self._redis.answered()  # before the next steps, which may wait for the sink
         if lease is None:
@@ -259,10 +260,10 @@ class PartitionExporter:
             yield from self._lost_rows.resume()
         return True
 
-    def _step(self, block_ms: int) -> Pausing[int]:
+    def _step(self, block_ms: int) -> Waits[int]:
         self._lease.keep()
-        waiting = self._waiting.due(self._now_ms(), self._clock.monotonic())
-        yield from self._rounds.write_all(Round(deliveries=found, done=done) for found, done in waiting)
+        delayed = self._delayed.due(self._now_ms(), self._clock.monotonic())
+        yield from self._rounds.write_all(Round(deliveries=due, done=done) for due, done in delayed)
         reader = self._reader
         assert reader is not None, "acquire first"
         changes, self._ahead = self._ahead, ()
@@ -289,16 +290,16 @@ class PartitionExporter:
             with suppress(EventBusError):  # the next read reports it again
                 self._ahead = reader.read()
 
-    def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> Pausing[None]:
+    def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> Waits[None]:
         """Write stored events that changed after version *after*, then continue from the version before the list."""
         self.figures.lists += 1
         newest = self._store.newest_version()
-        found = (
+        deliveries = (
             SinkDelivery(key=member[-ID_CHARS:].decode(), event=event, verb=Verb.UPDATE)
             for member, event in self._scan(after)
             if start.takes(event)
         )
-        chunks = iter(lambda: list(islice(found, self._options.batch_events)), [])
+        chunks = iter(lambda: list(islice(deliveries, self._options.batch_events)), [])
         yield from self._rounds.write_all(self._lost_rows.watch(Round(deliveries=chunk) for chunk in chunks))
         lost = self._lost_rows.note
         yield from self._keep(ExportCheckpoint(position=newest, raised={"lists": 1}, figures=lost))
@@ -324,18 +325,18 @@ class PartitionExporter:
             bus=self._bus, client=self.client, storage=self._storage, partition=self._partition, after=position
         )
 
-    def _look_behind(self) -> None:
+    def _measure_lag(self) -> None:
         """Measure the lag once a second, with the heartbeats: not at each scrape or event."""
         try:
             self.figures.lag = self._store.lag(self._position or 0)
-        except BusRefused:  # a user made before it was looked at: no reason to export nothing
+        except BusRefused:  # the user was created before this right was needed: export all the same
             self.figures.lag = None
 
-    def _before(self, events: int) -> Pausing[bool]:
+    def _before(self, events: int) -> Waits[bool]:
         return self._stop.is_set() or (yield from self._lease.wait(self._rate.take(events)))
 
-    def _keep(self, settled: ExportCheckpoint) -> Pausing[None]:
-        """Keep *settled*, whenever Redis comes back: the sink has it already. Raises: LeaseLost."""
+    def _keep(self, settled: ExportCheckpoint) -> Waits[None]:
+        """Store *settled*. The sink has the events already, so wait while Redis is away. Raises: LeaseLost."""
         failures = 0
         while True:
             try:

@@ -14,16 +14,16 @@ from eventbus.util.log import log
 
 T = TypeVar("T")
 
-#: Yields the seconds to wait. If True is sent to it, it should end soon.
-Pausing = Generator[float, bool | None, T]
+#: A generator that yields the seconds to wait, so that one thread can run several. If True is sent to it, it ends soon.
+Waits = Generator[float, bool | None, T]
 
 
-def pause(seconds: float) -> Pausing[bool]:
-    """Wait for *seconds*. Return True if the coroutine should stop."""
+def pause(seconds: float) -> Waits[bool]:
+    """Wait for *seconds*. Return True if the caller should stop."""
     return bool((yield seconds))
 
 
-def finish(work: Pausing[T], sleep: Callable[[float], bool]) -> T:
+def finish(work: Waits[T], sleep: Callable[[float], bool]) -> T:
     """Run *work* to its end and return its result. *sleep* waits for so many seconds; True: stop."""
     try:
         seconds = next(work)
@@ -60,7 +60,7 @@ class ExportLease:
         clock: Clock,
         take_over_s: float,
         what: str,
-        on_beat: Callable[[], None] = lambda: None,
+        on_beat: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -72,7 +72,7 @@ class ExportLease:
         self._next_beat = 0.0
         #: The time of the worker's last loop or intended wait; seconds, monotonic.
         self.last_progress = clock.monotonic()
-        self._heartbeat = Heartbeat(self.sign, clock=clock, hung_s=LONGEST_CALL_S)
+        self._heartbeat = Heartbeat(self.beat, clock=clock, hung_s=LONGEST_CALL_S)
 
     def acquire(self) -> ExportHold | None:
         """Acquire the lease if it is free or its holder is dead, else return None. Raises: Redis errors."""
@@ -91,7 +91,7 @@ class ExportLease:
         if dead:
             log.warning("%s: took over from %s", self._what, dead)
         elif self._stands_by:
-            log.info("%s stands by no more, and writes", self._what)
+            log.info("%s: takes over the lease, which is free", self._what)
         self._stands_by = ""
         self._next_beat = now + BEAT_EVERY_S
         return lease
@@ -105,14 +105,14 @@ class ExportLease:
                 raise LeaseLost
             self._on_beat()
 
-    def wait(self, seconds: float) -> Pausing[bool]:
+    def wait(self, seconds: float) -> Waits[bool]:
         """Wait and send heartbeats, also while Redis is unavailable. True: stop. Raises: LeaseLost."""
         until = self._clock.monotonic() + seconds
         while True:
             try:
                 self.keep()
             except EventBusError as error:
-                log.debug("%s: no sign of life: %s", self._what, error)
+                log.debug("%s: no heartbeat: %s", self._what, error)
             left = until - self._clock.monotonic()
             if left <= 0:
                 return False
@@ -129,7 +129,7 @@ class ExportLease:
         """Stop the heartbeat thread."""
         self._heartbeat.stop()
 
-    def sign(self) -> None:
+    def beat(self) -> None:
         """Send a heartbeat from another thread, while the worker does not use Redis. Raises no Redis errors."""
         self.last_progress = now = self._clock.monotonic()
         try:
@@ -139,11 +139,11 @@ class ExportLease:
             else:
                 self._next_beat = 0.0  # the worker checks the lease as soon as its call ends
         except EventBusError as error:
-            log.debug("%s: no sign of life: %s", self._what, error)
+            log.debug("%s: no heartbeat: %s", self._what, error)
 
     def release(self) -> None:
-        """Let another worker have it at once."""
+        """Release the lease, so that another worker can acquire it at once."""
         try:
             self._store.release()
         except EventBusError as error:
-            log.warning("%s: could not leave tidily: %s", self._what, error)
+            log.warning("%s: could not release the lease: %s", self._what, error)

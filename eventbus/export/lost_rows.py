@@ -27,7 +27,7 @@ from typing import TypeAlias
 from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, LostVersions
 from eventbus.errors import EventRejected
-from eventbus.export.lease import Pausing
+from eventbus.export.lease import Waits
 from eventbus.export.sink_writer import ExportStopped, Round, SinkWriter, Stopped
 from eventbus.export.sinks.contract import DeletingSink, EventSink
 from eventbus.model.event import Event
@@ -61,7 +61,7 @@ class LostRows:
         store: ExportStore,
         writer: SinkWriter,
         clock: Clock,
-        keep: Callable[[ExportCheckpoint], Pausing[None]],
+        keep: Callable[[ExportCheckpoint], Waits[None]],
         scan: Callable[[int], Iterable[Event]],
         uids: Callable[[Sequence[tuple[str, str]]], Set[str]],
         what: str,
@@ -89,7 +89,7 @@ class LostRows:
         self._rows: dict[_Subject, list[Event]] = {}
         self._replaced: list[Event] = []
 
-    def resume(self) -> Pausing[None]:
+    def resume(self) -> Waits[None]:
         """Continue with the loss that the previous worker found. Raises: ExportStopped, and Redis errors."""
         self.forget()
         lost = self._store.lost_versions() if self._sink else None
@@ -102,7 +102,7 @@ class LostRows:
                 self.see(event)
             yield from self.remove()
 
-    def find(self, after: int) -> Pausing[None]:
+    def find(self, after: int) -> Waits[None]:
         """Find lost rows, if the changes after *after*, the last version read, are missing.
 
         Raises: ExportStopped, and Redis errors.
@@ -150,7 +150,7 @@ class LostRows:
                 rows.remove(row)
                 self._replaced.append(row)
 
-    def remove(self) -> Pausing[None]:
+    def remove(self) -> Waits[None]:
         """Remove replaced rows. Do not call it while the sink writes. Raises: ExportStopped, and Redis errors."""
         if self._sink is None or self._lost is None:
             return
@@ -163,7 +163,7 @@ class LostRows:
         if self._lost.noticed_ms + self._life_ms <= self._clock.time_ns() // 1_000_000:
             yield from self._give_up()
 
-    def _find(self, lost: LostVersions) -> Pausing[None]:
+    def _find(self, lost: LostVersions) -> Waits[None]:
         sink = self._sink
         assert sink is not None
         held = yield from self._writer.ask(
@@ -176,22 +176,22 @@ class LostRows:
             if int(event.metadata.resource_version) in versions:
                 self._rows.setdefault(_subject(event), []).append(event)
 
-    def _delete(self, sink: DeletingSink, rows: Sequence[Event], *, kept: int) -> Pausing[None]:
+    def _delete(self, sink: DeletingSink, rows: Sequence[Event], *, kept: int) -> Waits[None]:
         deleted = 0
         if rows:
             try:
-                found = yield from self._writer.ask(lambda: sink.delete(rows))
+                answer = yield from self._writer.ask(lambda: sink.delete(rows))
             except EventRejected as error:
                 log.warning("%s: %d events that came back under another uid stay: %s", self._what, len(rows), error)
                 kept += len(rows)
             else:
-                if isinstance(found, Stopped):
+                if isinstance(answer, Stopped):
                     raise ExportStopped
-                deleted = found
+                deleted = answer
                 log.info("%s: removed %d events that came back under another uid", self._what, deleted)
         yield from self._keep(ExportCheckpoint(raised={"deleted": deleted, "kept": kept}))
 
-    def _give_up(self) -> Pausing[None]:
+    def _give_up(self) -> Waits[None]:
         """Count the rows that stay: nothing has taken their place."""
         kept = sum(map(len, self._rows.values()))
         self.forget()

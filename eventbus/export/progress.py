@@ -25,7 +25,7 @@ class Figures:
     def __init__(self) -> None:
         self.holds = False  #: has the lease
         self.written = 0
-        self.held_back = 0  #: repeats that the policy kept from the sink
+        self.held_back = 0  #: repeats that were not written, or not yet
         self.retries = 0
         self.buried = 0
         self.probes = 0  #: of a sink that does not answer
@@ -39,7 +39,7 @@ class ExportProgress:
     """Collects the waits of the writer and, from the exporter, the outcome of each event."""
 
     def __init__(
-        self, store: ExportStore, *, sink: str, clock: Clock, what: str, on_change: Callable[[str, str], None]
+        self, store: ExportStore, *, sink: str, clock: Clock, what: str, on_change: Callable[[str, str], None] | None
     ) -> None:
         self.figures = Figures()
         self._store = store
@@ -47,7 +47,7 @@ class ExportProgress:
         self._clock = clock
         self._what = what
         self._on_change = on_change
-        self._told = False  # that the sink does not answer
+        self._pause_logged = False
         self._retrying = False
 
     def begin(self, mode: str) -> ExportCheckpoint:
@@ -60,29 +60,29 @@ class ExportProgress:
         """Record that this worker has lost or released the lease."""
         self.figures.holds, self.figures.pending = False, 0
         self.figures.paused_since = self.figures.lag = None
-        self._told = self._retrying = False
+        self._pause_logged = self._retrying = False
 
     def paused(self, error: EventBusError, retry_after_s: float | None) -> None:
         """Report a pause, without reads and dead letters: once in the log, and at every probe in Redis."""
         why = printable(str(error))
         if self.figures.paused_since is None:
             self.figures.paused_since = self._clock.time_ns() / 1e9
-        if not self._told:
-            self._told = True
+        if not self._pause_logged:
+            self._pause_logged = True
             log.warning("%s pauses: %s", self._what, why)
             reason = "SinkThrottled" if isinstance(error, Throttled) else "SinkUnreachable"
-            self._on_change(reason, f"{self._sink}: {why}")
+            self._change(reason, f"{self._sink}: {why}")
         self.figures.probes += 1
         since_ms = int(self.figures.paused_since * 1000)
         figures = {"paused_since_ms": str(since_ms), "pending": str(self.figures.pending)} | self._error(str(error))
-        self._tell(ExportCheckpoint(figures=figures, raised={"probes": 1}))
+        self._store_figures(ExportCheckpoint(figures=figures, raised={"probes": 1}))
 
     def resumed(self) -> None:
         """Note that the sink answers again, in the log, as an event and in Redis."""
         log.warning("%s goes on", self._what)
-        self._told, self.figures.paused_since = False, None
-        self._on_change("SinkReachable", f"{self._sink} answers again")
-        self._tell(ExportCheckpoint(figures={"paused_since_ms": "", "pending": "0"}))
+        self._pause_logged, self.figures.paused_since = False, None
+        self._change("SinkReachable", f"{self._sink} answers again")
+        self._store_figures(ExportCheckpoint(figures={"paused_since_ms": "", "pending": "0"}))
 
     def retrying(self, error: EventBusError, events: int) -> None:
         """Note that *events* of them have failed and are tried again, in the log and in Redis."""
@@ -90,12 +90,12 @@ class ExportProgress:
         self.figures.retries += events
         log.warning("%s: %d events failed and are tried again: %s", self._what, events, printable(str(error)))
         figures = {"retrying": str(events), "pending": str(self.figures.pending)} | self._error(str(error))
-        self._tell(ExportCheckpoint(figures=figures, raised={"retries": events}))
+        self._store_figures(ExportCheckpoint(figures=figures, raised={"retries": events}))
 
     def held_back(self, settled: ExportCheckpoint) -> None:
-        """Count a repeat that the policy kept from the sink."""
+        """Count a repeat that is not written, or not yet."""
         self.figures.held_back += 1
-        _raise(settled, "held_back")
+        _count(settled, "held_back")
 
     def settled(self, outcome: Outcome, settled: ExportCheckpoint) -> None:
         """Add the outcome of one event to *settled*."""
@@ -117,7 +117,7 @@ class ExportProgress:
     def _written(self, outcome: Outcome, settled: ExportCheckpoint) -> None:
         delivery, now_ms = outcome.delivery, self._now_ms()
         self.figures.written += 1
-        _raise(settled, "written")
+        _count(settled, "written")
         settled.figures["written_ms"] = str(now_ms)
         if outcome.returned is not None and delivery.version:  # else as in `_buried`
             name, version = outcome.returned.metadata.name, outcome.returned.metadata.resource_version
@@ -130,7 +130,7 @@ class ExportProgress:
         about = printable(f"{event.metadata.namespace}/{event.metadata.name}")
         log.error("%s: event %s is buried (%s): %s", self._what, about, cause, why)
         self.figures.buried += 1
-        _raise(settled, "dead")
+        _count(settled, "dead")
         settled.figures |= self._error(outcome.why)
         delivery, known = outcome.delivery, outcome.delivery.known
         if delivery.version:  # else the store has forgotten it, and when it comes back it is a new one
@@ -156,7 +156,7 @@ class ExportProgress:
     def _error(self, text: str) -> dict[str, str]:
         return {"error": printable(text)[:WHY_LENGTH], "error_ms": str(self._now_ms())}
 
-    def _tell(self, settled: ExportCheckpoint) -> None:
+    def _store_figures(self, settled: ExportCheckpoint) -> None:
         """Store only the counters. They may be late, so an outage of Redis does not block. Raises: LeaseLost."""
         try:
             if not self._store.settle(settled):
@@ -164,9 +164,13 @@ class ExportProgress:
         except EventBusError as error:
             log.debug("%s: figures are not kept: %s", self._what, error)
 
+    def _change(self, reason: str, message: str) -> None:
+        if self._on_change is not None:
+            self._on_change(reason, message)
+
     def _now_ms(self) -> int:
         return self._clock.time_ns() // 1_000_000
 
 
-def _raise(settled: ExportCheckpoint, counter: str) -> None:
+def _count(settled: ExportCheckpoint, counter: str) -> None:
     settled.raised[counter] = settled.raised.get(counter, 0) + 1

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -34,7 +34,7 @@ class Outage(StrEnum):
     COUNT = "count"  #: one more try of this event, as in client-go
 
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -70,9 +70,9 @@ def parse_start(text: str, clock: Clock) -> Start:
     if text in ("now", "beginning"):
         return NOW if text == "now" else BEGINNING
     try:
-        if found := re.fullmatch(r"(\d{1,6})([smhd])", text):
+        if age := re.fullmatch(r"(\d{1,6})([smhd])", text):
             now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
-            return Start(since=now - timedelta(**{_UNITS[found[2]]: int(found[1])}))
+            return Start(since=now - timedelta(seconds=int(age[1]) * _UNIT_S[age[2]]))
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:
             return Start(since=moment.astimezone(UTC))
@@ -83,80 +83,39 @@ def parse_start(text: str, clock: Clock) -> Start:
     raise ConfigError(f"start {text!r}: give now, beginning, 2024-01-31T12:00:00Z, or how long ago, like 10m")
 
 
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+class Repeats(msgspec.Struct, frozen=True, kw_only=True):
+    """Which changes of an event a sink gets: every one, or those that one of the three options selects."""
 
-
-class Repeats(Protocol):
-    """Decides for one event at a time; *known* is the sink's last reply about it, None: it never had it."""
-
-    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
-        """Return True if the sink is to have the event now."""
-        ...
-
-    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
-        """Return when to check an event again that is not due, ms since 1970; None: not before it repeats."""
-        ...
-
-
-class Every(msgspec.Struct, frozen=True):
-    """Writes every repeat: the sink ends with the final count."""
+    first: bool = False  #: only the first occurrence; an event that expires and comes back is a first one again
+    thresholds: tuple[int, ...] = ()  #: only when the count reaches, or passes, one of these (ascending)
+    every_ms: int = 0  #: the first change at once, then at most one in this time; a delayed one is written at its end
 
     def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
-        return True
-
-    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
-        return None
-
-
-class First(msgspec.Struct, frozen=True):
-    """Writes only the first occurrence. An event that expires and comes back is a first one again."""
-
-    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
-        return known is None
-
-    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
-        return None
-
-
-class Thresholds(msgspec.Struct, frozen=True):
-    """Writes when the count reaches, or passes, one of *counts* (ascending)."""
-
-    counts: tuple[int, ...]
-
-    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
-        told = known.count if known else 0
-        return any(told < threshold <= count for threshold in self.counts)
-
-    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
-        return None
-
-
-class AtMostEvery(msgspec.Struct, frozen=True):
-    """Writes the first change at once, then at most one every *every_ms*.
-
-    Delayed repeats are written at the end of that time."""
-
-    every_ms: int
-
-    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
+        """Return True if the sink gets an event with *count* now. *known*: its last reply; None: it never had it."""
+        if self.first:
+            return known is None
+        if self.thresholds:
+            written = known.count if known else 0
+            return any(written < threshold <= count for threshold in self.thresholds)
         # A clock that was set back must not silence an event.
         return known is None or not 0 <= now_ms - known.ms < self.every_ms
 
-    def later_ms(self, known: UpdateState, now_ms: int) -> int | None:
-        return known.ms + self.every_ms
+    def later_ms(self, known: UpdateState) -> int | None:
+        """Return when a delayed event is due, ms since 1970; None: not before it repeats."""
+        return known.ms + self.every_ms if self.every_ms else None
 
 
 def parse_repeats(text: str) -> Repeats:
     """Parse `every`, `first`, `thresholds=1,10,100` or `at-most-every=5m` (s, m, h, d). Raises: ConfigError."""
     word, _, value = text.partition("=")
     if text == "every":
-        return Every()
+        return Repeats()
     if text == "first":
-        return First()
+        return Repeats(first=True)
     if word == "thresholds" and re.fullmatch(r"[1-9]\d{0,9}(,[1-9]\d{0,9})*", value):
-        return Thresholds(tuple(sorted({int(count) for count in value.split(",")})))
-    if word == "at-most-every" and (found := re.fullmatch(r"([1-9]\d{0,6})([smhd])", value)):
-        return AtMostEvery(int(found[1]) * _UNITS_S[found[2]] * 1000)
+        return Repeats(thresholds=tuple(sorted({int(count) for count in value.split(",")})))
+    if word == "at-most-every" and (time := re.fullmatch(r"([1-9]\d{0,6})([smhd])", value)):
+        return Repeats(every_ms=int(time[1]) * _UNIT_S[time[2]] * 1000)
     raise ConfigError(f"repeats {text!r}: give every, first, thresholds=1,10,100 or at-most-every=5m")
 
 
@@ -164,12 +123,12 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of an export to one sink; the same in every worker of the sink."""
 
     start: Start = BEGINNING
-    repeats: Repeats = Every()
+    repeats: Repeats = Repeats()
     outage: Outage = Outage.PAUSE
     view: View = View.WRITTEN  #: which counts and times of an event are written
     batch_events: int = 500  #: events written at once
     rate_per_s: float = 0.0  #: events a second of a worker, all partitions together; 0: no limit
-    take_over_s: float = 25.0  #: after so long without a sign of life a worker is dead
+    take_over_s: float = 25.0  #: a worker whose heartbeat has stood still for so long is dead
 
 
 def make_options(
@@ -214,7 +173,7 @@ class RepeatFilter:
             return True
         if known is not None and known.rv >= delivery.version:
             return False
-        later_ms = None if known is None else policy.later_ms(known, now_ms)
+        later_ms = None if known is None else policy.later_ms(known)
         if delivery.forget and later_ms is not None:
             # The event is gone from the store, so the delayed repeat is written now.
             return known is not None and known.count < delivery.event.count
@@ -230,29 +189,30 @@ class RepeatFilter:
         return False
 
 
-LOOK_EVERY_S = 1.0
+#: Seconds between two reads of the delayed events that are due.
+DELAYED_EVERY_S = 1.0
 #: The maximum number of members that are read in one round.
 LIMIT = 500
 
 
-class Waiting:
-    """The delayed events of one sink and partition that are due."""
+class DelayedEvents:
+    """The events of one sink and partition that were delayed: repeats, and dead letters to write again."""
 
     def __init__(self, store: ExportStore, storage: EventStorage) -> None:
         self._store = store
         self._storage = storage
-        self._next_look = 0.0
+        self._next_read = 0.0
 
     def due(self, now_ms: int, monotonic: float) -> Iterator[tuple[list[SinkDelivery], list[str]]]:
         """Yield deliveries of different events, and the keys to remove because their events are gone."""
-        if monotonic < self._next_look:
+        if monotonic < self._next_read:
             return
-        self._next_look = monotonic + LOOK_EVERY_S
+        self._next_read = monotonic + DELAYED_EVERY_S
         members = self._store.due(now_ms, LIMIT)
         # Ids of dead entries have a hyphen, keys of events have none.
         dead = [member for member in members if "-" in member]
         if dead:
-            yield self._again(dead)
+            yield self._dead(dead)
         keys = [member for member in members if "-" not in member]
         deliveries, gone = [], []
         for key, event in zip(keys, self._stored(keys), strict=True):
@@ -263,7 +223,7 @@ class Waiting:
         if deliveries or gone:
             yield deliveries, gone
 
-    def _again(self, entry_ids: list[str]) -> tuple[list[SinkDelivery], list[str]]:
+    def _dead(self, entry_ids: list[str]) -> tuple[list[SinkDelivery], list[str]]:
         """Return each dead-letter event once: the stored event, or its newest dead letter if it is not stored."""
         buried: dict[str, dict[str, bytes]] = {}  # event key → entry id → body, oldest first
         gone = []

@@ -34,7 +34,7 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.export.deliveries import Outcome, SinkDelivery
-from eventbus.export.lease import Pausing, pause
+from eventbus.export.lease import Waits, pause
 from eventbus.export.progress import ExportProgress
 from eventbus.export.rules import Outage, RepeatFilter
 from eventbus.export.sinks.contract import (
@@ -89,7 +89,7 @@ class _Next(StrEnum):
 
 
 class SinkWriter:
-    """Writes deliveries to one sink, without a limit on waits. The caller of its coroutines does the waiting.
+    """Writes deliveries to one sink, without a limit on waits. Its methods are generators: the caller does the waiting.
 
     Args:     wait: waits for so many seconds; True: stop without writing the remaining deliveries.
               before: called before each call with the number of events, for a rate limit; True: stop.
@@ -105,8 +105,8 @@ class SinkWriter:
         *,
         outage: Outage,
         progress: ExportProgress,
-        wait: Callable[[float], Pausing[bool]] = pause,
-        before: Callable[[int], Pausing[bool]] | None = None,
+        wait: Callable[[float], Waits[bool]] = pause,
+        before: Callable[[int], Waits[bool]] | None = None,
         rate_per_s: float = 0.0,
         calling: Callable[[], AbstractContextManager[None]] = nullcontext,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -138,14 +138,14 @@ class SinkWriter:
         prepare = self._later.prepare
         return [msgspec.structs.replace(delivery, prepared=prepare(delivery.event)) for delivery in deliveries]
 
-    def open(self) -> Pausing[bool]:
+    def open(self) -> Waits[bool]:
         """Let a sink connect that wants to, waiting for it. True: stop. Raises: SinkGone."""
         sink = self._sink
         if not isinstance(sink, OpeningSink) or self._outage is Outage.COUNT:
             return False
         return (yield from self.ask(sink.open)) is Stopped.STOPPED
 
-    def ask(self, call: Callable[[], T]) -> Pausing[T | Stopped]:
+    def ask(self, call: Callable[[], T]) -> Waits[T | Stopped]:
         """Make an idempotent call of the sink, and retry it while the sink does not answer.
 
         Raises: SinkGone, and the other errors of *call*.
@@ -166,9 +166,9 @@ class SinkWriter:
     def write(
         self,
         deliveries: Sequence[SinkDelivery],
-        settle: Callable[[Outcome], Pausing[None]],
-        meanwhile: Callable[[], Pausing[None]] | None = None,
-    ) -> Pausing[None]:
+        settle: Callable[[Outcome], Waits[None]],
+        meanwhile: Callable[[], Waits[None]] | None = None,
+    ) -> Waits[None]:
         """Write *deliveries* of different events; *settle* is called with each outcome as soon as it is known.
 
         *meanwhile* runs once, during the first call of an asynchronous sink; never with another sink.
@@ -181,7 +181,7 @@ class SinkWriter:
             if not todo:
                 if (yield from self._wait(self._sleep_s(failed))):
                     return
-                todo, failed = [self._anew(item) for item in failed], []
+                todo, failed = [self._retry(item) for item in failed], []
             chunk = todo[: self._at_once if self._batch else 1]
             if (yield from self._before(len(chunk))):
                 return
@@ -189,35 +189,35 @@ class SinkWriter:
             first: list[_Item] = []
             rest, outage, last_error = todo[len(chunk) :], None, None
             retried = answered = 0
-            behind: dict[tuple[str, str, str], list[_Item]] = {}  # object → where its first unsettled write is
+            queues: dict[tuple[str, str, str], list[_Item]] = {}  # object → the list with its first unsettled write
             failed_at: dict[tuple[str, str, str], _Item] = {}  # object → its first write that failed
             answers = yield from self._call(chunk, meanwhile)
             meanwhile = None
             for item, answer in zip(chunk, answers, strict=True):
                 if isinstance(answer, NotSent):
-                    place = behind.get(_about(item), first)
+                    place = queues.get(_about(item), first)
                     if place is failed:
-                        _wait_behind(item, failed_at[_about(item)])
+                        _wait_for(item, failed_at[_about(item)])
                     place.append(item)
                     continue
-                found = self._judge(item, answer)
-                answered += found is not _Next.WAIT
-                if isinstance(found, Outcome):
-                    yield from settle(found)
-                elif found is _Next.RETRY:
+                decision = self._judge(item, answer)
+                answered += decision is not _Next.WAIT
+                if isinstance(decision, Outcome):
+                    yield from settle(decision)
+                elif decision is _Next.RETRY:
                     failed.append(item)
-                    behind.setdefault(_about(item), failed)
+                    queues.setdefault(_about(item), failed)
                     failed_at.setdefault(_about(item), item)
                     last_error, retried = answer, retried + 1
                 else:
                     first.append(item)
-                    behind.setdefault(_about(item), first)
-                    if found is _Next.WAIT:
+                    queues.setdefault(_about(item), first)
+                    if decision is _Next.WAIT:
                         outage = answer
             if self._is_ordered and last_error is not None:
                 waits = [item for item in rest if _about(item) in failed_at]
                 for item in waits:
-                    _wait_behind(item, failed_at[_about(item)])
+                    _wait_for(item, failed_at[_about(item)])
                 failed += waits
                 rest = [item for item in rest if _about(item) not in failed_at]
             todo = first + rest
@@ -225,7 +225,7 @@ class SinkWriter:
                 self._progress.retrying(last_error, retried)
             if isinstance(outage, EventBusError):
                 if answered:
-                    self._probes = 0  # it took some: a hiccup
+                    self._probes = 0  # it accepted some writes
                 if (yield from self._wait_for_sink(outage)):
                     return
             else:
@@ -238,7 +238,7 @@ class SinkWriter:
             return Verb.PATCH
         return delivery.verb or (Verb.CREATE if delivery.added else Verb.PATCH)
 
-    def _anew(self, item: _Item) -> _Item:
+    def _retry(self, item: _Item) -> _Item:
         return _Item(item.delivery, self._first_verb(item.delivery), item.tries)
 
     def _sleep_s(self, failed: Sequence[_Item]) -> float:
@@ -247,9 +247,7 @@ class SinkWriter:
         The first is random, so that sinks that failed together are not called all at once."""
         return RETRY_S * (self._uniform(0, 1) if all(item.tries <= 1 for item in failed) else 1)
 
-    def _call(
-        self, chunk: Sequence[_Item], meanwhile: Callable[[], Pausing[None]] | None
-    ) -> Pausing[Sequence[SinkAnswer]]:
+    def _call(self, chunk: Sequence[_Item], meanwhile: Callable[[], Waits[None]] | None) -> Waits[Sequence[SinkAnswer]]:
         if self._batch is None:
             return self._call_each(chunk)
         if self._later is None or meanwhile is None:
@@ -306,7 +304,7 @@ class SinkWriter:
             raise
         except Exception as error:
             if not isinstance(error, EventBusError | OSError) and not item.tries:
-                log.warning("sink %s raised what it should not", self._sink.name, exc_info=True)
+                log.warning("sink %s raised an unexpected error", self._sink.name, exc_info=True)
             return _classified(error)
 
     def _judge(self, item: _Item, answer: SinkAnswer) -> Outcome | _Next:
@@ -345,7 +343,7 @@ class SinkWriter:
             return Outcome(item.delivery, None, DeadCause.RETRIES, str(error))
         return _Next.RETRY
 
-    def _wait_for_sink(self, error: EventBusError) -> Pausing[bool]:
+    def _wait_for_sink(self, error: EventBusError) -> Waits[bool]:
         retry_after_s = error.retry_after_s if isinstance(error, Throttled) else None
         self._progress.paused(error, retry_after_s)
         self._probes += 1
@@ -358,7 +356,7 @@ class SinkWriter:
             self._progress.resumed()
 
 
-def _at_once(_events: int) -> Pausing[bool]:
+def _at_once(_events: int) -> Waits[bool]:
     yield from ()
     return False
 
@@ -371,7 +369,7 @@ def _about(item: _Item) -> tuple[str, str, str]:
     return object_of(item.delivery.event)
 
 
-def _wait_behind(item: _Item, failed: _Item) -> None:
+def _wait_for(item: _Item, failed: _Item) -> None:
     """Count the attempts of *failed* for *item* too, but leave it one: else each waiting item would retry in full."""
     item.tries = max(item.tries, min(failed.tries, MAX_TRIES - 1))
 
@@ -415,10 +413,10 @@ class Round(msgspec.Struct, kw_only=True):
     deliveries: Sequence[SinkDelivery]
     position: int | None = None
     done: Sequence[str] = ()
-    chosen: _Chosen | None = None  #: set when it was made ready
+    selected: _Selected | None = None  #: set when it was prepared
 
 
-class _Chosen(msgspec.Struct):
+class _Selected(msgspec.Struct):
     """The deliveries of a round to write, and the results to store for the others."""
 
     deliveries: Sequence[SinkDelivery]
@@ -428,10 +426,10 @@ class _Chosen(msgspec.Struct):
 class RoundWriter:
     """Writes rounds one after another.
 
-    While a sink that can be asked and answers later is at a round, the one before it is kept, and the next one is read,
-    chosen and prepared. Nothing is kept before the sink has answered, and rounds are kept in their order.
+    While an asynchronous sink writes a round, the results of the previous round are stored, and the next round is read,
+    selected and prepared. Results are stored after the sink has answered, in the order of the rounds.
 
-    Args: keep: keeps a checkpoint, however long Redis is away. Raises: LeaseLost.
+    Args: keep: stores a checkpoint, and waits while Redis is unavailable. Raises: LeaseLost.
     """
 
     def __init__(
@@ -439,7 +437,7 @@ class RoundWriter:
         writer: SinkWriter,
         repeat_filter: RepeatFilter,
         progress: ExportProgress,
-        keep: Callable[[ExportCheckpoint], Pausing[None]],
+        keep: Callable[[ExportCheckpoint], Waits[None]],
         clock: Clock,
     ) -> None:
         self._writer = writer
@@ -447,9 +445,9 @@ class RoundWriter:
         self._progress = progress
         self._keep = keep
         self._clock = clock
-        self._written: ExportCheckpoint | None = None  #: of a round that the sink has, and that is not kept yet
+        self._written: ExportCheckpoint | None = None  #: of a written round, not stored yet
 
-    def write_all(self, rounds: Iterator[Round]) -> Pausing[None]:
+    def write_all(self, rounds: Iterator[Round]) -> Waits[None]:
         """Write *rounds* and store their results. The next round is read while the sink writes the current one.
 
         Raises: ExportStopped: some are not written; SinkGone, LeaseLost, and the errors of *rounds*.
@@ -458,20 +456,20 @@ class RoundWriter:
         following = next(rounds, None)
         while following is not None:
             current, following = following, None
-            asked, failed = False, None
+            began, failed = False, None
 
-            def meanwhile(current: Round = current) -> Pausing[None]:
-                nonlocal following, asked, failed
-                asked = True
+            def meanwhile(current: Round = current) -> Waits[None]:
+                nonlocal following, began, failed
+                began = True
                 yield from self._keep_written()
                 try:
                     if following := next(rounds, None):
-                        self._make_ready(following, behind=current)
+                        self._prepare(following, after=current)
                 except EventBusError as error:  # the sink's answer comes first
                     failed = error
 
             yield from self._write(current, meanwhile)
-            if not asked:
+            if not began:
                 yield from self._keep_written()
                 following = next(rounds, None)
             elif failed is not None:
@@ -479,27 +477,27 @@ class RoundWriter:
                 raise failed
         yield from self._keep_written()
 
-    def _make_ready(self, following: Round, behind: Round) -> None:
-        """Choose and prepare the deliveries of *following*, unless the choice depends on the results of *behind*."""
-        keys = {delivery.key for delivery in behind.deliveries}
+    def _prepare(self, following: Round, after: Round) -> None:
+        """Select and prepare the deliveries of *following*, unless they depend on the results of *after*."""
+        keys = {delivery.key for delivery in after.deliveries}
         if keys.isdisjoint(delivery.key for delivery in following.deliveries):
-            chosen = self._choose(following)
-            following.chosen = _Chosen(self._writer.prepare(chosen.deliveries), chosen.settled)
+            selected = self._select(following)
+            following.selected = _Selected(self._writer.prepare(selected.deliveries), selected.settled)
 
-    def _choose(self, round_: Round) -> _Chosen:
+    def _select(self, round_: Round) -> _Selected:
         settled = ExportCheckpoint(position=round_.position, done=list(round_.done))
-        return _Chosen(list(self._filter.select(round_.deliveries, settled)), settled)
+        return _Selected(list(self._filter.select(round_.deliveries, settled)), settled)
 
-    def _write(self, round_: Round, meanwhile: Callable[[], Pausing[None]]) -> Pausing[None]:
-        if round_.chosen is None:
+    def _write(self, round_: Round, meanwhile: Callable[[], Waits[None]]) -> Waits[None]:
+        if round_.selected is None:
             yield from self._keep_written()  # it may be about the same events
-            round_.chosen = self._choose(round_)
-        chosen, settled = round_.chosen.deliveries, round_.chosen.settled
+            round_.selected = self._select(round_)
+        deliveries, settled = round_.selected.deliveries, round_.selected.settled
         position, settled.position = settled.position, None
         figures, kept_at = self._progress.figures, self._clock.monotonic()
-        figures.pending = len(chosen)
+        figures.pending = len(deliveries)
 
-        def settle(outcome: Outcome) -> Pausing[None]:
+        def settle(outcome: Outcome) -> Waits[None]:
             nonlocal settled, kept_at
             failpoint("written")
             self._progress.settled(outcome, settled)
@@ -509,7 +507,7 @@ class RoundWriter:
                 settled, kept_at = ExportCheckpoint(), self._clock.monotonic()
 
         try:
-            yield from self._writer.write(chosen, settle, meanwhile)
+            yield from self._writer.write(deliveries, settle, meanwhile)
         except SinkGone:
             yield from self._keep_written()
             raise
@@ -529,7 +527,7 @@ class RoundWriter:
         yield from self._keep_written()
         self._written = settled
 
-    def _keep_written(self) -> Pausing[None]:
+    def _keep_written(self) -> Waits[None]:
         """Store the results of the previous round, unless they are stored."""
         written, self._written = self._written, None
         if written is not None:

@@ -1,4 +1,8 @@
-"""Runs the exports to one sink: one exporter for each partition, with its own sink object, in a few threads."""
+"""Runs the exports to one sink: one exporter for each partition, with its own sink object, in a few threads.
+
+`consume/poller.py` does the waiting. `ExportPoller` adds turns, with one call of a sink at a time, and the heartbeats of
+all leases during that call.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +31,10 @@ from eventbus.util.clock import Clock
 from eventbus.util.log import log
 
 #: The seconds between two checks for sink workers: at first, because workers are started together, and later.
-FIRST_LOOK_S, LOOK_EVERY_S = 3.0, 10.0
+FIRST_CHECK_S, CHECK_EVERY_S = 3.0, 10.0
 #: While there are none, one check in so many is logged, from the second one on. After an outage of Redis, a sink worker
 #: may wait up to 10 s before it is back.
-TELL_EVERY_LOOKS = 6
+WARN_EVERY_CHECKS = 6
 
 
 class ExportRunner(LoopRunner):
@@ -51,8 +55,8 @@ class ExportRunner(LoopRunner):
         options: ExportOptions,
         block_ms: int,
         name: str = "",
-        on_change: Callable[[str, str], None] = lambda _reason, _message: None,
-        on_gone: Callable[[], None] = lambda: None,
+        on_change: Callable[[str, str], None] | None = None,
+        on_gone: Callable[[], None] | None = None,
     ) -> None:
         consumer = name or consumer_name()
         loops: Sequence[PartitionLoop]
@@ -108,36 +112,36 @@ class _SinkWorkerMonitor:
 
     def _run(self) -> None:
         client = self._bus.client(name="eventbus-export-feed")
-        looks = MissingWorkerLooks(self._bus.partitions)
+        missing = MissingWorkers(self._bus.partitions)
         try:
-            while not self._stop.wait(LOOK_EVERY_S if looks.unfed else FIRST_LOOK_S):
+            while not self._stop.wait(CHECK_EVERY_S if missing.partitions else FIRST_CHECK_S):
                 try:
                     before = read_beats(client, self._bus.keys)
                     if self._stop.wait(HEARTBEAT_S):
                         return
-                    found = partitions_without_worker(before, read_beats(client, self._bus.keys))
+                    unfed = partitions_without_worker(before, read_beats(client, self._bus.keys))
                 except EventBusError:
-                    found = []  # the exporters say that Redis is away
-                if warning := looks.add(found):
+                    unfed = []  # the exporters report that Redis is away
+                if warning := missing.add(unfed):
                     log.warning(warning)
         finally:
             client.close()
 
 
-class MissingWorkerLooks:
-    """Debounces warnings: a partition without a sink worker is reported after two consecutive looks."""
+class MissingWorkers:
+    """Debounces warnings: a partition without a sink worker is reported after two consecutive checks."""
 
     def __init__(self, partitions: int) -> None:
-        self.unfed: list[int] = []  #: at the last look
-        self._partitions = partitions
-        self._looks = 0  # so many in a row for which it was so at the one before too
+        self.partitions: list[int] = []  #: without a worker at the last check
+        self._of = partitions
+        self._checks = 0  # in a row, with a partition that had no worker twice
 
-    def add(self, unfed: list[int]) -> str:
-        """Add one more look, which found *unfed*. Returns the text of a warning, mostly ""."""
-        twice = [partition for partition in unfed if partition in self.unfed]
-        self.unfed = unfed
-        self._looks = self._looks + 1 if twice else 0
-        return describe_missing(twice, self._partitions) if self._looks % TELL_EVERY_LOOKS == 1 else ""
+    def add(self, partitions: list[int]) -> str:
+        """Add the result of one more check. Return the text of a warning, mostly ""."""
+        twice = [partition for partition in partitions if partition in self.partitions]
+        self.partitions = partitions
+        self._checks = self._checks + 1 if twice else 0
+        return describe_missing(twice, self._of) if self._checks % WARN_EVERY_CHECKS == 1 else ""
 
 
 class ExportPoller:
@@ -156,7 +160,7 @@ class ExportPoller:
         self._stop = threading.Event()
         self._turn: _ExportSlot | None = None
         self._steps = 0  #: counts every step of the loop, as progress for the heartbeat
-        self._heartbeat = Heartbeat(self._sign, clock=clock, hung_s=LONGEST_CALL_S, progress=lambda: self._steps)
+        self._heartbeat = Heartbeat(self._beat, clock=clock, hung_s=LONGEST_CALL_S, progress=lambda: self._steps)
         self._poller = Poller(time.monotonic)
 
     def add(self, exporter: PartitionExporter) -> None:
@@ -214,11 +218,11 @@ class ExportPoller:
             self._slots.remove(slot)
             slot.close()  # it has its turn still
 
-    def _sign(self) -> None:
+    def _beat(self) -> None:
         for slot in list(self._slots):
             if slot.lock.acquire(blocking=False):  # else it is using Redis, or sends its own heartbeats
                 try:
-                    slot.exporter.sign()
+                    slot.exporter.beat()
                 finally:
                     slot.lock.release()
 
@@ -229,9 +233,8 @@ class _ExportSlot(Slot):
     def __init__(self, exporter: PartitionExporter) -> None:
         super().__init__()
         self.exporter = exporter
-        self.lock = (
-            threading.Lock()
-        )  #: held while its connection is in use: by a turn outside sink calls, or by a heartbeat
+        #: Held while its connection is in use: by a turn outside sink calls, or by a heartbeat.
+        self.lock = threading.Lock()
         self._changes = BlockingRead(exporter.client, exporter.changes_key)
 
     def fileno(self) -> int:
@@ -270,7 +273,7 @@ class _ExportSlot(Slot):
         try:
             self._changes.send(*self.exporter.wait_command(block_ms))
         except EventBusError as error:
-            log.debug("nobody waits for changes: %s", error)
+            log.debug("cannot wait for changes: %s", error)
             self.due = until
         else:
             self.reads_until = until + REPLY_S

@@ -20,7 +20,7 @@ from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.lease import LONGEST_CALL_S, LeaseLost
-from eventbus.export.rules import NOW, AtMostEvery, Every, First, Repeats, Thresholds
+from eventbus.export.rules import NOW, Repeats
 from eventbus.export.sink_writer import ExportStopped
 from eventbus.model.event import Event
 from tests.functions.partition import Partition
@@ -40,6 +40,7 @@ from tests.support.exporting import (
 from tests.waiting import eventually
 
 HOUR_MS = 3_600_000
+POLICIES = [Repeats(first=True), Repeats(thresholds=(1, 10)), Repeats(every_ms=60_000)]
 
 
 @pytest.fixture
@@ -489,10 +490,10 @@ def test_what_a_sink_will_not_take_is_buried_alone_and_can_be_written_again(
 @pytest.mark.parametrize(
     ("repeats", "tried"),
     [
-        (First(), [1]),
-        (Thresholds((1, 5)), [1, 5]),
-        (AtMostEvery(3_000), [1, 4, 7]),
-        (Every(), [1, 2, 3, 4, 5, 6, 7, 8]),
+        (Repeats(first=True), [1]),
+        (Repeats(thresholds=(1, 5)), [1, 5]),
+        (Repeats(every_ms=3_000), [1, 4, 7]),
+        (Repeats(), [1, 2, 3, 4, 5, 6, 7, 8]),
     ],
     ids=str,
 )
@@ -533,7 +534,7 @@ def test_a_refused_repeat_of_what_the_sink_has_is_followed_by_a_patch_and_else_b
     assert sink.counts() == {"message 1": 3, "message 2": 3}
 
 
-@pytest.mark.parametrize("repeats", [First(), Every()], ids=str)
+@pytest.mark.parametrize("repeats", [Repeats(first=True), Repeats()], ids=str)
 def test_what_was_buried_and_written_again_is_patched_from_then_on(
     partition: Partition, exporter_of: MakeExporter, time: OwnTime, repeats: Repeats
 ) -> None:
@@ -548,7 +549,7 @@ def test_what_was_buried_and_written_again_is_patched_from_then_on(
     run_until_idle(exporter)
     partition.record(about(1))
     run_until_idle(exporter)
-    assert sink.verbs() == ["create", "update", *(["patch"] if repeats == Every() else [])]
+    assert sink.verbs() == ["create", "update", *(["patch"] if repeats == Repeats() else [])]
 
 
 @pytest.mark.parametrize("expired", [False, True])
@@ -584,7 +585,7 @@ def test_what_was_written_again_after_it_had_expired_is_a_first_one_when_it_come
     partition: Partition, exporter_of: MakeExporter, time: OwnTime, refused_again: bool
 ) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=First())
+    exporter = exporter_of(sink, repeats=Repeats(first=True))
     sink.fail = fail_with(EventRejected("no"))
     partition.record(about(1))
     run_until_idle(exporter)
@@ -692,7 +693,7 @@ def test_repeats_held_back_for_a_time_are_told_at_its_end_with_the_final_count(
     partition: Partition, exporter_of: MakeExporter, time: OwnTime
 ) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=AtMostEvery(300_000))
+    exporter = exporter_of(sink, repeats=Repeats(every_ms=300_000))
     for _ in range(4):
         partition.record(about(1))
         run_until_idle(exporter)
@@ -710,7 +711,7 @@ def test_repeats_held_back_for_a_time_are_told_at_its_end_with_the_final_count(
 
 def test_what_was_held_back_is_told_when_the_event_expires(partition: Partition, exporter_of: MakeExporter) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=AtMostEvery(300_000))
+    exporter = exporter_of(sink, repeats=Repeats(every_ms=300_000))
     for _ in range(2):
         partition.record(about(1))
         run_until_idle(exporter)
@@ -724,7 +725,7 @@ def test_a_sink_that_wants_only_the_first_has_one_write_an_event(
     partition: Partition, exporter_of: MakeExporter
 ) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=First())
+    exporter = exporter_of(sink, repeats=Repeats(first=True))
     for _ in range(3):
         partition.record(about(1), about(2))
         run_until_idle(exporter)
@@ -736,7 +737,9 @@ def test_a_sink_that_wants_only_the_first_has_one_write_an_event(
 
 # others share the servers in the containers
 @pytest.mark.parametrize("any_server_url", ["embedded"], indirect=True)
-@pytest.mark.parametrize("repeats", [First(), Thresholds((1, 10)), AtMostEvery(60_000)], ids=str)
+@pytest.mark.parametrize(
+    "repeats", [Repeats(first=True), Repeats(thresholds=(1, 10)), Repeats(every_ms=60_000)], ids=str
+)
 def test_what_a_sink_was_told_is_known_as_long_as_the_event_repeats(
     partition: Partition, exporter_of: MakeExporter, repeats: Repeats
 ) -> None:
@@ -752,7 +755,9 @@ def test_what_a_sink_was_told_is_known_as_long_as_the_event_repeats(
     assert partition.admin.pttl(known) > HOUR_MS
 
 
-@pytest.mark.parametrize("repeats", [First(), Thresholds((1, 10)), AtMostEvery(60_000)], ids=str)
+@pytest.mark.parametrize(
+    "repeats", [Repeats(first=True), Repeats(thresholds=(1, 10)), Repeats(every_ms=60_000)], ids=str
+)
 def test_after_an_outage_of_two_lives_what_still_repeats_is_told_once_more_under_its_own_name(
     partition: Partition, exporter_of: MakeExporter, repeats: Repeats
 ) -> None:

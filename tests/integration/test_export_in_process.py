@@ -58,7 +58,7 @@ def test_a_broadcaster_records_to_a_sink_of_ones_own(
 def test_an_export_says_when_nobody_correlates(
     embedded_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for pause in ("FIRST_LOOK_S", "LOOK_EVERY_S", "HEARTBEAT_S"):
+    for pause in ("FIRST_CHECK_S", "CHECK_EVERY_S", "HEARTBEAT_S"):
         monkeypatch.setattr(worker, pause, 0.01)
     runner = ExportRunner(
         bus=open_bus(embedded_url, settings_of(prefix)),

@@ -183,7 +183,7 @@ def test_all_partitions_together_keep_to_the_rate(broadcaster: EventBroadcaster,
 def test_control_without_signs_of_life_from_beside_the_leases_of_the_poller_are_taken_over(
     broadcaster: EventBroadcaster, runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker.ExportPoller, "_sign", lambda _self: None)
+    monkeypatch.setattr(worker.ExportPoller, "_beat", lambda _self: None)
     sink, hangs, go_on = MemorySink(), threading.Event(), threading.Event()
 
     def hang(_event: Event) -> None:

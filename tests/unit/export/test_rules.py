@@ -9,7 +9,7 @@ import pytest
 from eventbus.broker.exports import UpdateState
 from eventbus.errors import ConfigError
 from eventbus.export.deliveries import make_rounds
-from eventbus.export.rules import BEGINNING, NOW, AtMostEvery, RateLimit, Thresholds, parse_repeats, parse_start
+from eventbus.export.rules import BEGINNING, NOW, RateLimit, Repeats, parse_repeats, parse_start
 from eventbus.model.event import Event, ObjectMeta
 from eventbus.store.changes import Change
 from eventbus.store.storage import ChangeType
@@ -47,8 +47,8 @@ def test_which_repeats_a_sink_is_told_of(rule: str, known: UpdateState | None, c
 
 
 def test_what_is_held_back_for_a_time_is_looked_at_again_at_its_end() -> None:
-    assert AtMostEvery(5000).later_ms(told(1, ms=100), 200) == 5100
-    assert Thresholds((10,)).later_ms(told(1), 200) is None
+    assert Repeats(every_ms=5000).later_ms(told(1, ms=100)) == 5100
+    assert Repeats(thresholds=(10,)).later_ms(told(1)) is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.export.deliveries import Outcome, SinkDelivery
-from eventbus.export.lease import Pausing, finish, pause
+from eventbus.export.lease import Waits, finish, pause
+from eventbus.export.progress import ExportProgress
 from eventbus.export.rules import Outage, RateLimit
 from eventbus.export.sink_writer import MAX_TRIES, SinkWriter
 from eventbus.export.sinks import EventPatch, SinkAnswer, SinkMode, SinkWrite
@@ -117,7 +118,7 @@ class ScriptedBatchSink(ScriptedSink):
             return error
 
 
-class Told:
+class Told(ExportProgress):
     """Collects what the writer says of itself."""
 
     def __init__(self) -> None:
@@ -154,7 +155,7 @@ def write(
 def written(writer: SinkWriter, time: Time, *deliveries: SinkDelivery) -> list[Outcome]:
     outcomes: list[Outcome] = []
 
-    def settle(outcome: Outcome) -> Pausing[None]:
+    def settle(outcome: Outcome) -> Waits[None]:
         outcomes.append(outcome)
         yield from ()
 

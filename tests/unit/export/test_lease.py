@@ -44,7 +44,9 @@ def store() -> OthersLease:
 
 @pytest.fixture
 def lease(store: OthersLease, clock: FakeClock) -> ExportLease:
-    return ExportLease(cast(ExportStore, store), clock=clock, take_over_s=TAKE_OVER_S, what="export:x")
+    return ExportLease(
+        cast(ExportStore, store), clock=clock, take_over_s=TAKE_OVER_S, what="export:x", on_beat=lambda: None
+    )
 
 
 def looks(lease: ExportLease, clock: FakeClock, seconds: float, each: Callable[[], Any] = lambda: None) -> list[bool]:
@@ -110,7 +112,7 @@ def test_who_stands_by_says_once_for_whom_and_when_no_more(
     assert caplog.messages[1:] == ["export:x stands by: three writes"]
     store.holder = ""
     assert lease.acquire()
-    assert caplog.messages[2:] == ["export:x stands by no more, and writes"]
+    assert caplog.messages[2:] == ["export:x takes over the lease, which is free"]
 
 
 def test_a_worker_that_takes_over_says_from_whom_and_one_that_is_alone_says_nothing(
