@@ -1,7 +1,7 @@
 """Runs the exports to one sink: one exporter for each partition, with its own sink object, in a few threads.
 
-`consume/poller.py` does the waiting. `ExportPoller` adds turns, with one call of a sink at a time, and the heartbeats of
-all leases during that call.
+`consume/poller.py` does the waiting. `ExportPoller` adds turns, with one call of a sink at a time, and the heartbeats
+of all leases during that call.
 """
 
 from __future__ import annotations
