@@ -27,10 +27,9 @@ import psycopg
 from benchmarks.sink_worker import Worker, an_embedded_bus
 from eventbus.broker.bus import Bus
 from eventbus.export.exporter import PartitionExporter
-from eventbus.export.rules import ExportOptions
+from eventbus.export.rules import BEGINNING, NOW, ExportOptions, Start
 from eventbus.export.sinks import SinkWrite, Verb, make_sink
 from eventbus.export.sinks.postgres.sink import PostgresSink
-from eventbus.export.rules import BEGINNING, NOW, Start
 from eventbus.model.encoding.event_json import encode_core
 from eventbus.model.encoding.wire import from_microseconds
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
