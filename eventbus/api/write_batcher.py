@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from eventbus.api.thread_context import BlockingPool, ThreadContext
-from eventbus.store.repeatable_call import Command, Steps, call_together
+from eventbus.store.calls import Call, call_together
 
 R = TypeVar("R")
 
@@ -17,7 +17,7 @@ MOST: Final = 64
 
 
 class Together:
-    """Runs work that is written as steps, on partition 0. Runs in the loop.
+    """Sends calls on partition 0. Runs in the loop.
 
     A single write starts at once. Writes that arrive during a batch wait, and start together as the next batch.
     """
@@ -27,8 +27,8 @@ class Together:
         self._waiting: list[_Write] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def run(self, begin: Callable[[ThreadContext], Steps[R]]) -> R:
-        """Run the steps; return their result or raise their error. Started steps finish after a cancel."""
+    async def run(self, begin: Callable[[ThreadContext], Call[R]]) -> R:
+        """Send the call that *begin* returns; return its result or raise its error. It is not cancelled once sent."""
         write = _Write(begin, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
         if self._writing is None:
@@ -52,46 +52,36 @@ class Together:
 
 
 class _Write:
-    """One write. *done* belongs to the loop, all other fields to the thread that runs the steps."""
+    """One write. *done* belongs to the loop, all other fields to the thread that sends the call."""
 
-    def __init__(self, begin: Callable[[ThreadContext], Steps[Any]], done: asyncio.Future[Any]) -> None:
+    def __init__(self, begin: Callable[[ThreadContext], Call[Any]], done: asyncio.Future[Any]) -> None:
         self.done = done
+        self.begin = begin
         self.failure: Exception | None = None
-        self.command: Command | None = None  #: the pending command; None: the write has ended
-        self._begin = begin
-        self._result: Any = None
-
-    def start(self, context: ThreadContext) -> None:
-        self._steps = self._begin(context)
-        self._go(partial(next, self._steps))
-
-    def go_on(self, reply: Any) -> None:
-        act = self._steps.throw if isinstance(reply, Exception) else self._steps.send
-        self._go(partial(act, reply))
+        self.result: Any = None
 
     def tell(self) -> None:
         if self.done.done():
             return
         if self.failure is None:
-            self.done.set_result(self._result)
+            self.done.set_result(self.result)
         else:
             self.done.set_exception(self.failure)
 
-    def _go(self, act: Callable[[], Command]) -> None:
-        self.command = None
-        try:
-            self.command = act()
-        except StopIteration as end:
-            self._result = end.value
-        except Exception as error:
-            self.failure = error
-
 
 def _do(writes: Sequence[_Write], context: ThreadContext) -> None:
-    """Run all writes to their ends, in as many rounds as the longest has steps."""
+    """Send the calls of all writes in one round trip."""
+    calls: list[tuple[_Write, Call[Any]]] = []
     for write in writes:
-        write.start(context)
-    while under_way := [write for write in writes if write.command is not None]:
-        commands = [write.command for write in under_way if write.command is not None]
-        for write, reply in zip(under_way, call_together(context.bus, context.client, 0, commands), strict=True):
-            write.go_on(reply)
+        try:
+            calls.append((write, write.begin(context)))
+        except Exception as error:
+            write.failure = error
+    replies = call_together(context.bus, context.client, 0, [call.command for _, call in calls]) if calls else []
+    for (write, call), reply in zip(calls, replies, strict=True):
+        try:
+            if isinstance(reply, Exception):
+                raise reply
+            write.result = call.result(reply)
+        except Exception as error:
+            write.failure = error

@@ -24,7 +24,7 @@ from eventbus.model.event import Event, ObjectReference
 from eventbus.model.kinds import EVENT, EVENTS_V1, Kind
 from eventbus.model.names import is_dns_label
 from eventbus.model.validation import validate_written
-from eventbus.store.repeatable_call import Steps, call, call_in_steps
+from eventbus.store.calls import Call, call
 from eventbus.store.scan import bounds
 from eventbus.store.selection import Selection, encode_was
 from eventbus.store.storage import (
@@ -174,12 +174,12 @@ class EventStorage:
         if self._bus.partitions > 1 and self.find(metadata.namespace, metadata.name) is not None:
             raise already_exists(self.kind, metadata.name)
         partition = self.written_place(metadata.namespace, metadata.name).partition
-        return call_in_steps(self._bus, self._client, partition, self.creating(found))
+        return self.creation(found).send(self._bus, self._client, partition)
 
-    def creating(self, found: Event) -> Steps[Event]:
-        """Store a new event, in steps. Not where there are several partitions: `create` looks at all of them."""
+    def creation(self, found: Event) -> Call[Event]:
+        """Return the call that stores a new event, for a bus of one partition. With several, use `create`."""
         place = self.written_place(found.metadata.namespace, found.metadata.name)
-        return self._writing(place, found, "", copy=_copy(found), happened=_happened(found, found.times_seen))
+        return self._write(place, found, "", copy=_copy(found), happened=_happened(found, found.times_seen))
 
     def replace(self, former: Found[Event], new: Event) -> Event:
         """Store *new* in the place of *former*: a written event whole, a recorded one as overlay. Raises: Conflict."""
@@ -189,8 +189,8 @@ class EventStorage:
         was = encode_was(_SELECTABLE, former.object, new)
         if is_written(former.packed):
             happened = _happened(new, max(0, new.times_seen - former.object.times_seen))
-            steps = self._writing(former.place, new, version, copy=copy, was=was, happened=happened)
-            return call_in_steps(self._bus, self._client, former.place.partition, steps)
+            write = self._write(former.place, new, version, copy=copy, was=was, happened=happened)
+            return write.send(self._bus, self._client, former.place.partition)
         if former.object.involved_object != new.involved_object:
             problem = "involvedObject: Invalid value: field is immutable in an event that was recorded"
             raise InvalidObject(f'{self.kind.name} "{new.metadata.name}" is invalid: {problem}')
@@ -208,16 +208,20 @@ class EventStorage:
         written = self._call(former.place, lambda: functions.remove_event(options, key, version))
         return settle(self.kind, former.object.metadata.name, written)
 
-    def _writing(
+    def _write(
         self, place: Place, event: Event, version: str, *, copy: bytes, happened: Happened, was: bytes = b""
-    ) -> Steps[Event]:
+    ) -> Call[Event]:
         packed = pack_written(event)
         check_size(packed)
         functions, options = self._functions(place), self._bus.options
-        reply = yield lambda: functions.write_event_command(
-            options, place.key, version, packed, copy, was, happened=happened
+
+        def result(reply: Any) -> Event:
+            return with_metadata(event, resource_version=settle(self.kind, event.metadata.name, decode_written(reply)))
+
+        return Call(
+            lambda: functions.write_event_command(options, place.key, version, packed, copy, was, happened=happened),
+            result,
         )
-        return with_metadata(event, resource_version=settle(self.kind, event.metadata.name, decode_written(reply)))
 
     def _call(self, place: Place, function: Callable[[], Written]) -> Written:
         return call(self._bus, self._client, place.partition, function)

@@ -21,7 +21,7 @@ from eventbus.model.kinds import Kind
 from eventbus.model.list_watch import HasMetadata
 from eventbus.model.names import is_dns_label, is_dns_subdomain
 from eventbus.settings import Options
-from eventbus.store.repeatable_call import call
+from eventbus.store.calls import call
 from eventbus.store.selection import Selection, encode_was
 from eventbus.store.storage import (
     LETTERS,

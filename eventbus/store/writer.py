@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
@@ -16,10 +16,10 @@ from eventbus.model.event import Event
 from eventbus.model.kinds import Kind
 from eventbus.model.list_watch import HasMetadata
 from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod
+from eventbus.store.calls import Call
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.object_storage import PARTITION, DryStorage
 from eventbus.store.reader import ObjectReader
-from eventbus.store.repeatable_call import Steps
 from eventbus.store.storage import Found, Place, conflict, not_found, replaced, with_metadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -48,30 +48,39 @@ class ObjectWriter(ObjectReader[T]):
         Raises: AlreadyExists.
         Redis:  FCALL put, of an event write_event.
         """
-        steps = self._naming(found)
-        made = next(steps)
-        while True:
-            try:
-                return self._storage.create(self._checked(made))
-            except AlreadyExists as error:
-                made = steps.throw(error)
+        created = self._new(found)
+        if found.metadata.name or not found.metadata.generate_name:
+            return self._storage.create(self._checked(created))
+        for _ in range(NAME_ATTEMPTS):
+            with suppress(AlreadyExists):
+                return self._storage.create(self._checked(_with_generated_name(created)))
+        problem = "already exists, the server was not able to generate a unique name for the object"
+        raise AlreadyExists(f'{self.kind.resource} "{found.metadata.generate_name}" {problem}')
 
-    def creating(self, found: T) -> Steps[T]:
-        """Store a new event as `create` does, in steps, on a bus of one partition. Raises: as `create`."""
-        storage, steps = cast("EventStorage", self._storage), self._naming(found)
-        made = next(steps)
-        while True:
-            try:
-                return cast("T", (yield from storage.creating(cast("Event", self._checked(made)))))
-            except AlreadyExists as error:
-                made = steps.throw(error)
+    def creation(self, found: T) -> Call[T]:
+        """Return the call that stores a new event, for a bus of one partition. Raises: as `create`."""
+        created = self._new(found)
+        if found.metadata.name or not found.metadata.generate_name:
+            return self._creation(created)
+        call = self._creation(_with_generated_name(created))
 
-    def _naming(self, found: T) -> Generator[T, None, None]:
-        """Yield the object to create, with another generated name each time that AlreadyExists is thrown in."""
-        metadata = found.metadata
-        if metadata.resource_version:
+        def result(reply: Any) -> T:
+            try:
+                return call.result(reply)
+            except AlreadyExists:
+                return self.create(found)  # with another generated name
+
+        return Call(call.command, result)
+
+    def _creation(self, created: T) -> Call[T]:
+        storage = cast("EventStorage", self._storage)
+        return cast("Call[T]", storage.creation(cast("Event", self._checked(created))))
+
+    def _new(self, found: T) -> T:
+        """Return the object to create. Raises: InvalidObject."""
+        if found.metadata.resource_version:
             raise InvalidObject("resourceVersion should not be set on objects to be created")
-        made = with_metadata(
+        return with_metadata(
             found,
             uid=self._storage.new_uid(),
             creation_timestamp=self._now(),
@@ -79,14 +88,6 @@ class ObjectWriter(ObjectReader[T]):
             deletion_timestamp=None,
             deletion_grace_period_seconds=None,
         )
-        if metadata.name or not metadata.generate_name:
-            yield made
-            return
-        for _ in range(NAME_ATTEMPTS):
-            with suppress(AlreadyExists):
-                yield with_metadata(made, name=generated_name(metadata.generate_name))
-        problem = "already exists, the server was not able to generate a unique name for the object"
-        raise AlreadyExists(f'{self.kind.resource} "{metadata.generate_name}" {problem}')
 
     def update(self, found: T) -> T:
         """Replace an object; uid and creation time stay, and so does the status of a kind that has one.
@@ -277,6 +278,10 @@ class ObjectWriter(ObjectReader[T]):
 
 def _part(found: Any, name: str) -> Any:
     return getattr(found, name)
+
+
+def _with_generated_name(created: T) -> T:
+    return with_metadata(created, name=generated_name(created.metadata.generate_name))
 
 
 def generated_name(begin: str) -> str:

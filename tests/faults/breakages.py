@@ -181,9 +181,9 @@ def _burials_are_forgotten() -> None:
 
 def _library_is_not_loaded_again() -> None:
     from eventbus.broker import bus, redis_transport
-    from eventbus.store import repeatable_call
+    from eventbus.store import calls
 
-    modules: list[Any] = [bus, redis_transport, repeatable_call]
+    modules: list[Any] = [bus, redis_transport, calls]
     for module in modules:
         assert module.load
         module.load = lambda _client: False

@@ -20,7 +20,7 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Settings
-from eventbus.store.repeatable_call import Steps
+from eventbus.store.calls import Call
 from tests.support.api_in_process import serving
 
 EVENTS = "/api/v1/namespaces/default/events"
@@ -76,6 +76,15 @@ def test_each_of_many_is_answered_as_if_it_had_come_alone(bus: Bus) -> None:
     assert len(names) == len(set(names)) == TOO_MANY + 1 + 3
 
 
+def test_a_generated_name_that_is_taken_is_replaced_by_another(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter(["g-taken", "g-taken", "g-free"])
+    monkeypatch.setattr("eventbus.store.writer.generated_name", lambda _begin: next(names))
+    with serving(bus) as url:
+        for expected in ("g-taken", "g-free"):
+            [(code, body)] = post_at_once(url, [event(generateName="g-")])
+            assert (code, body["metadata"]["name"]) == (201, expected)
+
+
 def test_what_the_server_has_forgotten_is_brought_back_and_nothing_is_written_twice(tmp_path: Path) -> None:
     server = EmbeddedServer(tmp_path)
     try:
@@ -105,13 +114,10 @@ class Threadless:
             raise BusUnavailable("away")
         return work(self.context)
 
-    def echo(self, what: str, times: int = 1) -> Callable[[ThreadContext], Steps[str]]:
-        def begin(_context: ThreadContext) -> Steps[str]:
-            self.begun.append(what)
-            reply = b""
-            for _ in range(times):
-                reply += yield lambda: ("ECHO", what)
-            return reply.decode()
+    def echo(self, text: str) -> Callable[[ThreadContext], Call[str]]:
+        def begin(_context: ThreadContext) -> Call[str]:
+            self.begun.append(text)
+            return Call(lambda: ("ECHO", text), bytes.decode)
 
         return begin
 
@@ -122,11 +128,11 @@ def test_who_comes_while_one_is_under_way_goes_with_the_next_and_who_has_left_do
         together = Together(cast("BlockingPool", pool))
         first = asyncio.create_task(together.run(pool.echo("first")))
         await asyncio.sleep(0.001)
-        others = [asyncio.create_task(together.run(pool.echo(f"o{n}", times=n))) for n in range(3)]
+        others = [asyncio.create_task(together.run(pool.echo(f"o{n}"))) for n in range(3)]
         gone = asyncio.create_task(together.run(pool.echo("gone")))
         await asyncio.sleep(0)
         gone.cancel()
-        assert [await each for each in (first, *others)] == ["first", "", "o1", "o2o2"]
+        assert [await each for each in (first, *others)] == ["first", "o0", "o1", "o2"]
         assert "gone" not in pool.begun
         pool.context.client.close()
 

@@ -45,7 +45,7 @@ from eventbus.api.write_batcher import Together
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import Expired
 from eventbus.model.list_watch import ObjectList
-from eventbus.store.repeatable_call import Steps
+from eventbus.store.calls import Call
 
 #: Bytes from which a reply is compressed for who asks; the API server's.
 GZIP_FROM: Final = 128 * 1024
@@ -154,16 +154,18 @@ class KubernetesApi:
             if info.resource.is_events and not options.dry_run:
                 self._api.event_rate.admit(user)
 
-        def work(context: ThreadContext) -> tuple[verbs.Written, bytes]:
-            written = do(context, info, body, options, admit)
+        def rendered(context: ThreadContext, written: verbs.Written) -> tuple[verbs.Written, bytes]:
             return written, _renderer(context, info, answer).one(written.object)
 
-        def in_steps(context: ThreadContext) -> Steps[tuple[verbs.Written, bytes]]:
-            written = yield from verbs.creating(context, info, body, options, admit)
-            return written, _renderer(context, info, answer).one(written.object)
+        def work(context: ThreadContext) -> tuple[verbs.Written, bytes]:
+            return rendered(context, do(context, info, body, options, admit))
+
+        def creation(context: ThreadContext) -> Call[tuple[verbs.Written, bytes]]:
+            call = verbs.creation(context, info, body, options, admit)
+            return Call(call.command, lambda response: rendered(context, call.result(response)))
 
         if self._goes_together(info, body, options):
-            written, data = await self._together.run(in_steps)
+            written, data = await self._together.run(creation)
         else:
             written, data = await self._api.pool.run(work)
         headers = [("Warning", f'299 - "{_quoted(text)}"') for text in written.warnings]

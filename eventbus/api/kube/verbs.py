@@ -38,8 +38,8 @@ from eventbus.errors import AlreadyExists, Expired, InvalidEvent, InvalidObject,
 from eventbus.model.encoding.object_json import merge
 from eventbus.model.kinds import LEASE, Kind
 from eventbus.model.list_watch import ListOptions, ObjectList
+from eventbus.store.calls import Call
 from eventbus.store.changes import AheadOfStore
-from eventbus.store.repeatable_call import Steps
 from eventbus.store.storage import conflict, replaced, with_metadata
 from eventbus.store.writer import ObjectWriter
 
@@ -108,13 +108,13 @@ def create(context: ThreadContext, info: RequestInfo, body: Body, options: Write
     return Written(writer(context, info, options).create(made), made=True, warnings=warnings)
 
 
-def creating(
+def creation(
     context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit
-) -> Steps[Written]:
-    """Create an event, in steps, on a bus of one partition. Raises: as `create`."""
+) -> Call[Written]:
+    """Return the call that creates an event, for a bus of one partition. Raises: as `create`."""
     made, warnings = _to_create(context, info, body, options, admit)
-    stored = yield from context.objects(info.resource.kind).creating(made)
-    return Written(stored, made=True, warnings=warnings)
+    call = context.objects(info.resource.kind).creation(made)
+    return Call(call.command, lambda reply: Written(call.result(reply), made=True, warnings=warnings))
 
 
 def _to_create(

@@ -1,15 +1,10 @@
-"""Calls functions of the library, once more if the server lacked the library, or has another bus than was opened.
-
-What needs one call is written as steps: a generator that yields the command and is sent its reply. So it is called
-alone or, over the same client, together with others, in one round trip.
-"""
+"""Calls functions of the library, once more if the server lacked the library, or has another bus than was opened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
@@ -19,38 +14,40 @@ from eventbus.errors import BusRefused, EventBusError, FunctionsForbidden, Funct
 
 R = TypeVar("R")
 
-#: Makes the command of a function, as it is to be sent now: that of another bus is another one.
+#: Makes the command of a function. Made again for a second call, because it contains the id of the bus.
 Command: TypeAlias = Callable[[], tuple[Any, ...]]
-#: Yields commands on one partition, is sent the reply to each, and returns what is made of them.
-Steps: TypeAlias = Generator[Command, Any, R]
+
+
+class Call(NamedTuple, Generic[R]):
+    """A call that is not sent yet: send it alone (`call`) or, over the same client, with others (`call_together`).
+
+    *result* decodes the reply to *command*, and raises if it is a refusal.
+    """
+
+    command: Command
+    result: Callable[[Any], R]
+
+    def send(self, bus: Bus, client: Client, partition: int) -> R:
+        """Send it alone. Raises: as `call`, and as *result*."""
+        return self.result(call(bus, client, partition, lambda: _execute(client, self.command)))
 
 
 def call(bus: Bus, client: Client, partition: int, function: Callable[[], R]) -> R:
-    """Call *function*; if the server lacks the library, or has another bus, see to that and call *function* once more.
+    """Call *function*. If the server lacks the library, or has another bus, repair this and call *function* once more.
 
     Neither refusal had an effect. Raises: ConfigError: the other bus has another format, or other partitions.
     """
     try:
         return function()
     except (FunctionsMissing, OtherBus) as error:
-        _mend(bus, client, partition, error)
+        _repair(bus, client, partition, error)
     return function()
-
-
-def call_in_steps(bus: Bus, client: Client, partition: int, steps: Steps[R]) -> R:
-    """Take *steps* to their end, each by a `call`. Raises: as `call`, and what they raise."""
-    try:
-        command = next(steps)
-        while True:
-            command = steps.send(call(bus, client, partition, partial(_execute, client, command)))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
 
 
 def call_together(bus: Bus, client: Client, partition: int, commands: Sequence[Command]) -> list[Any]:
     """Send the *commands* in one round trip, otherwise each as `call` does.
 
-    Returns: in the place of each its reply, or the error that it has met; of what was cut off nobody knows.
+    Returns: for each command its reply or its error. If the connection was lost, any of them may have been executed.
     """
     pipe: Any = client.pipeline(transaction=False)
     for command in commands:
@@ -66,7 +63,7 @@ def call_together(bus: Bus, client: Client, partition: int, commands: Sequence[C
         replies[place] = translate(replies[place])
         if isinstance(replies[place], FunctionsMissing | OtherBus):
             try:
-                _mend(bus, client, partition, replies[place])
+                _repair(bus, client, partition, replies[place])
                 replies[place] = _execute(client, command)
             except EventBusError as error:
                 replies[place] = error
@@ -78,12 +75,12 @@ def _execute(client: Client, command: Command) -> Any:
         return client.execute_command(*command())
 
 
-def _mend(bus: Bus, client: Client, partition: int, error: EventBusError) -> None:
-    """See to what *error* says: the library is missing, or the bus is another one."""
+def _repair(bus: Bus, client: Client, partition: int, error: EventBusError) -> None:
+    """Load the missing library, or open the other bus."""
     if isinstance(error, FunctionsForbidden):
         raise refusal(client, error) from error
     if isinstance(error, FunctionsMissing):
         load(client)
         return
-    with suppress(BusRefused, FunctionsForbidden):  # who may not open it goes on with one that others have opened
+    with suppress(BusRefused, FunctionsForbidden):  # without the right to open it, use it as others have opened it
         bus.open_partition(client, partition)
