@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.meter import cpu_of
-from eventbus.agent.lease_renewal import LeaseRenewal
-from eventbus.agent.opening import open_objects
+from eventbus.agent.node.factory import open_objects
+from eventbus.agent.node.lease_renewal import LeaseRenewal
 from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.health.status import read_lifecycle

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eventbus.agent.heartbeat import heartbeat
+    from eventbus.agent.node.heartbeat import heartbeat
     from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state
     from eventbus.cache.factory import SharedInformerFactory
     from eventbus.cache.informer import SharedInformer
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 #: Module → the names that this package exports from it. Commands, and programs that only read, import no recorder.
 _MODULES = {
-    "eventbus.agent.heartbeat": ("heartbeat",),
+    "eventbus.agent.node.heartbeat": ("heartbeat",),
     "eventbus.cache.deltas": (
         "DeletedFinalStateUnknown",
         "last_state",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from eventbus.agent.opening import open_agent
+from eventbus.agent.node.factory import open_agent
+from eventbus.agent.node.thresholds import parse_thresholds
 from eventbus.agent.pods.options import PodOptions
-from eventbus.agent.thresholds import parse_thresholds
 from eventbus.broker.bus import Bus
 from eventbus.client.address import ApiAddress
 from eventbus.client.store import RemoteStore
@@ -24,7 +24,7 @@ from eventbus.workers.signals import Signals
 from eventbus.workers.worker import Context, Part, run
 
 if TYPE_CHECKING:
-    from eventbus.agent.pods.opening import OpenedPods
+    from eventbus.agent.pods.factory import OpenedPods
     from eventbus.workers.api_agent import Reached
 
 
@@ -48,7 +48,7 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
     with extra_needed("agent"):
         import psutil  # noqa: F401
 
-        from eventbus.agent.pods.opening import open_pods
+        from eventbus.agent.pods.factory import open_pods
     if not options.any:
         return _run_node(flags, options, None, _installed(Signals()), metrics=metrics)
     pods = open_pods(options, settings, node=flags.node_name, labels=flags.labels, standalone=flags.standalone)

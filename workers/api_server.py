@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from eventbus.agent.pods.left_lines import Page, write_page
+from eventbus.agent.procfile.orphaned_processes import Page, write_page
 from eventbus.api.auth.access import Access, Grant
 from eventbus.api.auth.authentication import Authenticator, TokenFile
 from eventbus.api.limits import EVENTS_PER_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from eventbus.agent.bus_contact import BusContact
+from eventbus.agent.node.bus_contact import BusContact
 from eventbus.broker.bus import read_options
 from eventbus.broker.connection.connect import Client, connect
 from eventbus.errors import EventBusError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from eventbus.agent.pods.opening import OpenedPods
+from eventbus.agent.pods.factory import OpenedPods
 from eventbus.client.store import RemoteStore
 from eventbus.consume.health import LoopHealth
 from eventbus.settings import Settings

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from eventbus.agent.pods.left_lines import LINES, PAGE_FILE, read_page
-from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
+from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, read_page
+from eventbus.agent.procfile.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker import function_library
 from eventbus.broker.bus import Bus, open_bus, read_options

@@ -55,7 +55,7 @@ def check_left_lines(environ: Mapping[str, str]) -> Finding:
 
     directory = default_directory(environ)
     if any(directory.glob("up*.lock")):
-        from eventbus.agent.pods.left_lines import left_lines
+        from eventbus.agent.procfile.orphaned_processes import left_lines
 
         if left := left_lines(directory):
             cure = "eventbus down, or an `eventbus up` there, ends them"

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from eventbus.agent.lease_renewal import PASSING, LeaseObjects
+from eventbus.agent.node.lease_renewal import PASSING, LeaseObjects
 from eventbus.errors import NotFound
 from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.cluster import LIFECYCLE_LEASE, Lease, LeaseSpec

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from eventbus.agent.bus_contact import BusContact
+from eventbus.agent.node.bus_contact import BusContact
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.lifecycle.election import Election

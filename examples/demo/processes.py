@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
+from eventbus.agent.procfile.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.model.event import ObjectReference
 from eventbus.util.clock import SystemClock
 

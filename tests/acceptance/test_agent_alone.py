@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.pods.procfile_runner import ProcfileRunner, Screen
+from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.util.clock import SystemClock
 from eventbus.workers.metrics import MetricsServer
 from tests.acceptance.programs import Program, run

@@ -47,7 +47,7 @@ def test_completing_an_option_imports_no_redis(env: dict[str, str]) -> None:
 def test_completing_an_option_of_up_imports_nothing_of_what_up_runs(env: dict[str, str]) -> None:
     loaded = loaded_by(RUN, env | completing("eventbus up --", 2))
     assert "eventbus.workers.up" in loaded
-    assert not {*OF_A_RUN, "eventbus.agent.pods.procfile_runner", "eventbus.workers.worker"} & loaded
+    assert not {*OF_A_RUN, "eventbus.agent.procfile.procfile_runner", "eventbus.workers.worker"} & loaded
 
 
 def test_completing_a_name_imports_no_store_and_no_printer(env: dict[str, str]) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.opening import node_name
-from eventbus.agent.pods.left_lines import LINES, PAGE_FILE, Page, write_page
-from eventbus.agent.pods.local_pods import LocalPods
+from eventbus.agent.logs.local_pods import LocalPods
+from eventbus.agent.node.factory import node_name
+from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, Page, write_page
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import ConfigError

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from redis.exceptions import NoPermissionError, ResponseError
 
-from eventbus.agent.heartbeat import heartbeat
-from eventbus.agent.opening import open_agent
+from eventbus.agent.node.factory import open_agent
+from eventbus.agent.node.heartbeat import heartbeat
 from eventbus.broker import function_library
 from eventbus.broker.access.granted import check_rights, read_rights
 from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, functions_used, name_of
@@ -28,8 +28,8 @@ from eventbus.broker.keys import Keys, bus_key, partition_of
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused, FunctionsMissing
+from eventbus.lifecycle.factory import open_lifecycle
 from eventbus.lifecycle.node_monitor import Pace
-from eventbus.lifecycle.opening import open_lifecycle
 from eventbus.model.event import Event, ObjectReference
 from eventbus.model.kinds import EVENT, NODE
 from eventbus.model.list_watch import ListOptions

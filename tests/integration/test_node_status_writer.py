@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from eventbus.agent.status_writer import ATTEMPTS, NodeStatusWriter
+from eventbus.agent.node.status_writer import ATTEMPTS, NodeStatusWriter
 from eventbus.broker.bus import open_bus
 from eventbus.errors import BusUnavailable, Conflict, NotFound
 from eventbus.model.event import ObjectMeta

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.agent.probes.probe_manager import ProbeManager
+from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.runtime.ask_container import ask
 from eventbus.agent.runtime.contract import ExecResult, PodUid, RuntimeProblem
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.opening import open_agent
-from eventbus.agent.pods.opening import open_pods
+from eventbus.agent.node.factory import open_agent
+from eventbus.agent.pods.factory import open_pods
 from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.consume.health import LoopHealth
 from eventbus.correlate.store_sink import sink_worker
 from eventbus.export.rules import ExportOptions
 from eventbus.export.worker import ExportRunner
-from eventbus.lifecycle.opening import open_lifecycle
+from eventbus.lifecycle.factory import open_lifecycle
 from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock

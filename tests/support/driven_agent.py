@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from eventbus.agent.config.file_source import FileSource
-from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import NodeCapacity
 from eventbus.agent.pods.permission import Permission
+from eventbus.agent.pods.pleg import Pleg
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent
+from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.pods.store_handle import StoreHandle
-from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime import process_runtime
 from eventbus.agent.runtime.contract import PodEvents, PodRuntimeStatus
 from eventbus.agent.runtime.isolation import RlimitIsolation

@@ -8,12 +8,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from eventbus.agent.agent import Agent
-from eventbus.agent.bus_contact import BusContact
-from eventbus.agent.lease_renewal import LeaseRenewal
-from eventbus.agent.machine import Disk, Identity, Memory
-from eventbus.agent.node_status import NodeStatusFunc, NodeStatusSetters
-from eventbus.agent.opening import open_objects
+from eventbus.agent.node.agent import Agent
+from eventbus.agent.node.bus_contact import BusContact
+from eventbus.agent.node.factory import open_objects
+from eventbus.agent.node.lease_renewal import LeaseRenewal
+from eventbus.agent.node.machine import Disk, Identity, Memory
+from eventbus.agent.node.node_status import NodeStatusFunc, NodeStatusSetters
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.errors import NotFound

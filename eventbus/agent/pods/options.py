@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from eventbus.agent.node_status import MOST_PODS
-from eventbus.agent.thresholds import parse_thresholds
+from eventbus.agent.node.node_status import MOST_PODS
+from eventbus.agent.node.thresholds import parse_thresholds
 from eventbus.broker.access.granted import check_users
 from eventbus.broker.access.roles import Role
 from eventbus.broker.bus import Bus

@@ -10,19 +10,19 @@ from typing import NamedTuple, Protocol
 
 from eventbus.agent.config.bus_source import BusSource
 from eventbus.agent.config.pod_config import PodConfig
-from eventbus.agent.pleg import Pleg
 from eventbus.agent.pods.admission import Admission, NodeCapacity
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.permission import Permission
+from eventbus.agent.pods.pleg import Pleg
 from eventbus.agent.pods.pod_loop import PodLoop, orphan
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.pod_syncer import Parts, PodSyncer
 from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
+from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.pods.sync_loop import CONFIG, HANGS_AFTER_S, HOUSEKEEPING, PLEG, PROBES, SYNC, SyncLoop
 from eventbus.agent.pods.updates import Source, Work, is_static
-from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid
 from eventbus.agent.runtime.signals import Tell, TellProbe
 from eventbus.agent.runtime.volumes import PodVolumes

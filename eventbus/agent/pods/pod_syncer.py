@@ -13,9 +13,9 @@ from eventbus.agent.pods.api_status import FAILED, PENDING, TERMINAL, Seen, ende
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.permission import COMMAND_NOT_FOUND
 from eventbus.agent.pods.pod_workers import Done, ExpectedError, PodWork
+from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.pods.status_manager import PodObjects, StatusManager
 from eventbus.agent.pods.updates import Work, is_static
-from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.contract import MountFailed, PodEvents, PodRuntime, PodUid, StartFailure
 from eventbus.agent.runtime.signals import ProbeResult, ProbeType
 from eventbus.agent.runtime.volumes import PodVolumes

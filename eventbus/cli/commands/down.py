@@ -56,7 +56,7 @@ def down(state_dir: str | None) -> None:
 
 def _remove_mirrors(server: EmbeddedServer) -> None:
     """Delete the mirrors of the ended lines from the store. If that fails, the next `up` does it."""
-    from eventbus.agent.pods.left_lines import line_folders, remove_mirrors
+    from eventbus.agent.procfile.orphaned_processes import line_folders, remove_mirrors
     from eventbus.errors import EventBusError
     from eventbus.settings import Settings
     from eventbus.store.object_store import ObjectStore
@@ -70,7 +70,7 @@ def _remove_mirrors(server: EmbeddedServer) -> None:
 def _end_left_lines(directory: Path) -> list[str]:
     if not any(directory.glob("up*.lock")):
         return []  # spares the import
-    from eventbus.agent.pods.left_lines import end_left_lines
+    from eventbus.agent.procfile.orphaned_processes import end_left_lines
 
     if ended := end_left_lines(directory):
         click.echo(f"ended processes of a killed `eventbus up`: {', '.join(ended)}")

@@ -13,7 +13,7 @@ from eventbus.cli.completion import complete_files
 from eventbus.cli.input.option_types import seconds_option
 
 if TYPE_CHECKING:
-    from eventbus.agent.heartbeat import Heartbeat
+    from eventbus.agent.node.heartbeat import Heartbeat
 
 
 @click.command()
@@ -60,7 +60,7 @@ def heartbeat(name: str, every_s: float | None, for_s: float | None, words: Sequ
       1  Redis does not answer, so that no sign was given
       2  wrong usage, or a setting that will not do
     """
-    from eventbus.agent.heartbeat import heartbeat as make
+    from eventbus.agent.node.heartbeat import heartbeat as make
 
     beats = make(name, every_s=every_s, for_s=for_s)
     if not words and for_s is not None:

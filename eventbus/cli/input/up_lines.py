@@ -12,7 +12,7 @@ def up_lines(namespace: str) -> list[str]:
     directory = default_directory(os.environ)
     if not any(directory.glob("up*.lock")):
         return []
-    from eventbus.agent.pods.left_lines import running_lines
+    from eventbus.agent.procfile.orphaned_processes import running_lines
 
     return running_lines(directory, namespace)
 
@@ -24,6 +24,6 @@ def up_page(bus: str) -> str:
     directory = default_directory(os.environ)
     if not any(directory.glob("up*.lock")):
         return ""
-    from eventbus.agent.pods.left_lines import page_of
+    from eventbus.agent.procfile.orphaned_processes import page_of
 
     return page_of(directory, bus)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from eventbus.agent.pods.procfile_runner import Line, ProcfileRunner, Screen
+from eventbus.agent.procfile.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.errors import BusUnavailable
 from eventbus.model.event import ObjectReference
 from eventbus.model.list_watch import ObjectList

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.machine import local_identity
-from eventbus.agent.opening import node_labels
+from eventbus.agent.node.factory import node_labels
+from eventbus.agent.node.machine import local_identity
 from eventbus.agent.runtime import isolation
 from eventbus.agent.runtime.delegated_cgroup import delegated_cgroup, own_cgroup, pods_cgroup
 from eventbus.agent.runtime.isolation import CGROUP, ISOLATION_LABEL, RLIMITS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.pods.opening import open_pods
+from eventbus.agent.pods.factory import open_pods
 from eventbus.agent.pods.options import PodOptions
 from eventbus.errors import ConfigError
 from eventbus.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from eventbus.agent.machine import Machine
+from eventbus.agent.node.machine import Machine
 from eventbus.errors import ConfigError
 from eventbus.model.names import parse_quantity
 from eventbus.model.objects.cluster import DISK_PRESSURE, MEMORY_PRESSURE

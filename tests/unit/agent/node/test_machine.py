@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from eventbus.agent.machine import LocalMachine
+from eventbus.agent.node.machine import LocalMachine
 
 
 def test_threads_take_numbers_of_processes_too(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from eventbus.agent.pods.local_pods import LocalPods
+from eventbus.agent.logs.local_pods import LocalPods
 from eventbus.agent.pods.updates import CONFIG_MIRROR, RUN_BY_UP
 from eventbus.cache.pager import list_all
 from eventbus.client.store import RemoteStore

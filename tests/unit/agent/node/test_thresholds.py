@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from eventbus.agent.machine import Disk, Machine, Memory
-from eventbus.agent.thresholds import parse_thresholds, pressures
+from eventbus.agent.node.machine import Disk, Machine, Memory
+from eventbus.agent.node.thresholds import parse_thresholds, pressures
 from eventbus.errors import ConfigError
 
 MIB = 1024 * 1024

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.agent.probes.probe_state import ProbeState, probes_of
+from eventbus.agent.pods.probe_state import ProbeState, probes_of
 from eventbus.agent.runtime.contract import ContainerId, ContainerPhase, ContainerRuntimeStatus
 from eventbus.agent.runtime.signals import ProbeType
 from eventbus.model.objects.container import Container, Probe

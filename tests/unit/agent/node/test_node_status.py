@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from eventbus.agent.node_status import NodeStatusFunc, run_status_functions
+from eventbus.agent.node.node_status import NodeStatusFunc, run_status_functions
 from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.cluster import Node
 

@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 import pytest
 
-from eventbus.agent.pods import log_tail
-from eventbus.agent.pods.local_pods import LocalPods
-from eventbus.agent.pods.log_tail import LOST, LogTail, _opened, open_pieces
+from eventbus.agent.logs import log_tail
+from eventbus.agent.logs.local_pods import LocalPods
+from eventbus.agent.logs.log_tail import LOST, LogTail, _opened, open_pieces
 from eventbus.agent.runtime.contract import (
     ContainerId,
     ContainerPhase,

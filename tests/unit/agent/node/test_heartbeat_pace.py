@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.agent.heartbeat import check_name, pace_of
+from eventbus.agent.node.heartbeat import check_name, pace_of
 from eventbus.errors import ConfigError
 
 

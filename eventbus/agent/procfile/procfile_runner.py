@@ -16,18 +16,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from eventbus.agent.config.procfile_pods import line_pod
-from eventbus.agent.opening import node_name
-from eventbus.agent.pleg import Pleg
+from eventbus.agent.node.factory import node_name
 from eventbus.agent.pods.admission import NodeCapacity
-from eventbus.agent.pods.left_lines import GRACE_S, remove_mirrors, run_by
-from eventbus.agent.pods.line_follower import LineFollower
 from eventbus.agent.pods.permission import Permission
+from eventbus.agent.pods.pleg import Pleg
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent
 from eventbus.agent.pods.pod_workers import PodWork
+from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.pods.updates import CONFIG_SOURCE, RUN_BY_UP, Source, Work, full_name
-from eventbus.agent.probes.probe_manager import ProbeManager
+from eventbus.agent.procfile.line_follower import LineFollower
+from eventbus.agent.procfile.orphaned_processes import GRACE_S, remove_mirrors, run_by
+from eventbus.agent.procfile.procfile_pods import line_pod
 from eventbus.agent.runtime.about import about_container
 from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
 from eventbus.agent.runtime.folders import PodFolders, make_folder

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from eventbus.agent.ages import Ages
-from eventbus.agent.probes.probe_state import ProbeState, probes_of
+from eventbus.agent.pods.probe_state import ProbeState, probes_of
 from eventbus.agent.runtime.about import about_container
 from eventbus.agent.runtime.ask_container import ask
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodEvents, PodRuntime, PodUid

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
+from eventbus.agent.node.lease_renewal import PASSING, LeaseRenewal
 from eventbus.errors import Conflict, NotFound
 from eventbus.model.objects.cluster import Lease
 from eventbus.testing.clock import FakeClock

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.opening import node_name
-from eventbus.agent.pods.local_pods import NODE_NAME, LocalPods
+from eventbus.agent.logs.local_pods import NODE_NAME, LocalPods
+from eventbus.agent.node.factory import node_name
 from eventbus.agent.shim.state import FORMAT, Sandbox, State, write_state
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from eventbus.agent.pods.log_tail import LOST, LogTail, open_pieces
+from eventbus.agent.logs.log_tail import LOST, LogTail, open_pieces
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
 from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.observed import Observer
@@ -67,7 +67,7 @@ class LocalPods:
 
     def _node(self) -> str:
         """Return the name of the node of these pods; lines of `eventbus up` have the host's name."""
-        from eventbus.agent.opening import node_name
+        from eventbus.agent.node.factory import node_name
 
         with suppress(OSError):
             return (self._folder / NODE_NAME).read_text()

@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from eventbus.agent.agent import COMPONENT, STATUS_EVERY_S, Agent
-from eventbus.agent.bus_contact import BusContact
-from eventbus.agent.lease_renewal import LeaseObjects, LeaseRenewal
-from eventbus.agent.machine import Identity, LocalMachine, local_identity
-from eventbus.agent.node_status import (
+from eventbus.agent.node.agent import COMPONENT, STATUS_EVERY_S, Agent
+from eventbus.agent.node.bus_contact import BusContact
+from eventbus.agent.node.lease_renewal import LeaseObjects, LeaseRenewal
+from eventbus.agent.node.machine import Identity, LocalMachine, local_identity
+from eventbus.agent.node.node_status import (
     MOST_PODS,
     USUAL,
     NodeStatusFunc,
     NodeStatusSetters,
     registered_node_status_funcs,
 )
+from eventbus.agent.node.status_writer import NodeObjects
+from eventbus.agent.node.thresholds import Thresholds
 from eventbus.agent.runtime.isolation import ISOLATION_LABEL, isolation_name
-from eventbus.agent.status_writer import NodeObjects
-from eventbus.agent.thresholds import Thresholds
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.client.address import ApiAddress

@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from eventbus.agent.bus_contact import BusContact
-from eventbus.agent.machine import Identity, Machine
-from eventbus.agent.thresholds import Thresholds
+from eventbus.agent.node.bus_contact import BusContact
+from eventbus.agent.node.machine import Identity, Machine
+from eventbus.agent.node.thresholds import Thresholds
 from eventbus.model.objects.cluster import (
     DISK_PRESSURE,
     FALSE,

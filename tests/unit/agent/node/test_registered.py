@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from eventbus.agent.node_status import registered_node_status_funcs
+from eventbus.agent.node.node_status import registered_node_status_funcs
 from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.cluster import Node
 

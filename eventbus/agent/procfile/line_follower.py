@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from eventbus.agent.pods.log_tail import LOST, LogTail
+from eventbus.agent.logs.log_tail import LOST, LogTail
 from eventbus.agent.runtime.contract import ContainerPhase, ContainerRuntimeStatus, PodRuntimeStatus
 from eventbus.model.objects.cluster import NORMAL, WARNING
 from eventbus.process.outcome import Outcome, duration

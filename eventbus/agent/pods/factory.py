@@ -12,27 +12,27 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from eventbus.agent.agent import COMPONENT
-from eventbus.agent.bus_contact import BusContact
 from eventbus.agent.config.file_source import FileSource
 from eventbus.agent.config.http_source import open_http_source
 from eventbus.agent.config.pod_config import PodConfig
-from eventbus.agent.machine import LocalMachine, local_identity
-from eventbus.agent.node_status import NodeStatusSetters
-from eventbus.agent.opening import node_labels, node_name
-from eventbus.agent.pleg import Pleg
+from eventbus.agent.logs.local_pods import NODE_NAME
+from eventbus.agent.node.agent import COMPONENT
+from eventbus.agent.node.bus_contact import BusContact
+from eventbus.agent.node.factory import node_labels, node_name
+from eventbus.agent.node.machine import LocalMachine, local_identity
+from eventbus.agent.node.node_status import NodeStatusSetters
+from eventbus.agent.node.thresholds import parse_thresholds, pressures
 from eventbus.agent.pods.admission import NodeCapacity
-from eventbus.agent.pods.local_pods import NODE_NAME
 from eventbus.agent.pods.options import PodOptions, agent_folder
 from eventbus.agent.pods.permission import Permission
+from eventbus.agent.pods.pleg import Pleg
 from eventbus.agent.pods.pod_agent import Machinery, PodAgent, PodSource
+from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.pods.store_handle import StoreHandle
-from eventbus.agent.probes.probe_manager import ProbeManager
 from eventbus.agent.runtime.folders import make_folder
 from eventbus.agent.runtime.isolation import ISOLATION_LABEL, find_isolation
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.qos import qos_class
-from eventbus.agent.thresholds import parse_thresholds, pressures
 from eventbus.errors import ConfigError
 from eventbus.model.event import ObjectReference
 from eventbus.model.objects.cluster import WARNING, Node

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from eventbus.agent.bus_contact import BusContact
-from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
-from eventbus.agent.node_status import NodeStatusFunc, run_status_functions
-from eventbus.agent.status_writer import NodeObjects, NodeStatusWriter
+from eventbus.agent.node.bus_contact import BusContact
+from eventbus.agent.node.lease_renewal import PASSING, LeaseRenewal
+from eventbus.agent.node.node_status import NodeStatusFunc, run_status_functions
+from eventbus.agent.node.status_writer import NodeObjects, NodeStatusWriter
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, NotFound
 from eventbus.model.event import ObjectReference

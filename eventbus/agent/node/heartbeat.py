@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from eventbus.agent.lease_renewal import PASSING, LeaseRenewal
+from eventbus.agent.node.lease_renewal import PASSING, LeaseRenewal
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError, NotFound
 from eventbus.model.names import is_dns_subdomain
 from eventbus.settings import Settings
@@ -126,7 +126,7 @@ class Heartbeat:
             self._client.close()
 
     def _open(self) -> LeaseRenewal:
-        from eventbus.agent.opening import open_objects
+        from eventbus.agent.node.factory import open_objects
         from eventbus.model.kinds import LEASE, NODE
 
         bus = self._open_bus()

@@ -1,0 +1,1 @@
+"""The node: its registration, lease, status, and the measurements of its machine."""

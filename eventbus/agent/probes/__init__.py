@@ -1,1 +1,0 @@
-"""Probes: checks of containers that are repeated, and their consequences."""
