@@ -38,7 +38,7 @@ PACKAGES = (
         "eventbus.correlate",
         "eventbus.export",
     ),
-    *("eventbus.printers", "eventbus.process", "eventbus.cli", "eventbus.workers"),
+    *("eventbus.cli", "eventbus.workers"),
 )
 NUMBER = struct.Struct("i")
 #: Read at import, where each module takes what it is to ask.

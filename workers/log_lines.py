@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from urllib.parse import quote
 
+from eventbus.cli.printers.output import core_of
 from eventbus.model.event import Event
-from eventbus.printers.output import core_of
 from eventbus.util.text import printable
 
 

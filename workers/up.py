@@ -90,7 +90,7 @@ def up(
       2    it cannot be started: invalid Procfile, setting or server
       130  ended immediately by a second Ctrl-C
     """
-    from eventbus.process.procfile import read_env_file, read_procfile
+    from eventbus.agent.procfile.procfile import read_env_file, read_procfile
     from eventbus.settings import Settings
     from eventbus.workers.up_run import WORKERS, UpRun, api_options, metrics_options
 
@@ -110,7 +110,7 @@ def up(
 
 def _has_programs(procfile: Path) -> bool:
     """Return True if the file exists and has lines that are not workers."""
-    from eventbus.process.procfile import read_procfile
+    from eventbus.agent.procfile.procfile import read_procfile
 
     commands: dict[str, str] = {}
     with suppress(ConfigError):

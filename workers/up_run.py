@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, read_page
+from eventbus.agent.procfile.procfile import RESERVED, ports_of
 from eventbus.agent.procfile.procfile_runner import Line, ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker import function_library
@@ -23,13 +24,11 @@ from eventbus.broker.connection.address import safe_url
 from eventbus.broker.connection.connect import Client, connect
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 from eventbus.broker.function_library import prune
+from eventbus.cli.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
 from eventbus.cli.session import find_url
 from eventbus.consume.consumer import consumer_name
 from eventbus.errors import BusRefused, BusReplaced, BusUnavailable, ConfigError, EventBusError
 from eventbus.model.event import ObjectReference
-from eventbus.process.prefixed import PrefixedOutput
-from eventbus.process.procfile import RESERVED, ports_of
-from eventbus.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
@@ -42,6 +41,7 @@ from eventbus.workers.bus_watch import BusWatch
 from eventbus.workers.metrics import parse_address
 from eventbus.workers.parent_watch import ParentPipe
 from eventbus.workers.server_keeper import ServerKeeper
+from eventbus.workers.up_output import PrefixedOutput
 from eventbus.workers.worker import NAMESPACE, WorkerEvents
 
 COMPONENT = "eventbus-up"

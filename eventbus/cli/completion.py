@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from eventbus.printers.output import write
+from eventbus.cli.printers.output import write
 
 #: As click's own, but without a space after `burst=` and `pod/`. Works with bash before 4.4 too, as on macOS.
 #: bash splits words at colons and inserts answers after the last one: `export:NAME` is joined, and then trimmed.

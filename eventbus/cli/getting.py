@@ -12,13 +12,13 @@ import msgspec
 from eventbus.cache.pager import list_all
 from eventbus.cli.input.get_options import GetOptions
 from eventbus.cli.object_follower import ObjectFollower
+from eventbus.cli.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
+from eventbus.cli.printers.output import wants_colour, write
+from eventbus.cli.printers.sort_by import Order, order_of
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.model.kinds import Kind
 from eventbus.model.list_watch import ListOptions, ObjectList, WatchEventType
-from eventbus.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
-from eventbus.printers.output import wants_colour, write
-from eventbus.printers.sort_by import Order, order_of
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from eventbus.cli.printers.object_printer import PrintedChange
 from eventbus.errors import BusUnavailable, Expired
 from eventbus.model.list_watch import HasMetadata, ObjectList, Watch, WatchEventType
-from eventbus.printers.object_printer import PrintedChange
 
 #: A pause between two attempts, seconds.
 PAUSE_S = 1.0

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from eventbus.model.columns.events import interval
 from eventbus.model.event import Event
-from eventbus.printers.event_columns import interval
 from eventbus.util.text import printable
 
 YELLOW, BOLD, FAINT = "33", "1", "2"

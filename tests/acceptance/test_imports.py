@@ -54,7 +54,7 @@ def test_completing_a_name_imports_no_store_and_no_printer(env: dict[str, str]) 
     loaded = loaded_by(RUN, env | completing("eventbus get events -n ", 4))
     assert "redis.client" in loaded
     assert (
-        not {"eventbus.broker.bus", "eventbus.store.object_store", "eventbus.model.kinds", "eventbus.printers.table"}
+        not {"eventbus.broker.bus", "eventbus.store.object_store", "eventbus.model.kinds", "eventbus.util.table"}
         & loaded
     )
 

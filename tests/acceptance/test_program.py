@@ -51,7 +51,7 @@ def test_a_word_that_is_no_command_leads_on(words: str, said: str) -> None:
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"Error: {said}")
 
 
-@pytest.mark.parametrize("name", ["click", "eventbus.cli.commands.exec", "eventbus.process.command"])
+@pytest.mark.parametrize("name", ["click", "eventbus.cli.commands.exec", "eventbus.cli.process.command"])
 def test_ctrl_c_during_the_imports_ends_it_without_a_word(name: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPT.format(name=name))
     env = environment("none", "eb") | {"PYTHONPATH": str(tmp_path)}

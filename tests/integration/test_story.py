@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from eventbus.broker.bus import Bus
+from eventbus.cli.printers.story_page import format_story, verdict
 from eventbus.client.address import parse_api_url
 from eventbus.client.connection import ApiConnection
 from eventbus.model.event import ObjectMeta, ObjectReference, OwnerReference
 from eventbus.model.kinds import EVENT
 from eventbus.model.kinds import POD as POD_KIND
 from eventbus.model.objects.pod import Pod
-from eventbus.printers.story_page import format_story, verdict
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore

@@ -15,7 +15,7 @@ FINISHED = (
     "docs",
     "eventbus/agent",
     "eventbus/lifecycle",
-    "eventbus/process",
+    "eventbus/cli/process",
     "eventbus/client",
     "eventbus/store/story",
 )

@@ -10,12 +10,12 @@ from typing import Final
 from eventbus.agent.logs.log_tail import LOST, LogTail
 from eventbus.agent.runtime.contract import ContainerPhase, ContainerRuntimeStatus, PodRuntimeStatus
 from eventbus.model.objects.cluster import NORMAL, WARNING
-from eventbus.process.outcome import Outcome, duration
-from eventbus.process.prefixed import LONGEST_LINE
-from eventbus.process.stderr_relay import last_line
+from eventbus.util.outcome import Outcome, duration, last_line
 
 #: Blocks of a log that are passed on before others have their turn.
 _AT_ONCE: Final = 16
+#: Bytes after which a line without an end is passed on as one.
+LONGEST_LINE: Final = 65_536
 
 
 class LineFollower:

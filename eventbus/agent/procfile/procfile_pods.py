@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from eventbus.agent.procfile.procfile import ports_of
 from eventbus.errors import InvalidObject
 from eventbus.model.event import ObjectMeta
 from eventbus.model.names import MAX_LABEL
 from eventbus.model.objects.container import Container, EnvVar
 from eventbus.model.objects.pod import Pod, PodSpec
-from eventbus.process.procfile import ports_of
 
 #: Which line of which Procfile a pod is.
 LINE_LABEL: Final = "eventbus.dev/procfile-line"

@@ -12,11 +12,11 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.kube import openapi_v2
 from eventbus.api.kube.bodies import PATCHES, shape_of
+from eventbus.api.kube.field_texts import described, field_text
 from eventbus.api.kube.negotiation import JSON
 from eventbus.api.kube.patches import MERGED
 from eventbus.api.kube.resources import Resource, Resources
 from eventbus.model.frozen import FrozenDict
-from eventbus.printers.field_texts import described, field_text
 
 _REF: Final = "#/components/schemas/{name}"
 #: Query parameters of writes. kubectl checks fields itself unless `fieldValidation` is announced.

@@ -87,7 +87,7 @@ class Renderer(msgspec.Struct, frozen=True):
 
     def _finished(self, encoded: bytes) -> bytes:
         if self.answer.media_type == YAML:
-            from eventbus.printers.yaml import dump_yaml
+            from eventbus.util.yaml import dump_yaml
 
             return dump_yaml(msgspec.json.decode(encoded)).encode()
         return (msgspec.json.format(encoded, indent=2) if self.answer.pretty else encoded) + b"\n"

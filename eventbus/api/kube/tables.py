@@ -10,11 +10,11 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from eventbus.api.versions.wire_versions import WireVersions
+from eventbus.model.columns.events import first_time, last_time
+from eventbus.model.columns.objects import columns_of
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT, Kind
-from eventbus.printers.event_columns import first_time, last_time
-from eventbus.printers.human_duration import age
-from eventbus.printers.object_columns import columns_of
+from eventbus.util.human_duration import age
 
 T = TypeVar("T")
 V = TypeVar("V")

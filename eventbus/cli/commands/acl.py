@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from eventbus.printers.output import dump_json, write
+from eventbus.cli.printers.output import dump_json, write
 from eventbus.settings import Settings
 
 #: A build id, as in the names of functions.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventbus.printers.output import dump_json, write
-from eventbus.printers.table import format_table
+from eventbus.cli.printers.output import dump_json, write
+from eventbus.util.table import format_table
 
 if TYPE_CHECKING:
     from eventbus.model.kinds import Kind

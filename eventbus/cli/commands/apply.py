@@ -12,12 +12,12 @@ import msgspec
 
 from eventbus.cli.completion import complete_files
 from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import InvalidObject, NotFound
+from eventbus.model.columns.objects import object_name
 from eventbus.model.kinds import EVENT, KINDS, POD, Kind
 from eventbus.model.objects.pod import STAYS
-from eventbus.printers.object_columns import object_name
-from eventbus.printers.output import dump_json, write
 from eventbus.util.text import printable
 
 #: The last applied manifest, as kubectl keeps it. Its fields that the new manifest lacks are removed.

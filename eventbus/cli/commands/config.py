@@ -19,10 +19,10 @@ from eventbus.cli.contexts import (
     write_contexts,
 )
 from eventbus.cli.input.global_options import complete_contexts
+from eventbus.cli.printers.output import dump_json, write
 from eventbus.errors import ConfigError
 from eventbus.model.names import is_dns_label
-from eventbus.printers.output import dump_json, write
-from eventbus.printers.table import Table
+from eventbus.util.table import Table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -195,7 +195,7 @@ def view(raw: bool, minify: bool, output: str) -> None:
       eventbus config view
       eventbus config view --minify
     """
-    from eventbus.printers.yaml import dump_yaml
+    from eventbus.util.yaml import dump_yaml
 
     contexts = read_contexts(os.environ)
     current = _current(contexts)

@@ -11,11 +11,11 @@ import msgspec
 
 from eventbus.cli.completion import complete_files
 from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import open_session
 from eventbus.errors import AlreadyExists, InvalidObject
+from eventbus.model.columns.objects import object_name
 from eventbus.model.kinds import EVENT, EVENTS_V1, KINDS, Kind
-from eventbus.printers.object_columns import object_name
-from eventbus.printers.output import dump_json, write
 from eventbus.util.text import printable
 
 

@@ -12,11 +12,11 @@ import click
 
 from eventbus.cli.completion import complete_groups
 from eventbus.cli.input.consent import ask_consent
+from eventbus.cli.printers.output import core_of, dump_json, write, write_bytes
 from eventbus.cli.session import open_session
 from eventbus.errors import GroupMissing, NotFound
-from eventbus.printers.human_duration import human_duration
-from eventbus.printers.output import core_of, dump_json, write, write_bytes
-from eventbus.printers.table import format_table
+from eventbus.util.human_duration import human_duration
+from eventbus.util.table import format_table
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:

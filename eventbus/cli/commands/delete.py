@@ -12,9 +12,9 @@ from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.lookup import demanded_kind, objects_from_words
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.up_lines import up_lines
+from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
-from eventbus.printers.output import dump_json, write
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def delete(
       1  an object does not exist, or Redis is unavailable
       2  wrong usage, or no such kind
     """
-    from eventbus.printers.object_columns import object_name
+    from eventbus.model.columns.objects import object_name
 
     asked_s = _asked_s(grace_s, force=force)
     found = [_meant(reference, namespace) for reference in objects_from_words(objects)]

@@ -20,15 +20,15 @@ from eventbus.cli.input.lookup import (
     waiting,
 )
 from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.printers.output import dump_json, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, NotFound
 from eventbus.model.event import ObjectReference
 from eventbus.model.reference import known_kinds, meant_kinds
-from eventbus.printers.output import dump_json, wants_colour, write
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.printers.description import Description
+    from eventbus.cli.printers.description import Description
 
 
 @click.command()
@@ -70,8 +70,8 @@ def describe(
 
 
 def _write(found: Sequence[Description], *, show_events: bool, output: str | None) -> None:
-    from eventbus.printers.description import description_to_json, format_description
-    from eventbus.printers.yaml import dump_yaml
+    from eventbus.cli.printers.description import description_to_json, format_description
+    from eventbus.util.yaml import dump_yaml
 
     if output:
         items = [description_to_json(one) for one in found]
@@ -106,7 +106,7 @@ def _untaken(session: Session, found: Sequence[Description]) -> str:
 
 def _find_kind(session: Session, typed: str, namespace: str | None) -> list[Description]:
     """Find all objects of a kind, by their events and in the store. Raises: NotFound: none."""
-    from eventbus.printers.description import describe_objects
+    from eventbus.cli.printers.description import describe_objects
 
     store, kind = session.store, readable_kind(session.store, typed, namespace)
     kinds = frozenset(meant_kinds(typed))
@@ -125,7 +125,7 @@ def _find_kind(session: Session, typed: str, namespace: str | None) -> list[Desc
 
 def _find(session: Session, reference: ObjectReference, namespace: str | None) -> list[Description]:
     """Find the object, else all with names that begin so. Raises: NotFound: none; the message has suggestions."""
-    from eventbus.printers.description import describe_objects
+    from eventbus.cli.printers.description import describe_objects
 
     store, kind = session.store, readable_kind(session.store, reference.kind, namespace)
     # Events about an object that is in no namespace lie in default.

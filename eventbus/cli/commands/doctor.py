@@ -10,10 +10,10 @@ import click
 
 from eventbus.broker.health.findings import Finding, Severity, error, failed, warning, worst
 from eventbus.cli.commands.acl import ROLES
+from eventbus.cli.printers.output import dump_json, wants_colour, write
 from eventbus.errors import ConfigError, EventBusError
-from eventbus.printers.output import dump_json, wants_colour, write
-from eventbus.printers.table import Cell, Colour, Row, format_table
 from eventbus.settings import Settings
+from eventbus.util.table import Cell, Colour, Row, format_table
 
 
 @click.command()

@@ -22,14 +22,14 @@ from eventbus.cli.input.event_options import (
 )
 from eventbus.cli.input.get_options import GetOptions
 from eventbus.cli.input.lookup import list_about, object_from_words, waiting
+from eventbus.cli.printers.output import FORMS, wants_colour, write
 from eventbus.cli.session import open_session
 from eventbus.model.event import Event, ObjectReference
 from eventbus.model.list_watch import ListOptions, ObjectList, WatchEventType
-from eventbus.printers.output import FORMS, wants_colour, write
 
 if TYPE_CHECKING:
     from eventbus.cli.object_follower import ObjectFollower
-    from eventbus.printers.object_printer import PrintedChange, Printer
+    from eventbus.cli.printers.object_printer import PrintedChange, Printer
     from eventbus.store.object_store import AnyStore
 
 
@@ -69,8 +69,8 @@ def events(
       eventbus events --sort-by=.count
     """
     from eventbus.cli.getting import order_option, printer_option
+    from eventbus.cli.printers.object_printer import PrintedChange
     from eventbus.model.kinds import EVENT
-    from eventbus.printers.object_printer import PrintedChange
 
     reference = None if about is None else object_from_words((about,))
     place = None if all_namespaces else namespace
@@ -124,15 +124,15 @@ def _say(hint: str) -> None:
 
 class _Rows:
     def __init__(self, *, all_namespaces: bool, no_headers: bool, colour: bool) -> None:
-        from eventbus.printers.event_columns import events_headers
-        from eventbus.printers.table import Table
+        from eventbus.model.columns.events import events_headers
+        from eventbus.util.table import Table
 
         self._all_namespaces = all_namespaces
         self._colour = colour
         self._table = Table(events_headers(all_namespaces=all_namespaces), no_headers=no_headers)
 
     def listed(self, events: Sequence[Event]) -> str:
-        from eventbus.printers.event_columns import events_row
+        from eventbus.model.columns.events import events_row
 
         now = datetime.now(UTC)
         return self._table.text(

@@ -17,14 +17,14 @@ from eventbus.cli.input.option_types import Finite
 from eventbus.model.event import ObjectReference
 from eventbus.model.reference import named_reference, reference_to
 from eventbus.model.validation import MAX_NAME
-from eventbus.process.outcome import BY_SIGNAL, Outcome, end_as, say
+from eventbus.util.outcome import BY_SIGNAL, Outcome, end_as, say
 from eventbus.util.text import cut_bytes, printable
 
 if TYPE_CHECKING:
     from eventbus.agent.runtime.restart_backoff import RestartBackoff
     from eventbus.cli.commands.exec_events import CommandEvents
-    from eventbus.process.command import Command
-    from eventbus.process.signal_queue import SignalQueue
+    from eventbus.cli.process.command import Command
+    from eventbus.cli.process.signal_queue import SignalQueue
 
 Pause = Callable[[float], int]
 #: Minimum delay before a restart, in seconds: Ctrl-C can end the command before our signal thread reports it.
@@ -152,8 +152,8 @@ def _run(
 ) -> Outcome:
     """Run the command, print problems with it and its events, and return its last outcome."""
     from eventbus.cli.commands.exec_events import CommandEvents
-    from eventbus.process.command import CannotStart, Command
-    from eventbus.process.signal_queue import SignalQueue, passed_on
+    from eventbus.cli.process.command import CannotStart, Command
+    from eventbus.cli.process.signal_queue import SignalQueue, passed_on
     from eventbus.util.clock import SystemClock
 
     signals = SignalQueue(passed_on())
@@ -178,7 +178,7 @@ def supervise(
             pause: waits for so many seconds; the number of the signal that ended it before, or 0.
     Raises: CannotStart: not even once. Later it counts as a failed run: the program may be about to be replaced.
     """
-    from eventbus.process.command import CannotStart
+    from eventbus.cli.process.command import CannotStart
 
     ran = False
     while True:
@@ -207,7 +207,7 @@ def _pause(signals: SignalQueue) -> Pause:
     """Make a delay that a signal to end interrupts. Other signals have no command to receive them."""
     import time
 
-    from eventbus.process.signal_queue import ENDING
+    from eventbus.cli.process.signal_queue import ENDING
 
     def pause(seconds: float) -> int:
         left = max(seconds, _SETTLE_S)

@@ -11,11 +11,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from eventbus.errors import EventBusError
-from eventbus.process.outcome import Outcome, duration, signal_name
+from eventbus.util.outcome import Outcome, duration, signal_name
 
 if TYPE_CHECKING:
+    from eventbus.cli.process.signal_queue import Caught
     from eventbus.model.event import ObjectReference
-    from eventbus.process.signal_queue import Caught
     from eventbus.record.broadcaster import EventBroadcaster
 
 COMPONENT: Final = "eventbus-exec"

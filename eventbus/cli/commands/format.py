@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import open_session
 from eventbus.model.formats import CODECS, FORMATS
-from eventbus.printers.output import dump_json, write
-from eventbus.printers.table import format_table
+from eventbus.util.table import format_table
 
 
 def _text(numbers: tuple[int, ...]) -> str:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from eventbus.cli.printers.output import dump_json, write
 from eventbus.errors import ConfigError, EventBusError
-from eventbus.printers.human_duration import human_duration
-from eventbus.printers.output import dump_json, write
-from eventbus.printers.table import format_table
 from eventbus.settings import Settings
+from eventbus.util.human_duration import human_duration
+from eventbus.util.table import format_table
 
 if TYPE_CHECKING:
     from eventbus.broker.connection.connect import Client

@@ -13,10 +13,10 @@ from eventbus.cache.pager import list_all
 from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.lookup import demanded_kind, waiting
 from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.printers.output import write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.model.reference import meant_kinds
-from eventbus.printers.output import write
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _find(
 
 def _print(found: Sequence[tuple[Kind[Any], list[Any]]], asked: GetOptions) -> None:
     from eventbus.cli.getting import printer_option
-    from eventbus.printers.object_printer import plain_of
+    from eventbus.cli.printers.object_printer import plain_of
 
     some = [(kind, items) for kind, items in found if items]
     if asked.output in _TABLES:

@@ -1,6 +1,6 @@
 """`eventbus get events`: kubectl's columns, cells, ages and flags, and options that its users have asked for.
 
-`cli/getting.py` lists and follows, `printers/object_printer.py` makes the table.
+`cli/getting.py` lists and follows, `cli/printers/object_printer.py` makes the table.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from eventbus.cli.input.event_options import (
 from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.lookup import list_about, no_worker, object_from_words, waiting
 from eventbus.cli.input.option_types import since_option
+from eventbus.cli.printers.output import wants_colour
 from eventbus.cli.session import Session
 from eventbus.model.event import Event, ObjectReference
 from eventbus.model.list_watch import ObjectList
-from eventbus.printers.output import wants_colour
 
 if TYPE_CHECKING:
-    from eventbus.printers.object_printer import PrintedChange
+    from eventbus.cli.printers.object_printer import PrintedChange
 
 
 @click.command()
@@ -98,7 +98,7 @@ class _Groups:
         self._no_headers = asked.no_headers
 
     def listed(self, items: Sequence[Any]) -> str:
-        from eventbus.printers.event_groups import groups_table
+        from eventbus.cli.printers.event_groups import groups_table
 
         now, colour = datetime.now(UTC), wants_colour(sys.stdout)
         return groups_table(items, now=now, no_headers=self._no_headers, colour=colour)
@@ -127,7 +127,7 @@ def _filter(
 
 def _hints(session: Session) -> list[str]:
     """List possible reasons for an empty list."""
-    from eventbus.printers.human_duration import human_duration
+    from eventbus.util.human_duration import human_duration
 
     kept = human_duration(session.event_ttl_s())
     hints = [f"An event is kept for {kept} after it was last seen."]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import open_session
-from eventbus.printers.output import dump_json, write
-from eventbus.printers.table import format_table
+from eventbus.util.table import format_table
 
 if TYPE_CHECKING:
     from eventbus.broker.health.status import SourceCounts

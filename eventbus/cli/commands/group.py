@@ -10,10 +10,10 @@ import msgspec
 
 from eventbus.cli.completion import complete_deletable
 from eventbus.cli.input.consent import ask_consent
+from eventbus.cli.printers.output import dump_json, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
-from eventbus.printers.output import dump_json, wants_colour, write
-from eventbus.printers.table import format_table
+from eventbus.util.table import format_table
 
 if TYPE_CHECKING:
     from eventbus.broker.health.status import Group
@@ -37,7 +37,7 @@ def list_groups(output: str | None) -> None:
       eventbus group list -o name
     """
     from eventbus.broker.health.status import read_status
-    from eventbus.printers.status_table import GROUP_HEADERS, group_rows
+    from eventbus.cli.printers.status_table import GROUP_HEADERS, group_rows
 
     with open_session() as session:
         groups = read_status(session.bus, session.client).groups

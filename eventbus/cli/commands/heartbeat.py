@@ -79,7 +79,7 @@ def _once(beats: Heartbeat) -> None:
 
 
 def _until_ended(beats: Heartbeat) -> None:
-    from eventbus.process.signal_queue import ENDING, SignalQueue, passed_on
+    from eventbus.cli.process.signal_queue import ENDING, SignalQueue, passed_on
 
     signals = SignalQueue(passed_on())
     _log_to_stderr()
@@ -93,10 +93,10 @@ def _until_ended(beats: Heartbeat) -> None:
 
 def _with_command(beats: Heartbeat, words: Sequence[str]) -> None:
     """Run the command, with or without a bus."""
-    from eventbus.process.command import CannotStart, Command
-    from eventbus.process.outcome import end_as
-    from eventbus.process.signal_queue import SignalQueue, passed_on
+    from eventbus.cli.process.command import CannotStart, Command
+    from eventbus.cli.process.signal_queue import SignalQueue, passed_on
     from eventbus.util.clock import SystemClock
+    from eventbus.util.outcome import end_as
 
     signals = SignalQueue(passed_on())
     command = Command(words, signals=signals, clock=SystemClock(), read_stderr=False, on_signal=lambda _caught: None)

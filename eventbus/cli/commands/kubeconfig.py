@@ -50,7 +50,7 @@ def kubeconfig(
       eventbus kubeconfig --merge && kubectl --context eventbus get events -w
       eventbus kubeconfig --server https://bus:6443 --token-file tokens.csv --user admin --merge --use
     """
-    from eventbus.printers.yaml import dump_yaml
+    from eventbus.util.yaml import dump_yaml
 
     if use and not merge:
         raise click.UsageError("--use changes your kubeconfig: give --merge as well")

@@ -11,11 +11,11 @@ import click
 
 from eventbus.cli.completion import complete_options
 from eventbus.cli.input.option_values import named, parse_pairs, shown, shown_value, with_changes
+from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import find_url
 from eventbus.errors import ConfigError
-from eventbus.printers.output import dump_json, write
-from eventbus.printers.table import format_table
 from eventbus.settings import Options, Settings
+from eventbus.util.table import format_table
 
 if TYPE_CHECKING:
     from eventbus.broker.connection.connect import Client

@@ -12,9 +12,9 @@ import msgspec
 
 from eventbus.cli.input.option_types import Finite
 from eventbus.cli.input.up_lines import up_page
+from eventbus.cli.printers.output import dump_json, is_terminal, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, BusUnavailable
-from eventbus.printers.output import dump_json, is_terminal, wants_colour, write
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _json(found: BusStatus, sinks: tuple[SinkStatus, ...], page: str, watch: boo
 
 
 def _tables(found: BusStatus, sinks: tuple[SinkStatus, ...], page: str, *, wide: bool) -> str:
-    from eventbus.printers.status_table import format_sinks, format_status
+    from eventbus.cli.printers.status_table import format_sinks, format_status
 
     colour = wants_colour(sys.stdout)
     tables = [format_status(found, page=page, wide=wide, colour=colour)]

@@ -6,7 +6,7 @@ import platform
 
 import click
 
-from eventbus.printers.output import dump_json, write
+from eventbus.cli.printers.output import dump_json, write
 
 
 @click.command()
@@ -31,7 +31,7 @@ def version(output: str | None, client: bool) -> None:
     if output == "json":
         write(dump_json(known) + "\n")
     elif output == "yaml":
-        from eventbus.printers.yaml import dump_yaml
+        from eventbus.util.yaml import dump_yaml
 
         write(dump_yaml(known))
     else:

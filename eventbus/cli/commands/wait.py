@@ -67,7 +67,7 @@ def wait(
       1  one did not in time, or does not exist
       2  wrong usage, or no such kind
     """
-    from eventbus.printers.object_columns import object_name
+    from eventbus.model.columns.objects import object_name
 
     condition, timeout_s = _parse_condition(wanted), _timeout_s(timeout)
     deadline = time.monotonic() + timeout_s
@@ -149,8 +149,8 @@ def _wait(
     absent_is_fine: bool,
 ) -> bool:
     """Watch until *condition* holds; False: timeout. Raises: NotFound: the object is missing, but required."""
+    from eventbus.cli.printers.object_printer import plain_of
     from eventbus.model.selectors import escape_value
-    from eventbus.printers.object_printer import plain_of
 
     name, place = named
     objects = session.store.objects(kind)

@@ -13,11 +13,11 @@ from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.lookup import HINTS, object_from_words, waiting
 from eventbus.cli.input.namespaces import namespace_option
 from eventbus.cli.input.option_types import seconds_option
+from eventbus.cli.printers.output import dump_json, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.model.event import EventType, ObjectReference
 from eventbus.model.reference import meant_kinds, reference_to, spelled_kind
-from eventbus.printers.output import dump_json, wants_colour, write
 
 if TYPE_CHECKING:
     from eventbus.store.story.story import Story
@@ -59,10 +59,10 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, 
       1  nothing is known of the object, or the bus does not answer
       2  wrong usage
     """
+    from eventbus.cli.printers.story_page import format_story
     from eventbus.model.kinds import KINDS
-    from eventbus.printers.story_page import format_story
-    from eventbus.printers.yaml import dump_yaml
     from eventbus.store.story.story import story_to_json
+    from eventbus.util.yaml import dump_yaml
 
     typed = object_from_words(object)
     about = reference_to(msgspec.structs.replace(typed, kind=spelled_kind(typed.kind)), namespace)

@@ -9,9 +9,9 @@ import click
 import msgspec
 
 from eventbus.cli.completion import complete_forms
+from eventbus.cli.printers.output import FORMS
 from eventbus.model.list_watch import ListOptions
 from eventbus.model.names import is_dns_label
-from eventbus.printers.output import FORMS
 
 if TYPE_CHECKING:
     from eventbus.model.kinds import Kind

@@ -16,9 +16,9 @@ from eventbus.model.reference import meant_kinds, named_reference, reference_fro
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
+    from eventbus.cli.printers.node_description import Around
+    from eventbus.cli.printers.stored_object import Stored
     from eventbus.model.kinds import Kind
-    from eventbus.printers.node_description import Around
-    from eventbus.printers.stored_object import Stored
     from eventbus.store.object_store import AnyStore, EventList
 
 #: Maximum number of other places in a hint.
@@ -70,8 +70,8 @@ def readable_kind(store: AnyStore, typed: str, namespace: str | None) -> Kind[An
 def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
     """The object *name* as it is stored; namespace None: those of all of them."""
     from eventbus.cache.pager import list_all
+    from eventbus.cli.printers.stored_object import Stored
     from eventbus.model.selectors import escape_value
-    from eventbus.printers.stored_object import Stored
 
     objects = store.objects(kind)
     if namespace is None and kind.namespaced:
@@ -87,9 +87,9 @@ def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: s
 def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
     """Fetch the lease and pods of a node; nothing for other kinds."""
     from eventbus.cache.pager import list_all
+    from eventbus.cli.printers.node_description import Around
     from eventbus.model.kinds import KINDS, LEASE, NODE
     from eventbus.model.objects.cluster import NODE_LEASES
-    from eventbus.printers.node_description import Around
     from eventbus.store.object_store import may_read
 
     if kind is not NODE:
@@ -109,7 +109,7 @@ def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
 def find_stored_beginning(store: AnyStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
     """Return all objects with this name prefix."""
     from eventbus.cache.pager import list_all
-    from eventbus.printers.stored_object import Stored
+    from eventbus.cli.printers.stored_object import Stored
 
     place = namespace if namespace and kind.namespaced else ""
     found, _ = list_all(store.objects(kind), ListOptions(namespace=place))

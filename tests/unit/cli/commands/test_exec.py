@@ -10,9 +10,9 @@ import pytest
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.cli.commands.exec import Restart, supervise
 from eventbus.cli.commands.exec_events import CommandEvents
-from eventbus.process.command import CannotStart, Command
-from eventbus.process.outcome import Outcome
+from eventbus.cli.process.command import CannotStart, Command
 from eventbus.testing.clock import FakeClock
+from eventbus.util.outcome import Outcome
 
 MORE_THAN_TEN_MINUTES = 601.0
 

@@ -1,0 +1,180 @@
+"""Prints objects of any kind in the form that `-o` names; at once, or one by one under `-w`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from eventbus.cli.printers.jsonpath import Template, parse_template, render
+from eventbus.cli.printers.output import FORMS, core_of, dump_json
+from eventbus.model.columns.objects import NONE, columns_of, object_name
+from eventbus.model.event import Event
+from eventbus.model.kinds import Kind
+from eventbus.util.table import FIRST_LINES, Cell, Table
+from eventbus.util.text import printable
+from eventbus.util.yaml import dump_yaml
+
+#: Characters of `MODIFIED`; kubectl pads the other words to it, so that the columns stay aligned.
+_WORD = 8
+
+_GO_TEMPLATE = "'{{range .items}}{{.reason}} {{end}}'"
+#: Forms of `-o` that only kubectl has, each with an example.
+_KUBECTL_FORMS = {
+    "custom-columns": "custom-columns=REASON:.reason,COUNT:.count",
+    "custom-columns-file": "custom-columns-file=FILE",
+    "go-template": f"go-template={_GO_TEMPLATE}",
+    "go-template-file": "go-template-file=FILE",
+    "jsonpath-as-json": "jsonpath-as-json='{.items[*].reason}'",
+    "jsonpath-file": "jsonpath-file=FILE",
+    "template": f"go-template={_GO_TEMPLATE}",
+    "templatefile": "go-template-file=FILE",
+}
+
+
+class PrintedChange(NamedTuple):
+    """An object, and its change, as `ADDED`."""
+
+    type: str
+    object: Any
+
+
+class PrintOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of printing: the form, the columns, the colours."""
+
+    form: str = ""  #: the value of -o; "" is a narrow table
+    namespaces: bool = False  #: a first column with the namespace
+    no_headers: bool = False
+    colour: bool = False
+    watch_events: bool = False  #: print the type of each change
+    labels: tuple[str, ...] = ()  #: labels with a column each, after the others
+    all_labels: bool = False  #: a last column with all labels
+
+
+class Printer(Protocol):
+    """Formats objects as text: whole lines, or nothing."""
+
+    def listed(self, items: Sequence[Any]) -> str:
+        """Format a list that is not going to be watched."""
+        ...
+
+    def watched(self, told: Sequence[PrintedChange]) -> str:
+        """Format the next changes of a watch; the first call may have its list."""
+        ...
+
+
+def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
+    """Make the printer of a form. Raises: ValueError: unknown form, or a template that cannot be parsed."""
+    form, _, argument = look.form.partition("=")
+    if argument and form == "jsonpath":
+        return _Templates(kind, look, parse_template(argument))
+    match look.form:
+        case "" | "wide":
+            return _Rows(kind, look)
+        case "json":
+            return _Documents(kind, look, lambda data: dump_json(data) + "\n", "")
+        case "yaml":
+            return _Documents(kind, look, dump_yaml, "---\n")
+        case "name":
+            return _Names(kind)
+    if form in _KUBECTL_FORMS:
+        raise ValueError(
+            f"-o {form} is not supported: use -o json and jq, or kubectl through `eventbus worker api`: "
+            f"kubectl get events -o {_KUBECTL_FORMS[form]}"
+        )
+    raise ValueError(f"unable to match a printer suitable for the output format {look.form!r}, allowed: {FORMS}")
+
+
+def plain_of(kind: Kind[Any], found: Any) -> dict[str, Any]:
+    """Return the object's JSON."""
+    return core_of(found) if isinstance(found, Event) else kind.encode(found)
+
+
+class _Rows:
+    def __init__(self, kind: Kind[Any], look: PrintOptions) -> None:
+        self._look = look
+        self._wide = look.form == "wide"
+        self._columns = columns_of(kind)
+        headers = self._columns.wide_headers if self._wide else self._columns.headers
+        first = (*(("Event",) if look.watch_events else ()), *(("Namespace",) if look.namespaces else ()))
+        last = (*(label.rpartition("/")[2] for label in look.labels), *(("Labels",) if look.all_labels else ()))
+        self._table = Table((*first, *headers, *last), no_headers=look.no_headers, layout=FIRST_LINES)
+
+    def listed(self, items: Sequence[Any]) -> str:
+        return self.watched([PrintedChange("", found) for found in items])
+
+    def watched(self, told: Sequence[PrintedChange]) -> str:
+        now = datetime.now(UTC)
+        return self._table.text([self._row(one, now) for one in told])
+
+    def _row(self, told: PrintedChange, now: datetime) -> list[str | Cell]:
+        look, found = self._look, told.object
+        row: list[str | Cell] = [told.type.ljust(_WORD)] if look.watch_events else []
+        row += [found.metadata.namespace] if look.namespaces else []
+        labels = found.metadata.labels
+        last = [labels.get(name, NONE) for name in look.labels]
+        last += [",".join(f"{name}={labels[name]}" for name in sorted(labels)) or NONE] if look.all_labels else []
+        return [*row, *self._columns.row(found, now, self._wide, look.colour), *last]
+
+
+class _Names:
+    def __init__(self, kind: Kind[Any]) -> None:
+        self._kind = kind
+
+    def listed(self, items: Sequence[Any]) -> str:
+        return "".join(f"{printable(object_name(self._kind, found.metadata.name))}\n" for found in items)
+
+    def watched(self, told: Sequence[PrintedChange]) -> str:
+        return self.listed([one.object for one in told])
+
+
+class _Documents:
+    """JSON or YAML. *between* stands before every document of a watch but the first."""
+
+    def __init__(self, kind: Kind[Any], look: PrintOptions, dump: Callable[[Any], str], between: str) -> None:
+        self._kind = kind
+        self._look = look
+        self._dump = dump
+        self._between = between
+        self._first = True
+
+    def listed(self, items: Sequence[Any]) -> str:
+        return self._dump(_list_of(self._kind, items))
+
+    def watched(self, told: Sequence[PrintedChange]) -> str:
+        text = "".join(self._between + self._dump(_document(self._kind, self._look, one)) for one in told)
+        if text and self._first:
+            self._first = False
+            return text.removeprefix(self._between)
+        return text
+
+
+class _Templates:
+    def __init__(self, kind: Kind[Any], look: PrintOptions, template: Template) -> None:
+        self._kind = kind
+        self._look = look
+        self._template = template
+
+    def listed(self, items: Sequence[Any]) -> str:
+        return render(self._template, _list_of(self._kind, items))
+
+    def watched(self, told: Sequence[PrintedChange]) -> str:
+        return "".join(render(self._template, _document(self._kind, self._look, one)) for one in told)
+
+
+def _document(kind: Kind[Any], look: PrintOptions, told: PrintedChange) -> dict[str, Any]:
+    """Return the document printed for one event of a watch."""
+    plain = plain_of(kind, told.object)
+    return {"type": told.type, "object": plain} if look.watch_events else plain
+
+
+def _list_of(kind: Kind[Any], items: Sequence[Any]) -> dict[str, Any]:
+    """Make kubectl's own list object: it has no version to watch from."""
+    return {
+        "apiVersion": "v1",
+        "items": [plain_of(kind, found) for found in items],
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+    }

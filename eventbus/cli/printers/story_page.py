@@ -1,0 +1,123 @@
+"""Formats the story of one object for a terminal: its verdict, its events, and the events around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from eventbus.model.columns.events import DESCRIPTION, interval, type_cell
+from eventbus.model.event import Event, EventType, ObjectReference
+from eventbus.store.story.story import Around, Link, Story
+from eventbus.store.story.verdict import Still, Verdict, first_seen
+from eventbus.util.human_duration import age, human_duration
+from eventbus.util.table import Row, format_table
+from eventbus.util.text import printable
+
+#: Link → its words on a line.
+LINK_WORDS: Final = {
+    Link.NODE: "its node",
+    Link.OWNER: "its owner",
+    Link.CHANGE: "changed on its host",
+    Link.TROUBLE: "trouble on its host",
+    Link.SAME_REASON: "same reason",
+}
+
+
+#: Most names of objects that were started together.
+NAMES: Final = 5
+
+
+def format_story(story: Story, *, now: datetime, colour: bool = False) -> str:
+    """Format the whole page; it ends with a newline."""
+    parts = [verdict(story, now=now) + "\n"]
+    parts += [_line("Belongs to", story.owners), _line("Owns", story.owned)]
+    if story.hosts:
+        parts.append(f"{'On:':<12}{printable(', '.join(story.hosts))}\n")
+    if story.events:
+        parts.append("\nEvents:\n" + _events(story.events, now=now, colour=colour, named=False))
+    if story.of_owned:
+        parts.append("\nOf objects that it owns:\n" + _events(story.of_owned, now=now, colour=colour, named=True))
+    parts += [_silences(story), _surroundings(story, colour)]
+    return "".join(parts)
+
+
+def verdict(story: Story, *, now: datetime) -> str:
+    """Return one sentence: why the object fails, since when, how often, and whether it still does."""
+    about = printable(f"{story.object.kind}/{story.object.name}")
+    found = story.verdict(now)
+    if found is None:
+        return f"{about}: no Warning is stored." if story.events else f"{about}: no event about it is stored."
+    often = "once" if found.times == 1 else f"{found.times} times"
+    since = f"{found.since:%Y-%m-%d %H:%M:%S} UTC ({age(now, found.since)} ago)"
+    last = age(now, found.last)
+    return f"{about}: {printable(found.reason)} {often}, warnings since {since}, last {last} ago; {_still(found)}."
+
+
+def _still(verdict: Verdict) -> str:
+    if verdict.still is Still.GOES_ON:
+        return "it goes on"
+    if verdict.still is Still.ONCE:
+        return "not again so far"
+    return f"it has recovered: {printable(verdict.ended_by or 'no Warning')} since"
+
+
+def _line(label: str, objects: Iterable[ObjectReference]) -> str:
+    named = ", ".join(f"{one.kind}/{one.name}" for one in objects)
+    return f"{label + ':':<12}{printable(named)}\n" if named else ""
+
+
+def _events(events: Iterable[Event], *, now: datetime, colour: bool, named: bool) -> str:
+    rows: list[Row] = []
+    for event in events:
+        about = (f"{event.involved_object.kind}/{event.involved_object.name}",) if named else ()
+        rows.append((interval(event, now), type_cell(event, colour), event.reason, *about, event.message.strip()))
+    headers = ("Seen", "Type", "Reason", *(("Object",) if named else ()), "Message")
+    return format_table(headers, rows, layout=DESCRIPTION)
+
+
+def _silences(story: Story) -> str:
+    """List the long silences of repeated events, because the events have a first and last time only."""
+    events = {event.metadata.uid: event for event in (*story.events, *story.of_owned)}
+    told = [(one, events[rhythm.uid]) for rhythm in story.rhythms if rhythm.uid in events for one in rhythm.silences]
+    if not told:
+        return ""
+    rows = [
+        (
+            f"{silence.since:%m-%d %H:%M} UTC",
+            human_duration((silence.until - silence.since).total_seconds()),
+            event.reason,
+            f"{event.involved_object.kind}/{event.involved_object.name}",
+        )
+        for silence, event in sorted(told, key=lambda one: one[0].since)
+    ]
+    return "\nSilent in between:\n" + format_table(("From", "For", "Reason", "Object"), rows, layout=DESCRIPTION)
+
+
+def _surroundings(story: Story, colour: bool) -> str:
+    start = story.first_warning or next(iter(story.events), None)
+    if start is None or story.since is None:
+        return ""
+    when = first_seen(start)
+    first = "first Warning" if start.type == EventType.WARNING else "first event"
+    period = human_duration(round((when - story.since).total_seconds()))
+    head = f"\nAround it, in the {period} before its {first} at {when:%H:%M:%S} UTC"
+    if not story.around:
+        return f"{head}: nothing that is linked to it.\n"
+    rows = [_around(one, when, colour) for one in story.around]
+    return f"{head}:\n" + format_table(
+        ("When", "Link", "Type", "Reason", "Object", "Message"), rows, layout=DESCRIPTION
+    )
+
+
+def _around(one: Around, when: datetime, colour: bool) -> Row:
+    event = one.event
+    seconds = (first_seen(event) - when).total_seconds()
+    offset = f"{'-' if seconds < 0 else '+'}{human_duration(abs(seconds))}"
+    about, message = f"{event.involved_object.kind}/{event.involved_object.name}", event.message.strip()
+    if one.also:
+        names = [event.involved_object.name, *(other.name for other in one.also)]
+        more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+        about = f"{event.involved_object.kind} ×{len(names)}"
+        message = f"{len(names)} started: {', '.join(names[:NAMES])}{more}"
+    return (offset, LINK_WORDS[one.link], type_cell(event, colour), event.reason, about, message)

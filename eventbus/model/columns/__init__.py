@@ -1,0 +1,1 @@
+"""The columns of each kind, as kubectl prints them."""

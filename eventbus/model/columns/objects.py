@@ -1,0 +1,109 @@
+"""The columns of every kind as kubectl prints them: pure functions from an object and the time to cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from eventbus.model.columns.events import get_headers, get_row
+from eventbus.model.columns.pods import HEADERS, WIDE_HEADERS, pod_row
+from eventbus.model.event import Event
+from eventbus.model.kinds import CONFIGMAP, EVENT, LEASE, NODE, POD, SECRET, Kind
+from eventbus.model.objects.cluster import Lease, Node
+from eventbus.model.objects.config import ConfigMap, Secret
+from eventbus.util.human_duration import age
+from eventbus.util.table import Row
+
+_ROLE = "node-role.kubernetes.io/"
+NONE, _UNKNOWN = "<none>", "<unknown>"
+
+
+class Columns(NamedTuple):
+    """The headers of a table, and the cells of an object: narrow and wide. The namespace is put before them."""
+
+    headers: tuple[str, ...]
+    wide_headers: tuple[str, ...]
+    row: Callable[[Any, datetime, bool, bool], Row]  #: object, now, wide, colour
+
+
+def columns_of(kind: Kind[Any]) -> Columns:
+    """Return the columns of the kind; for a kind defined by a user, name and age."""
+    return _COLUMNS.get(kind.plural, _PLAIN)
+
+
+def object_name(kind: Kind[Any], name: str) -> str:
+    """Format the name as `-o name` does: `node/n1`, `lease.coordination.k8s.io/n1`."""
+    group, slash, _ = kind.api_version.rpartition("/")
+    return f"{kind.name.lower()}.{group}/{name}" if slash else f"{kind.name.lower()}/{name}"
+
+
+def node_status(node: Node) -> str:
+    """Format a node's status. Source: kubernetes `pkg/printers/internalversion/printers.go` printNode."""
+    ready = node.status.condition("Ready")
+    status = "Unknown" if ready is None else "Ready" if ready.status == "True" else "NotReady"
+    return status + (",SchedulingDisabled" if node.spec.unschedulable else "")
+
+
+def node_roles(node: Node) -> str:
+    """Format a node's roles from its labels; `<none>` without any."""
+    labels = node.metadata.labels
+    roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE) and key != _ROLE}
+    roles |= {value for key, value in labels.items() if key == "kubernetes.io/role" and value}
+    return ",".join(sorted(roles)) or NONE
+
+
+def _node(node: Node, now: datetime, wide: bool, _colour: bool) -> Row:
+    info = node.status.node_info
+    row = (
+        node.metadata.name,
+        node_status(node),
+        node_roles(node),
+        age(now, node.metadata.creation_timestamp),
+        info.kubelet_version,
+    )
+    if not wide:
+        return row
+    addresses = {one.type: one.address for one in reversed(node.status.addresses)}
+    return (
+        *row,
+        addresses.get("InternalIP", NONE),
+        addresses.get("ExternalIP", NONE),
+        info.os_image or _UNKNOWN,
+        info.kernel_version or _UNKNOWN,
+        info.container_runtime_version or _UNKNOWN,
+    )
+
+
+def _lease(lease: Lease, now: datetime, _wide: bool, _colour: bool) -> Row:
+    return lease.metadata.name, lease.spec.holder_identity or "", age(now, lease.metadata.creation_timestamp)
+
+
+def _event(event: Event, now: datetime, wide: bool, colour: bool) -> Row:
+    return get_row(event, now=now, wide=wide, colour=colour)
+
+
+def _config_map(found: ConfigMap, now: datetime, _wide: bool, _colour: bool) -> Row:
+    number = len(found.data) + len(found.binary_data)
+    return found.metadata.name, str(number), age(now, found.metadata.creation_timestamp)
+
+
+def _secret(found: Secret, now: datetime, _wide: bool, _colour: bool) -> Row:
+    return found.metadata.name, found.type, str(len(found.data)), age(now, found.metadata.creation_timestamp)
+
+
+def _plain(found: Any, now: datetime, _wide: bool, _colour: bool) -> Row:
+    return found.metadata.name, age(now, found.metadata.creation_timestamp)
+
+
+_NODE_HEADERS = ("Name", "Status", "Roles", "Age", "Version")
+_WIDE_NODE_HEADERS = ("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime")
+_PLAIN = Columns(("Name", "Age"), ("Name", "Age"), _plain)
+_COLUMNS = {
+    EVENT.plural: Columns(get_headers(), get_headers(wide=True), _event),
+    NODE.plural: Columns(_NODE_HEADERS, (*_NODE_HEADERS, *_WIDE_NODE_HEADERS), _node),
+    LEASE.plural: Columns(("Name", "Holder", "Age"), ("Name", "Holder", "Age"), _lease),
+    POD.plural: Columns(HEADERS, WIDE_HEADERS, pod_row),
+    CONFIGMAP.plural: Columns(("Name", "Data", "Age"), ("Name", "Data", "Age"), _config_map),
+    SECRET.plural: Columns(("Name", "Type", "Data", "Age"), ("Name", "Type", "Data", "Age"), _secret),
+}
