@@ -38,7 +38,7 @@ from eventbus.util.log import log
 from eventbus.util.periodic import Periodic
 from eventbus.util.text import printable
 from eventbus.workers.bus_watch import BusWatch
-from eventbus.workers.metrics import parse_address
+from eventbus.workers.metrics_server import parse_address
 from eventbus.workers.parent_watch import ParentPipe
 from eventbus.workers.server_keeper import ServerKeeper
 from eventbus.workers.up_output import PrefixedOutput

@@ -12,7 +12,7 @@ import pytest
 
 from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.util.clock import SystemClock
-from eventbus.workers.metrics import MetricsServer
+from eventbus.workers.metrics_server import MetricsServer
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine
 from tests.support.ports import free_port

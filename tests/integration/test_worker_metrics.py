@@ -22,7 +22,7 @@ from eventbus.util.clock import SystemClock
 from eventbus.workers.log_lines import Format
 from eventbus.workers.log_output import StreamOutput
 from eventbus.workers.log_runner import log_worker
-from eventbus.workers.metrics import COUNTERS, GAUGES
+from eventbus.workers.metrics_server import COUNTERS, GAUGES
 from eventbus.workers.worker import Context, Part
 from tests.builders import make_event
 from tests.support.exporting import MemorySink

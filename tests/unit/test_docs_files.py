@@ -16,7 +16,7 @@ import yaml
 from eventbus.broker.health.bus_checks import COUNT_BYTES, STORED_BYTES, needed_bytes
 from eventbus.settings import MIB, Options
 from eventbus.workers.cli import main
-from eventbus.workers.metrics import COUNTERS, GAUGES
+from eventbus.workers.metrics_server import COUNTERS, GAUGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "docs" / "files"

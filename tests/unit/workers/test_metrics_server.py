@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
-from eventbus.workers.metrics import HANGS_AFTER_S, Health, MetricsServer, parse_address
+from eventbus.workers.metrics_server import HANGS_AFTER_S, Health, MetricsServer, parse_address
 from tests.waiting import PATIENCE_S
 
 
