@@ -28,6 +28,7 @@ WORKER_COMMANDS: dict[str, Lazy] = {
     "worker export": Lazy("eventbus.workers.export:export", "Write correlated events to an external system."),
     "worker lifecycle": Lazy("eventbus.workers.lifecycle:lifecycle", "Say which node has fallen silent."),
     "worker log": Lazy("eventbus.workers.log:log", "Write every event of the bus as a line."),
+    "worker metrics": Lazy("eventbus.workers.metrics:metrics", "Serve the numbers of the bus to Prometheus."),
     "worker sink": Lazy("eventbus.workers.sink:sink", "Correlate events into the store."),
 }
 

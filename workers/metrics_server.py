@@ -1,4 +1,4 @@
-"""Serves Prometheus metrics, liveness and readiness, from the state of the worker's loops. Never calls Redis.
+"""Serves Prometheus metrics, liveness and readiness, from the state of the worker's loops. It does not call Redis.
 
 Labels are component, group (or `export:<sink>`) and partition. Their values are bounded: never the name of an object.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from eventbus.broker.build import build_info
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
 from eventbus.util.extras import extra_needed
@@ -19,6 +20,7 @@ from eventbus.util.log import log
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
 
 #: Seconds without progress after which a loop counts as hung. Longer than any call of a sink or Redis.
 HANGS_AFTER_S = 120.0
@@ -103,7 +105,7 @@ class Health:
         return not waiting, "\n".join(waiting) or "ok"
 
 
-class _Collector:
+class _LoopCollector:
     """Converts the loops' health to metrics at each scrape."""
 
     def __init__(self, component: str, loop_health: Callable[[], Sequence[LoopHealth]]) -> None:
@@ -138,6 +140,7 @@ class MetricsServer:
     """Serves /metrics, /livez and /readyz from threads of its own, until `stop`.
 
     Args:     address: as `parse_address` reads it; port 0 picks a free one (see `port`).
+              collectors: of further metrics, in addition to those of the loops.
     Raises:   ConfigError: prometheus-client is missing, or the address cannot be bound.
     """
 
@@ -148,8 +151,9 @@ class MetricsServer:
         component: str,
         loop_health: Callable[[], Sequence[LoopHealth]],
         draining: Callable[[], bool] = lambda: False,
+        collectors: Sequence[Collector] = (),
     ) -> None:
-        render = _renderer(component, loop_health)
+        render = _renderer(component, loop_health, collectors)
         host, port = parse_address(address)
         try:
             self._server = _Server(host, port, _handler(Health(loop_health, draining), render))
@@ -186,11 +190,15 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") if colon else LOCAL_HOST, int(port)
 
 
-def _renderer(component: str, loop_health: Callable[[], Sequence[LoopHealth]]) -> Callable[[], bytes]:
+def _renderer(
+    component: str, loop_health: Callable[[], Sequence[LoopHealth]], collectors: Sequence[Collector]
+) -> Callable[[], bytes]:
     with extra_needed("metrics", "--metrics-port"):
-        from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
+        from prometheus_client import CollectorRegistry, Info, PlatformCollector, ProcessCollector, generate_latest
     registry = CollectorRegistry()
-    registry.register(_Collector(component, loop_health))
+    Info("eventbus_build", "Version and build of this program.", registry=registry).info(build_info())
+    for collector in (_LoopCollector(component, loop_health), *collectors):
+        registry.register(collector)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return lambda: generate_latest(registry)

@@ -47,6 +47,14 @@ def build() -> str:
     return digest.hexdigest()
 
 
+def build_info() -> dict[str, str]:
+    """Return the versions of this program and of Python, and the build, as the labels of `eventbus_build_info`."""
+    import platform  # both are slow to import
+    from importlib.metadata import version
+
+    return {"version": version("eventbus"), "build": build(), "python": platform.python_version()}
+
+
 def function_name(verb: str, of: str = "") -> str:
     """Return the name in Redis of a function of this build, or of the build *of*."""
     return f"eb_{of or build()}_{verb}"

@@ -143,6 +143,8 @@ def test_the_page_of_three_hosts_ends_with_a_working_bus(
     assert needed in first.run(doctor, env=PATH | user("metrics"), code=1)
     assert f"a partition needs up to {needed}" in PAGE
 
+    start_exporter(first, tmp_path)
+
     history = Around(first, second, record, get, doctor)
     history.outlives("restart", lambda: redis.run("systemctl restart redis-server"))
     upgrade = Upgrade(redis, (first, second), tmp_path)
@@ -292,6 +294,16 @@ def start_workers(host: Host, folder: Path) -> None:
     host.run("\n".join(line for line in lines if not line.startswith("systemctl")), env=PATH)
     for name in units():
         launch_unit(host, name, folder)
+
+
+def start_exporter(host: Host, folder: Path) -> None:
+    """Step 7, with the user metrics."""
+    lines = blocks("7. Metrics")[0].splitlines()
+    assert lines.pop() == "systemctl enable --now eventbus-worker@metrics"
+    host.run("\n".join(lines), env=PATH)
+    launch_unit(host, "eventbus-worker@metrics", folder)
+    get = "/opt/eventbus/bin/python -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:9107/metrics\").read())'"
+    eventually(lambda: "eventbus_bus_up 1.0" in host.run(f"{get} 2>&1 || true", env=PATH))
 
 
 def launch_unit(host: Host, name: str, folder: Path) -> str:

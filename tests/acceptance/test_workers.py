@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -293,3 +294,29 @@ def test_the_workers_settings_are_checked_before_anything_is_begun(env: dict[str
     ended = run("worker", "sink", env=env | {"EVENTBUS_DRAIN_S": "soon"})
     assert ended.returncode == 2
     assert ended.stderr == "error: EVENTBUS_DRAIN_S='soon' is not a valid float\n"
+
+
+def test_the_exporter_serves_the_numbers_of_the_bus_and_reads_them_again(
+    env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path
+) -> None:
+    with (
+        Program("worker", "metrics", "--metrics-port", "127.0.0.1:0", env=env, folder=tmp_path) as exporter,
+        Program("worker", "sink", env=env, folder=tmp_path),
+    ):
+        eventually(lambda: " of " in exporter.err.partition("on port ")[2])
+        port = exporter.err.partition("on port ")[2].split()[0]
+        record(broadcaster, 3)
+        expected = {
+            "eventbus_bus_up 1.0",
+            'eventbus_group_workers{group="sink"} 1.0',
+            'eventbus_group_lag_events{group="sink"} 0.0',
+            'eventbus_occurrences_total{reason="Tested",type="Normal"} 3.0',
+        }
+        eventually(lambda: expected <= set(get_text(f"http://127.0.0.1:{port}/metrics").splitlines()))
+        assert exporter.stop() == 0
+
+
+def get_text(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as reply:
+        text: str = reply.read().decode()
+        return text

@@ -20,7 +20,9 @@ from eventbus.workers.metrics_server import COUNTERS, GAUGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "docs" / "files"
-METRICS = {f"eventbus_worker_{name}_total" for name in COUNTERS} | {f"eventbus_worker_{name}" for name in GAUGES}
+WORKER_METRICS = {f"eventbus_worker_{name}_total" for name in COUNTERS} | {f"eventbus_worker_{name}" for name in GAUGES}
+#: tests/unit/workers/test_bus_metrics.py compares those of the page with those that are served.
+METRICS = WORKER_METRICS | set(re.findall(r"eventbus_\w+", (ROOT / "docs" / "metrics.md").read_text("utf-8")))
 
 
 def test_the_page_of_settings_is_current() -> None:
@@ -90,9 +92,25 @@ def test_the_alert_rules_are_about_metrics_that_there_are() -> None:
     (group,) = yaml.safe_load((FILES / "eventbus-alerts.yaml").read_text())["groups"]
     assert {"summary", "cure"} == set.intersection(*(set(rule["annotations"]) for rule in group["rules"]))
     for rule in group["rules"]:
-        named = set(re.findall(r"eventbus_worker_\w+", rule["expr"]))
+        named = set(re.findall(r"eventbus_\w+", rule["expr"]))
         assert named, rule
         assert named <= METRICS, rule["alert"]
+
+
+def test_prometheus_fires_the_alerts_for_the_cases_that_they_are_for() -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        return
+    cases = Path(__file__).with_name("eventbus-alerts.test.yaml")
+    ran = subprocess.run([program, "test", "rules", cases], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_every_alert_has_a_case_for_prometheus() -> None:
+    (group,) = yaml.safe_load((FILES / "eventbus-alerts.yaml").read_text())["groups"]
+    cases = yaml.safe_load(Path(__file__).with_name("eventbus-alerts.test.yaml").read_text())["tests"]
+    fired = {case["alertname"] for test in cases for case in test["alert_rule_test"] if case.get("exp_alerts")}
+    assert fired == {rule["alert"] for rule in group["rules"]}
 
 
 def test_the_dashboard_is_about_metrics_that_there_are() -> None:
@@ -101,7 +119,7 @@ def test_the_dashboard_is_about_metrics_that_there_are() -> None:
         name
         for panel in dashboard["panels"]
         for target in panel["targets"]
-        for name in re.findall(r"eventbus_worker_\w+", target["expr"])
+        for name in re.findall(r"eventbus_\w+", target["expr"])
     }
     assert len(named) > 6
     assert named <= METRICS

@@ -391,11 +391,12 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "index_subject": "TYPE",
         "index_refresh": "TYPE",
         "suppressed": "HGETALL TYPE",
+        "occurrences": "HGETALL TYPE",
         "spoiled": "HGET HGETALL TYPE",
         "export": "HGETALL TYPE",
         "later": "ZCARD TYPE",
         "checkpoints": "TYPE",
-        **dict.fromkeys(("producer", "aggregate", "spam", "object", "occurrences", "attempts", "exported"), "TYPE"),
+        **dict.fromkeys(("producer", "aggregate", "spam", "object", "attempts", "exported"), "TYPE"),
     },
     Role.DEPLOY: {
         "bus": "HSETNX HSET WATCH",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-
 import click
 
 from eventbus.cli.printers.output import dump_json, write
@@ -22,12 +20,10 @@ def version(output: str | None, client: bool) -> None:
       eventbus version
       eventbus version -o json
     """
-    from importlib.metadata import version as version_of
+    from eventbus.broker.build import build_info
 
-    from eventbus.broker.build import build
-
-    ours, python = version_of("eventbus"), platform.python_version()
-    known = {"clientVersion": {"gitVersion": f"v{ours}", "pythonVersion": python, "build": build()}}
+    ours, build, python = build_info().values()
+    known = {"clientVersion": {"gitVersion": f"v{ours}", "pythonVersion": python, "build": build}}
     if output == "json":
         write(dump_json(known) + "\n")
     elif output == "yaml":
@@ -35,4 +31,4 @@ def version(output: str | None, client: bool) -> None:
 
         write(dump_yaml(known))
     else:
-        write(f"Client Version: v{ours}\nPython Version: {python}\nBuild: {build()}\n")
+        write(f"Client Version: v{ours}\nPython Version: {python}\nBuild: {build}\n")

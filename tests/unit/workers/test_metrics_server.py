@@ -8,11 +8,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from eventbus.broker.build import build_info
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import ConfigError
 from eventbus.workers.metrics_server import HANGS_AFTER_S, Health, MetricsServer, parse_address
@@ -60,7 +63,10 @@ def test_metrics_can_be_parsed_and_have_only_bounded_labels() -> None:
         ("eventbus_worker_written_total", "1", 7),
     ]
     ours = [sample for name, family in families.items() if name.startswith("eventbus") for sample in family.samples]
-    assert {label for sample in ours for label in sample.labels} == {"component", "group", "partition"}
+    labels = {label for sample in ours if sample.name != "eventbus_build_info" for label in sample.labels}
+    assert labels == {"component", "group", "partition"}
+    (build,) = families["eventbus_build_info"].samples
+    assert build.labels == {"version": version("eventbus"), "build": build_info()["build"], "python": python_version()}
     assert "process_cpu_seconds" in families
     assert "unheard_of" not in text
 
