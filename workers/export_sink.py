@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from eventbus.export.rules import make_options, start_of
 from eventbus.export.sinks import EventSink, make_sink
+from eventbus.export.sinks.contract import CheckedSink
 from eventbus.export.sinks.registry import given_url, safe_sink_url, split_counts
-from eventbus.export.sinks.start_checks import CheckedSink
 from eventbus.export.worker import ExportRunner
 from eventbus.util.clock import SystemClock
 from eventbus.workers.worker import Context, Part, run

@@ -43,7 +43,7 @@ LONGEST_CALL_S = 900.0
 
 
 class LeaseLost(Exception):
-    """Another worker exports this partition now. It repeats the writes whose results were not stored."""
+    """Another worker exports this partition now. It repeats writes without a stored result."""
 
 
 class ExportLease:
@@ -91,7 +91,7 @@ class ExportLease:
         if dead:
             log.warning("%s: took over from %s", self._what, dead)
         elif self._stands_by:
-            log.info("%s: takes over the lease, which is free", self._what)
+            log.info("%s acquired the lease, which was free", self._what)
         self._stands_by = ""
         self._next_beat = now + BEAT_EVERY_S
         return lease

@@ -166,13 +166,13 @@ class LostRows:
     def _find(self, lost: LostVersions) -> Waits[None]:
         sink = self._sink
         assert sink is not None
-        held = yield from self._writer.ask(
+        rows = yield from self._writer.ask(
             lambda: sink.held(self.origin, after=lost.after, until=lost.until, since=self._oldest(), most=MOST_ROWS)
         )
-        if isinstance(held, Stopped):
+        if isinstance(rows, Stopped):
             raise ExportStopped
-        versions = self._store.lost_among([int(event.metadata.resource_version) for event in held])
-        for event in held:
+        versions = self._store.lost_among([int(event.metadata.resource_version) for event in rows])
+        for event in rows:
             if int(event.metadata.resource_version) in versions:
                 self._rows.setdefault(_subject(event), []).append(event)
 

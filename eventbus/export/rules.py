@@ -128,7 +128,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     view: View = View.WRITTEN  #: which counts and times of an event are written
     batch_events: int = 500  #: events written at once
     rate_per_s: float = 0.0  #: events a second of a worker, all partitions together; 0: no limit
-    take_over_s: float = 25.0  #: a worker whose heartbeat has stood still for so long is dead
+    take_over_s: float = 25.0  #: a worker is dead if its heartbeat has stood still for so long
 
 
 def make_options(

@@ -142,7 +142,7 @@ def test_control_a_cluster_without_the_guard_of_the_version(
         return int(found["count"])
 
     assert count_after_a_late_write() == 2
-    monkeypatch.setattr("eventbus.export.sinks.kubernetes.sink._Target.is_no_newer_than", lambda _target, _found: False)
+    monkeypatch.setattr("eventbus.export.sinks.kubernetes._Target.is_no_newer_than", lambda _target, _found: False)
     count = count_after_a_late_write()
     note_control(f"{FAULT}, kubernetes", Harm(count == 1, "an old count"), "no guard by the version")
 

@@ -19,8 +19,8 @@ from eventbus.client.connection import ApiConnection, Reply
 from eventbus.client.watch import split_lines
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.correlate.store_sink import sink_worker
-from eventbus.export.sinks.webhook.cloud_event import Message as CloudMessage
-from eventbus.export.sinks.webhook.cloud_event import batch, binary, structured
+from eventbus.export.sinks.webhook.sink import Message as CloudMessage
+from eventbus.export.sinks.webhook.sink import batch, binary, structured
 from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.util.clock import SystemClock
 from tests.builders import make_event

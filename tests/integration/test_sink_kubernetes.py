@@ -19,8 +19,7 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, make_sink
-from eventbus.export.sinks.kubernetes import sink as kubernetes
+from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, kubernetes, make_sink
 from eventbus.model.event import Event
 from tests.builders import NOW, make_event, make_reference
 from tests.support.api_server import STRATEGIC_MERGE, ApiServer, Fault, serving
@@ -168,7 +167,7 @@ def test_conflicts_without_end_are_given_back_to_the_loop(api: ApiServer, sink: 
         api.faults.append(Fault(409, "Conflict"))
         api.faults.append(Fault(200, body=msgspec.json.encode(in_cluster(api))))
     api.faults.append(Fault(409, "Conflict"))
-    with pytest.raises(UnexpectedReply, match="somebody else"):
+    with pytest.raises(UnexpectedReply, match="other clients"):
         sink.patch(event, patch_of(event, first))
 
 

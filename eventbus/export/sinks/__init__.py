@@ -1,6 +1,6 @@
-"""The sinks that correlated events are exported to, one package each.
+"""The sinks that correlated events are exported to, a module or package for each system.
 
-Systems only: no positions, no retries, no Redis."""
+A sink has no position, retries or Redis client."""
 
 from eventbus.export.sinks.contract import (
     BatchSink,

@@ -211,6 +211,18 @@ class OpeningSink(EventSink, Protocol):
         ...
 
 
+@runtime_checkable
+class CheckedSink(Protocol):
+    """A sink that can distinguish a wrong URL from a system that is unreachable for now."""
+
+    def check(self) -> None:
+        """Check once whether the URL can be right. An outage is no error: the export waits for the system later.
+
+        Blocks for at most one connect timeout. Raises: ConfigError: correct the URL, or create the target it names.
+        """
+        ...
+
+
 def object_of(event: Event) -> tuple[str, str, str]:
     """Return the kind, namespace and name of the event's object: an `OrderedSink` keeps the order of its writes."""
     about = event.involved_object
@@ -222,20 +234,3 @@ def delivery_id(event: Event) -> str:
 
     Appending sinks write it together with the event; a webhook sends it as Idempotency-Key."""
     return f"{event.metadata.uid}/{event.count}"
-
-
-__all__ = [
-    "BatchSink",
-    "DeletingSink",
-    "EventPatch",
-    "EventSink",
-    "LaterSink",
-    "OpeningSink",
-    "OrderedSink",
-    "SinkAnswer",
-    "SinkMode",
-    "SinkWrite",
-    "Verb",
-    "delivery_id",
-    "object_of",
-]

@@ -53,11 +53,11 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         value = self.secret(variable)
         if not (value.isascii() and value.isprintable()):
             # Without the value, because the error is logged.
-            raise ConfigError(f"{variable} holds something else than printable ASCII")
+            raise ConfigError(f"{variable} must be printable ASCII")
         return value
 
 
-#: Makes one kind of sink. Raises: ConfigError: the URL or a secret will not do. It connects to nothing yet.
+#: Makes one kind of sink. Raises: ConfigError: the URL or a secret is not valid. It does not connect yet.
 SinkMaker = Callable[[str, SinkOptions], EventSink]
 
 #: The group in which a package registers schemes of its own: `scheme = "package.module:maker"`.
@@ -65,11 +65,11 @@ ENTRY_POINTS: Final = "eventbus.sinks"
 
 #: Scheme → the path of its SinkMaker, and the extra that installs its dependencies ("" for none).
 SCHEMES: Final[dict[str, tuple[str, str]]] = {
-    "file": ("eventbus.export.sinks.file.sink:make_file_sink", ""),
-    "stdout": ("eventbus.export.sinks.file.sink:make_stdout_sink", ""),
+    "file": ("eventbus.export.sinks.file:make_file_sink", ""),
+    "stdout": ("eventbus.export.sinks.file:make_stdout_sink", ""),
     "postgresql": ("eventbus.export.sinks.postgres.sink:make_postgres_sink", "postgres"),
     "postgres": ("eventbus.export.sinks.postgres.sink:make_postgres_sink", "postgres"),
-    "kubernetes": ("eventbus.export.sinks.kubernetes.sink:make_kubernetes_sink", "kubernetes"),
+    "kubernetes": ("eventbus.export.sinks.kubernetes:make_kubernetes_sink", "kubernetes"),
     "https": ("eventbus.export.sinks.webhook.sink:make_webhook_sink", "webhook"),
     "http": ("eventbus.export.sinks.webhook.sink:make_webhook_sink", "webhook"),
 }
@@ -147,7 +147,7 @@ def default_name(url: str, environ: Mapping[str, str] | None = None) -> str:
     elif scheme == "postgresql":
         same = _load("eventbus.export.sinks.postgres.sink:target_of", "postgres")(url, environ or {})
     elif scheme == "kubernetes":
-        server: str = _load("eventbus.export.sinks.kubernetes.sink:server_of", "kubernetes")(url, environ or {})
+        server: str = _load("eventbus.export.sinks.kubernetes:server_of", "kubernetes")(url, environ or {})
         same = f"{server} {dict(parse_qsl(parts.query)).get('namespace', '')}"
     return f"{scheme.replace('+', '-') or 'sink'}-{blake2b(same.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
 
@@ -158,15 +158,15 @@ def given_url(to: str, environ: Mapping[str, str]) -> str:
     Raises: ConfigError: there is none, or *to* holds a password: every user of the machine can read a command line.
     """
     if not to:
-        found = SinkOptions(name="", environ=environ).secret(EXPORT_TO)
-        if not found:
+        url = SinkOptions(name="", environ=environ).secret(EXPORT_TO)
+        if not url:
             raise ConfigError(f"give the sink's URL: --to, or {EXPORT_TO}, or {EXPORT_TO}_FILE")
-        return found
+        return url
     parts = _split(to)
     if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
         own = "EVENTBUS_POSTGRES_PASSWORD(_FILE), or " if parts.scheme in ("postgresql", "postgres") else ""
         raise ConfigError(
-            f"--to {safe_sink_url(to)}: a password on the command line is seen by everybody who lists the processes;"
+            f"--to {safe_sink_url(to)}: every user of this machine can see a password on the command line;"
             f" give it as {own}the whole URL as {EXPORT_TO}(_FILE)"
         )
     return to
@@ -208,7 +208,7 @@ def _split(url: str) -> SplitResult:
     # A password that is cut at its ? would be neither seen as one nor hidden.
     cut = ":" in parts.netloc and "@" not in parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}"
     if cut and parts.scheme in ("postgresql", "postgres"):
-        raise ConfigError("the sink's URL has an @ behind its host: write / ? # @ in a password as %2F %3F %23 %40")
+        raise ConfigError("the sink's URL has an @ after its host: write / ? # @ in a password as %2F %3F %23 %40")
     return parts
 
 

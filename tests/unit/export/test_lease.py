@@ -112,7 +112,7 @@ def test_who_stands_by_says_once_for_whom_and_when_no_more(
     assert caplog.messages[1:] == ["export:x stands by: three writes"]
     store.holder = ""
     assert lease.acquire()
-    assert caplog.messages[2:] == ["export:x takes over the lease, which is free"]
+    assert caplog.messages[2:] == ["export:x acquired the lease, which was free"]
 
 
 def test_a_worker_that_takes_over_says_from_whom_and_one_that_is_alone_says_nothing(

@@ -130,8 +130,8 @@ def migrate(connection: psycopg.Connection[Any], *, lock_timeout_ms: int) -> Non
 
 def _version(connection: psycopg.Connection[Any]) -> int:
     """Read the version of the tables; 0 if there are none."""
-    there = connection.execute("SELECT to_regclass('eventbus_schema') IS NOT NULL").fetchone()
-    if there is None or not there[0]:
+    exists = connection.execute("SELECT to_regclass('eventbus_schema') IS NOT NULL").fetchone()
+    if exists is None or not exists[0]:
         return 0
-    found = connection.execute("SELECT coalesce(max(version), 0) FROM eventbus_schema").fetchone()
-    return 0 if found is None else int(found[0])
+    row = connection.execute("SELECT coalesce(max(version), 0) FROM eventbus_schema").fetchone()
+    return 0 if row is None else int(row[0])

@@ -5,8 +5,14 @@ postgresql://role@host/database?sslmode=verify-full     password: EVENTBUS_POSTG
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, LiteralString, NoReturn
@@ -15,16 +21,21 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import ExecStatus
 
-from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkError, SinkUnreachable
+from eventbus.errors import (
+    ConfigError,
+    EventRejected,
+    EventUnbuildable,
+    SinkError,
+    SinkUnreachable,
+    Throttled,
+    UnexpectedReply,
+)
+from eventbus.export.sinks.common import check_host, storable_core, version_of
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
-from eventbus.export.sinks.postgres.errors import hits_one_row, translate
 from eventbus.export.sinks.postgres.schema import CLASHES, DELETE, HELD, UPSERT, migrate
-from eventbus.export.sinks.postgres.statement import send
-from eventbus.export.sinks.postgres.watchdog import hang_up_after
 from eventbus.export.sinks.registry import SinkOptions, safe_sink_url
-from eventbus.export.sinks.start_checks import check_host
-from eventbus.export.sinks.storable import storable_core, version_of
 from eventbus.model.encoding.event_json import decode_core
 from eventbus.model.event import Event
 from eventbus.util.text import cut_bytes, printable
@@ -66,12 +77,12 @@ def target_of(url: str, environ: Mapping[str, str]) -> str:
     The user and the options of the connection are not part of it. Raises: ConfigError.
     """
     parameters = _parameters(url)
-    found = {name: str(parameters.get(name) or environ.get(variable, "")) for name, variable in _TARGET.items()}
-    found["port"] = found["port"] or "5432"
+    target = {name: str(parameters.get(name) or environ.get(variable, "")) for name, variable in _TARGET.items()}
+    target["port"] = target["port"] or "5432"
     # libpq's default: the database is called as the user.
-    found["dbname"] = found["dbname"] or str(parameters.get("user") or environ.get("PGUSER", ""))
-    found["options"] = (_SEARCH_PATH.findall(found["options"]) or [""])[-1]
-    return "postgresql " + " ".join(f"{name}={value}" for name, value in found.items() if value)
+    target["dbname"] = target["dbname"] or str(parameters.get("user") or environ.get("PGUSER", ""))
+    target["options"] = (_SEARCH_PATH.findall(target["options"]) or [""])[-1]
+    return "postgresql " + " ".join(f"{name}={value}" for name, value in target.items() if value)
 
 
 def _parameters(url: str) -> dict[str, Any]:
@@ -226,7 +237,7 @@ class PostgresSink:
             self._settle(batch, rows, (sent or self._send(rows, batch.origin))())
         except psycopg.Error as error:
             translated = translate(error)
-            if not hits_one_row(translated):
+            if not is_of_one_row(translated):
                 self._recover(error)
                 raise translated from error
             if len(rows) == 1:
@@ -283,7 +294,7 @@ class PostgresSink:
         return connection
 
     def _dial(self) -> psycopg.Connection[Any]:
-        ours: dict[str, Any] = {
+        options: dict[str, Any] = {
             "connect_timeout": min(CONNECT_TIMEOUT_S, max(2, int(self._timeout_s))),
             "application_name": f"eventbus {self.name}"[:63],
             "keepalives_idle": 10,
@@ -293,7 +304,7 @@ class PostgresSink:
             password = self._password()
         except ConfigError as error:
             raise SinkUnreachable(str(error)) from error
-        parameters = ours | self._parameters | ({"password": password} if password else {})
+        parameters = options | self._parameters | ({"password": password} if password else {})
         # No prepared statements: a connection pooler may run each statement in another session.
         return psycopg.connect(**parameters | {"client_encoding": "UTF8"}, autocommit=True, prepare_threshold=None)
 
@@ -346,4 +357,110 @@ def _raise(error: Exception) -> NoReturn:
     raise error
 
 
-__all__ = ["PostgresSink", "make_postgres_sink"]
+def send(
+    connection: psycopg.Connection[Any], statement: LiteralString, parameters: Sequence[str], *, timeout_s: float
+) -> Callable[[], int]:
+    """Send *statement* with its parameters, from $1. Return a function that waits and returns the number of rows.
+
+    The connection must not be used until that function returns. Raises: psycopg.Error, in both steps.
+    """
+    line, until = connection.pgconn, time.monotonic() + timeout_s
+    line.send_query_params(statement.encode(), [parameter.encode() for parameter in parameters])
+    while line.flush():  # not all bytes are sent yet
+        if _wait(line.socket, select.POLLIN | select.POLLOUT, until) & select.POLLIN:
+            line.consume_input()
+
+    def rows_written() -> int:
+        until, rows, failed = time.monotonic() + timeout_s, 0, None
+        while True:
+            while line.is_busy():
+                _wait(line.socket, select.POLLIN, until)
+                line.consume_input()
+            result = line.get_result()
+            if result is None:  # only now it can be sent another
+                break
+            if result.status == ExecStatus.COMMAND_OK:
+                rows = result.command_tuples or 0
+            else:
+                failed = psycopg.errors.error_from_result(result, connection.info.encoding)
+        if failed is not None:
+            raise failed
+        return rows
+
+    return rows_written
+
+
+def _wait(fileno: int, events: int, until: float) -> int:
+    """Wait for one of *events*, with a timeout, because a frozen server keeps its connections open."""
+    poll = select.poll()
+    poll.register(fileno, events)
+    ready = poll.poll(max(0.0, until - time.monotonic()) * 1000)
+    if not ready:
+        raise psycopg.OperationalError("no answer in time")
+    return ready[0][1]
+
+
+@contextmanager
+def hang_up_after(seconds: float, fileno: int) -> Iterator[None]:
+    """Shut the connection down if the body takes longer, so that a blocked read ends.
+
+    A frozen server keeps its connections alive: neither keep-alive nor the server's own timeouts end the wait.
+    """
+    # Shut down a duplicate: the descriptor may be closed and its number reused before the timer fires.
+    with socket.socket(fileno=os.dup(fileno)) as line:
+        timer = threading.Timer(seconds, _hang_up, (line,))
+        timer.name, timer.daemon = "eventbus-watchdog", True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+def _hang_up(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+#: This row will never do: data exceptions, broken constraints, program limits (a value too long for an index), RAISE
+#: of a trigger. 21: two rows of one batch are the same event, which splitting cures.
+_ROW: Final = frozenset({"21", "22", "23", "44", "54", "P0"})
+#: Another transaction was in the way; nothing was written.
+_BUSY: Final = frozenset({"40", "55"})
+#: The server answers, but fails on this row: retried, then a dead letter.
+_ODD: Final = frozenset({"XX"})
+#: All other classes concern every row: 08 connection, 25 read-only standby, 28 and 42 no permission or no table, 3D no
+#: database, 53 out of disk, memory or connections, 57 shut down or statement_timeout, 58 input or output failed.
+
+_PAUSE_S: Final = 0.2
+
+
+def translate(error: psycopg.Error) -> SinkError:
+    """Return the error to raise or, if it concerns only one row (`hits_one_row`), to return as the row's answer.
+
+    It contains no values of a row."""
+    text = _describe(error)
+    kind = (error.sqlstate or "")[:2]
+    if kind in _BUSY:
+        return Throttled(text, retry_after_s=_PAUSE_S)
+    if kind in _ROW or _is_refused_by_client(error):
+        return EventRejected(text)
+    if kind in _ODD:
+        return UnexpectedReply(text)
+    return SinkUnreachable(text)
+
+
+def is_of_one_row(error: SinkError) -> bool:
+    """Return True if the others of a batch may be written: the fault is of one row."""
+    return isinstance(error, EventRejected | UnexpectedReply)
+
+
+def _is_refused_by_client(error: psycopg.Error) -> bool:
+    return error.sqlstate is None and isinstance(error, psycopg.DataError)
+
+
+def _describe(error: psycopg.Error) -> str:
+    # Only the primary message: detail and context quote the row's values.
+    text = error.diag.message_primary or str(error)
+    return cut_bytes(printable(f"{error.sqlstate or 'connection'}: {text}"), 300)

@@ -17,7 +17,7 @@ import httpcore2
 import msgspec
 
 from eventbus.errors import EventRejected, SinkError, SinkUnreachable, Throttled, UnexpectedReply
-from eventbus.export.sinks.retry_after import retry_after_s
+from eventbus.export.sinks.common import retry_after_s
 from eventbus.export.sinks.webhook.ssrf import Guard
 from eventbus.util.text import cut_bytes, printable
 
@@ -90,13 +90,13 @@ class GuardedClient:
             return Reply(response.status, names, received)
 
 
-def error_of(reply: Reply, what: str = "the webhook") -> SinkError | None:
-    """Return the error that an answer of *what* means; None: it was accepted, now or before."""
+def error_of(reply: Reply, server: str = "the webhook") -> SinkError | None:
+    """Return the error that an answer of *server* means; None: it was accepted, now or before."""
     status = reply.status
     if 200 <= status < 300 or status == 409:
         return None
-    said = cut_bytes(printable(reply.body[:200].decode("utf-8", "replace")), 200)
-    text = f"{what} answered {status}{f': {said}' if said else ''}"
+    body = cut_bytes(printable(reply.body[:200].decode("utf-8", "replace")), 200)
+    text = f"{server} answered {status}{f': {body}' if body else ''}"
     pause_s = retry_after_s(reply.headers.get("retry-after"))
     if status == 429 or (status == 503 and pause_s is not None):
         return Throttled(text, pause_s)

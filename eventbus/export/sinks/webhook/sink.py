@@ -21,10 +21,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from typing import Final
+from hashlib import blake2b
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+from cloudevents.core.bindings.http import HTTPMessage, to_binary, to_structured
+from cloudevents.core.exceptions import BaseCloudEventException
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
 
 from eventbus.errors import (
     ConfigError,
@@ -36,10 +41,9 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, object_of
+from eventbus.export.sinks.common import check_host, storable_core
+from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, delivery_id, object_of
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.export.sinks.start_checks import check_host
-from eventbus.export.sinks.webhook.cloud_event import Message, batch, binary, structured
 from eventbus.export.sinks.webhook.guarded_http import GuardedClient, error_of
 from eventbus.export.sinks.webhook.ssrf import Guard
 from eventbus.model.event import Event
@@ -197,7 +201,7 @@ class WebhookSink:
         except OSError as error:
             return SinkUnreachable(f"{type(error).__name__}: {error}")
         except Exception as error:
-            log.warning("sink %s raised what it should not", self.name, exc_info=True)
+            log.warning("sink %s raised an unexpected error", self.name, exc_info=True)
             return UnexpectedReply(f"{type(error).__name__}: {error}")
 
     def _send(self, message: Message) -> None:
@@ -354,3 +358,61 @@ def _tls(ca_file: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:
         raise ConfigError(f"EVENTBUS_WEBHOOK_CA_FILE cannot be used: {error}") from error
+
+
+TYPE: Final = "io.eventbus.event.v1"
+BATCH_TYPE: Final = "application/cloudevents-batch+json; charset=utf-8"
+
+_FORMAT: Final = JSONFormat()
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A body with its headers; *key* is its idempotency key, the same for every repeat."""
+
+    headers: dict[str, str]
+    body: bytes
+    key: str
+
+
+def structured(event: Event, source: str) -> Message:
+    """Return the whole CloudEvent as JSON. Raises: EventUnbuildable."""
+    return _message(event, to_structured(_cloud_event(event, source), _FORMAT))
+
+
+def binary(event: Event, source: str) -> Message:
+    """Return the core/v1 Event as body, the attributes as ce- headers. Raises: EventUnbuildable."""
+    return _message(event, to_binary(_cloud_event(event, source), _FORMAT))
+
+
+def batch(messages: Sequence[Message]) -> Message:
+    """Return one body of *messages*, which are `structured`.
+
+    The SDK has no batches yet; an array of its JSON is one."""
+    keys = "\n".join(message.key for message in messages)
+    body = b"[" + b",".join(message.body for message in messages) + b"]"
+    return Message({"content-type": BATCH_TYPE}, body, blake2b(keys.encode(), digest_size=16).hexdigest())
+
+
+def _message(event: Event, made: HTTPMessage) -> Message:
+    return Message(dict(made.headers), made.body, delivery_id(event))
+
+
+def _cloud_event(event: Event, source: str) -> CloudEvent:
+    core = storable_core(event)
+    about = core["involvedObject"]
+    attributes: dict[str, Any] = {
+        "id": delivery_id(event),
+        "source": source,
+        "type": TYPE,
+        "specversion": "1.0",
+        "datacontenttype": "application/json",
+        "subject": "/".join(about[key] for key in ("namespace", "kind", "name") if about.get(key)),
+        "time": event.last_seen,
+        "eventtype": core.get("type"),
+        "reason": core.get("reason"),
+        "sequence": event.metadata.resource_version,
+    }
+    try:
+        return CloudEvent({key: value for key, value in attributes.items() if value}, core)
+    except (BaseCloudEventException, ValueError, TypeError) as error:
+        raise EventUnbuildable(f"no CloudEvent can be made of it: {error}") from error

@@ -138,14 +138,14 @@ class Guard(msgspec.Struct, frozen=True):
 
 def is_allowed(address: Address, *, trusted: bool) -> bool:
     """Return True if a webhook may go to *address*; *trusted*: its host was allowed by name."""
-    meant = (address, *_embedded(address))
-    if any(_is_in(one, _NEVER) for one in meant):
+    addresses = (address, *_embedded(address))
+    if any(_is_in(each, _NEVER) for each in addresses):
         return False
     if trusted:
         return True
     if isinstance(address, IPv6Address) and (address not in _UNICAST or address in _TO_IPV4):
         return False
-    return not any(_is_in(one, _INSIDE) for one in meant)
+    return not any(_is_in(each, _INSIDE) for each in addresses)
 
 
 def _flag(environ: Mapping[str, str], variable: str) -> bool:
@@ -158,10 +158,10 @@ def _flag(environ: Mapping[str, str], variable: str) -> bool:
 def _look_up(host: str, port: int) -> list[str]:
     """Resolve *host*; returns at least one address. Raises: SinkUnreachable."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise SinkUnreachable(f"{host} cannot be resolved: {error}") from error
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 def _permit(host: str) -> str:
@@ -188,17 +188,17 @@ def _embedded(address: Address) -> list[IPv4Address]:
         return []
     bits = int(address)
     last = bits & 0xFFFFFFFF
-    found: list[int] = []
+    embedded: list[int] = []
     if any(address in network for network in _ENDS_WITH_IPV4) or bits >> 32 & 0xFDFFFFFF == _ISATAP:
-        found.append(last)
+        embedded.append(last)
     around = (bits >> 64 & 0xFFFF) << 16 | bits >> 40 & 0xFFFF
     if address in _ENDS_WITH_IPV4[-1] and around:  # RFC 6052 puts it around byte 8 where the prefix has 48 bits
-        found.append(around)
+        embedded.append(around)
     if address in _TO_IPV4:
-        found.append(bits >> 80 & 0xFFFFFFFF)
+        embedded.append(bits >> 80 & 0xFFFFFFFF)
     if address in _TEREDO:  # of its server, and of its client, inverted
-        found += [bits >> 64 & 0xFFFFFFFF, last ^ 0xFFFFFFFF]
-    return [IPv4Address(one) for one in found]
+        embedded += [bits >> 64 & 0xFFFFFFFF, last ^ 0xFFFFFFFF]
+    return [IPv4Address(each) for each in embedded]
 
 
 def _is_in(address: Address, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:

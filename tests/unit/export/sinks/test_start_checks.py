@@ -11,8 +11,8 @@ import pytest
 from eventbus.errors import ConfigError
 from eventbus.export.rules import start_of
 from eventbus.export.sinks import make_sink
-from eventbus.export.sinks.contract import SinkMode
-from eventbus.export.sinks.start_checks import CheckedSink, check_host
+from eventbus.export.sinks.common import check_host
+from eventbus.export.sinks.contract import CheckedSink, SinkMode
 from eventbus.workers.export import export
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from eventbus.errors import ConfigError, EventUnbuildable, SinkGone, SinkUnreachable
 from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
-from eventbus.export.sinks.file.sink import FileOptions, JsonLinesSink, RotatingFile
+from eventbus.export.sinks.file import FileOptions, JsonLinesSink, RotatingFile
 from eventbus.model.event import Event, ObjectMeta
 from tests.builders import make_event
 from tests.waiting import eventually

@@ -21,14 +21,24 @@ from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfi
 from lightkube.core.exceptions import ConfigError as ClientConfigError
 from lightkube.generic_resource import create_namespaced_resource
 
-from eventbus.errors import AlreadyExists, ConfigError, EventRejected, InvalidEvent, NotFound, UnexpectedReply
+from eventbus.errors import (
+    AlreadyExists,
+    ConfigError,
+    EventBusError,
+    EventRejected,
+    InvalidEvent,
+    NotFound,
+    SinkError,
+    SinkUnreachable,
+    Throttled,
+    UnexpectedReply,
+)
+from eventbus.export.sinks.common import check_host, retry_after_s, storable_core, version_of
 from eventbus.export.sinks.contract import EventPatch, SinkMode
-from eventbus.export.sinks.kubernetes.errors import Conflict, translate
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.export.sinks.start_checks import check_host
-from eventbus.export.sinks.storable import storable_core, version_of
 from eventbus.model.encoding.event_json import from_core
 from eventbus.model.event import Event
+from eventbus.util.text import cut_bytes, printable
 
 #: The store's version of the event, kept with it: a write with an older one changes nothing.
 VERSION: Final = "eventbus/resource-version"
@@ -78,8 +88,8 @@ def _read_url(url: str, environ: Mapping[str, str]) -> tuple[SingleConfig, str]:
 
 def _load_config(path: str, context: str) -> SingleConfig:
     try:
-        found = KubeConfig.from_file(path) if path else KubeConfig.from_env(service_account=SERVICE_ACCOUNT)
-        config = found.get(context or None)
+        kubeconfig = KubeConfig.from_file(path) if path else KubeConfig.from_env(service_account=SERVICE_ACCOUNT)
+        config = kubeconfig.get(context or None)
     except (ClientConfigError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         problem = f"it has no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise ConfigError(f"the kubeconfig {path or 'of this process'} cannot be used: {problem}") from None
@@ -119,7 +129,7 @@ class KubernetesSink:
                 return self._post(target)
             with suppress(NotFound):  # it has just expired
                 return self._catch_up(target)
-        raise UnexpectedReply(f"events {target.name!r} neither can be created nor is there")
+        raise UnexpectedReply(f"events {target.name!r} cannot be created and does not exist")
 
     def update(self, event: Event) -> Event:
         """Read it, then create or patch it, or leave it if it is not older. Raises: as `EventSink`."""
@@ -160,16 +170,16 @@ class KubernetesSink:
     def _catch_up(self, target: _Target) -> Event:
         """Update the event in the cluster to *target*, unless it is as new. Raises: NotFound."""
         for _ in range(_CONFLICTS):
-            found = self._get(target)
-            if target.is_of_another(found):
+            current = self._get(target)
+            if target.is_of_another(current):
                 raise EventRejected(f"events {target.name!r} is about another object in the cluster")
-            if target.is_no_newer_than(found):
-                return _event(found)
+            if target.is_no_newer_than(current):
+                return _event(current)
             try:
-                return self._patch(target, target.changes(), str(found["metadata"].get("resourceVersion", "")))
+                return self._patch(target, target.changes(), str(current["metadata"].get("resourceVersion", "")))
             except Conflict:
                 continue
-        raise UnexpectedReply(f"somebody else changed events {target.name!r} {_CONFLICTS} times in between")
+        raise UnexpectedReply(f"other clients changed events {target.name!r} in each of {_CONFLICTS} attempts")
 
     def _post(self, target: _Target) -> Event:
         return _event(self._call(lambda: self._client.create(target.whole(), namespace=target.namespace), create=True))
@@ -208,8 +218,8 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
 
     def whole(self) -> Any:
         """Return the event to create, without the fields that the server sets itself, and refuses."""
-        theirs = {"uid", "resourceVersion", "creationTimestamp"}
-        metadata = {key: value for key, value in self.core["metadata"].items() if key not in theirs}
+        server_set = {"uid", "resourceVersion", "creationTimestamp"}
+        metadata = {key: value for key, value in self.core["metadata"].items() if key not in server_set}
         metadata["namespace"] = self.namespace
         metadata["name"] = self.name
         metadata["annotations"] = metadata.get("annotations", {}) | self.marks
@@ -220,15 +230,15 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
         body: dict[str, Any] = {"count": self.count, "lastTimestamp": self.core["lastTimestamp"]}
         return body | {key: self.core[key] for key in ("message", "series") if key in self.core}
 
-    def is_of_another(self, found: dict[str, Any]) -> bool:
-        about = found.get("involvedObject") or {}
+    def is_of_another(self, current: dict[str, Any]) -> bool:
+        about = current.get("involvedObject") or {}
         return any(about.get(key, "") != self.about.get(key, "") for key in ("kind", "namespace", "name", "uid"))
 
-    def is_no_newer_than(self, found: dict[str, Any]) -> bool:
+    def is_no_newer_than(self, current: dict[str, Any]) -> bool:
         """Compare by our version; an event that never had one is compared by its count."""
-        marked = str((found["metadata"].get("annotations") or {}).get(VERSION, ""))
+        marked = str((current["metadata"].get("annotations") or {}).get(VERSION, ""))
         version = int(marked) if marked.isascii() and marked.isdecimal() else -1
-        count = found.get("count") or 0
+        count = current.get("count") or 0
         return version >= self.version or (isinstance(count, int) and count > self.count)
 
 
@@ -237,3 +247,75 @@ def _event(reply: dict[str, Any]) -> Event:
         return from_core(reply)
     except InvalidEvent as error:
         raise UnexpectedReply(f"the API server's Event cannot be read: {error}") from error
+
+
+#: No event can be written: missing or wrong credentials, no permission, a timeout, or an error of a proxy.
+_UNREACHABLE: Final = frozenset({401, 403, 408, 502, 503, 504})
+#: The event itself is invalid; a retry cannot succeed.
+_REJECTED: Final = frozenset({400, 404, 405, 406, 410, 413, 415, 422})
+#: The API server sends these with a Status. Without one, a proxy has answered or the URL is wrong: all events fail.
+_ABOUT_THE_PATH: Final = frozenset({404, 405, 406})
+_TERMINATING: Final = "NamespaceTerminating"
+
+
+class Conflict(SinkError):
+    """Another client changed it since it was read. Cure: read it again; it never leaves the sink."""
+
+
+def translate(error: BaseException, *, create: bool) -> EventBusError | None:
+    """Return the error to raise; None: it is not one of the client's.
+
+    Args:     create: a 409 then means that it exists, a 404 that its namespace does not.
+    """
+    answered = _answer(error)
+    if answered is not None:
+        return _of_answer(answered.response, create=create)
+    if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | httpx2.StreamError | ClientConfigError | OSError):
+        return SinkUnreachable(_short(f"{type(error).__name__}: {error}"))
+    if isinstance(error, msgspec.MsgspecError | ValueError | KeyError | TypeError):
+        return UnexpectedReply(_short(f"the reply cannot be read: {error!r}"))
+    return None
+
+
+def _answer(error: BaseException | None) -> httpx2.HTTPStatusError | None:
+    # lightkube raises another exception if an error reply has no JSON or no type. The reply is then its context.
+    while error is not None and not isinstance(error, httpx2.HTTPStatusError):
+        error = error.__context__
+    return error
+
+
+def _of_answer(response: httpx2.Response, *, create: bool) -> EventBusError:
+    status = _status(response)
+    text = _short(f"{response.status_code} {status.get('message') or response.reason_phrase}")
+    code = response.status_code
+    if code == 403 and _is_terminating(status):
+        return EventRejected(text)
+    pause_s = retry_after_s(response.headers.get("retry-after"))
+    if code == 429 or (code == 503 and pause_s is not None):
+        return Throttled(text, pause_s)
+    if code in _UNREACHABLE or (code in _ABOUT_THE_PATH and status.get("kind") != "Status"):
+        return SinkUnreachable(text, status=code)
+    if code == 404 and not create:
+        return NotFound(text)
+    if code == 409:
+        return AlreadyExists(text) if create else Conflict(text)
+    return EventRejected(text) if code in _REJECTED else UnexpectedReply(text, status=code)
+
+
+def _is_terminating(status: dict[str, Any]) -> bool:
+    """Return True if the namespace is being deleted: no event will ever get in, while all others do."""
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    return any(isinstance(cause, dict) and cause.get("reason") == _TERMINATING for cause in causes or ())
+
+
+def _status(response: httpx2.Response) -> dict[str, Any]:
+    try:
+        status = msgspec.json.decode(response.content)
+    except (msgspec.MsgspecError, httpx2.StreamError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _short(text: str) -> str:
+    return cut_bytes(printable(text), 300)

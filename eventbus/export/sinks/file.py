@@ -27,11 +27,11 @@ import msgspec
 
 from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent, SinkGone, SinkUnreachable
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
-from eventbus.export.sinks.file.put_off_sync import PutOffSync
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import encode_core
 from eventbus.model.event import Event
+from eventbus.util.log import log
 
 _BYTES: Final = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -62,7 +62,7 @@ def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
         raise ConfigError(f"sink {url!r}: give a path, like file:/var/log/events.jsonl")
     file = RotatingFile(Path(path), _parse_options(parts.query))
     file.check()
-    return JsonLinesSink(options.name, file.append, close=file.sync)
+    return JsonLinesSink(options.name, file.append, file.sync)
 
 
 def make_stdout_sink(url: str, options: SinkOptions) -> JsonLinesSink:
@@ -77,7 +77,7 @@ class JsonLinesSink:
 
     mode = SinkMode.APPEND
 
-    def __init__(self, name: str, append: Callable[[bytes], None], *, close: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, name: str, append: Callable[[bytes], None], close: Callable[[], None] | None = None) -> None:
         self.name = name
         self._append = append
         self._close = close
@@ -112,7 +112,8 @@ class JsonLinesSink:
 
     def close(self) -> None:
         """Sync written data. The sink keeps no file open. Raises: OSError."""
-        self._close()
+        if self._close is not None:
+            self._close()
 
     def _write_one(self, verb: Verb, event: Event, patch: EventPatch | None = None) -> Event:
         answer = self.write([SinkWrite.of(verb, event, patch)])[0]
@@ -131,7 +132,7 @@ class RotatingFile:
         self._path = path
         self._options = options
         self._now = now
-        self._put_off = PutOffSync(options.fsync_every_s)
+        self._delayed_sync = DelayedSync(options.fsync_every_s)
         # The file itself cannot be locked because it is renamed. Each append opens the lock file again, because a
         # flock belongs to the open file, not to the thread.
         self._lock_path = path.with_name(path.name + ".lock")
@@ -158,9 +159,9 @@ class RotatingFile:
             return
         with self._locked() as lock:
             self._rotate(lock, len(data))
-            file, begun = _open(self._path, self._options.mode)
+            file, created = _open(self._path, self._options.mode)
             try:
-                if begun:
+                if created:
                     os.utime(lock, (self._now(), self._now()))
                     self._sync_folder()
                 _write_whole(file, _after_torn_line(file) + data)
@@ -170,12 +171,12 @@ class RotatingFile:
 
     def sync(self) -> None:
         """Sync unsynced data. Raises: OSError."""
-        self._put_off.finish()
+        self._delayed_sync.finish()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
         try:
-            lock, _made = _open(self._lock_path, self._options.mode)
+            lock, _ = _open(self._lock_path, self._options.mode)
         except FileNotFoundError as error:  # name the folder, which the user knows, not the lock file
             raise FileNotFoundError(error.errno, error.strerror, str(self._path.parent)) from None
         try:
@@ -217,7 +218,7 @@ class RotatingFile:
         if self._options.fsync_every_s == 0:
             os.fsync(file)
         elif self._options.fsync_every_s > 0:
-            self._put_off.appended(file)
+            self._delayed_sync.appended(file)
 
 
 def _line(write: SinkWrite) -> bytes:
@@ -282,11 +283,11 @@ def _write_stdout(data: bytes) -> None:
             while view:
                 view = view[os.write(_STDOUT, view) :]
         except BrokenPipeError as error:
-            raise SinkGone("nobody reads standard output any more") from error
+            raise SinkGone("the reader of standard output has closed it") from error
 
 
 def _parse_options(query: str) -> FileOptions:
-    found: dict[str, str] = dict(parse_qsl(query, keep_blank_values=True))
+    options: dict[str, str] = dict(parse_qsl(query, keep_blank_values=True))
     parsers: dict[str, Callable[[str], dict[str, float]]] = {
         "max-size": lambda text: {"max_bytes": _number(text, r"(KiB|MiB|GiB|)", _BYTES)},
         "max-age": lambda text: {"max_age_s": _number(text, r"([smhd])", _SECONDS)},
@@ -295,13 +296,13 @@ def _parse_options(query: str) -> FileOptions:
         "fsync": lambda text: {"fsync_every_s": _fsync(text)},
     }
     fields: dict[str, float] = {}
-    for name, text in found.items():
+    for name, text in options.items():
         if name not in parsers:
             raise ConfigError(f"file sink: unknown option {name!r}; there are {', '.join(parsers)}")
         try:
             fields |= parsers[name](text)
         except ValueError as error:
-            raise ConfigError(f"file sink: {name}={text!r} will not do") from error
+            raise ConfigError(f"file sink: {name}={text!r} is not valid") from error
     return msgspec.convert(fields, decodable(FileOptions))
 
 
@@ -318,7 +319,66 @@ def _fsync(text: str) -> float:
 
 
 def _number(text: str, unit: str, units: dict[str, int]) -> int:
-    found = re.fullmatch(rf"(\d{{1,12}}){unit}", text)
-    if not found:
+    match = re.fullmatch(rf"(\d{{1,12}}){unit}", text)
+    if not match:
         raise ValueError(text)
-    return int(found[1]) * units[found[2]]
+    return int(match[1]) * units[match[2]]
+
+
+class DelayedSync:
+    """Syncs appended data within *every_s* seconds, on a timer thread that ends after the sync."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._file: int | None = None  # set if and only if data is not synced yet and a timer runs
+        self._timer: threading.Timer | None = None
+        self._error: OSError | None = None
+
+    def appended(self, file: int) -> None:
+        """Schedule a sync of *file*, which is open. Raises: OSError: the sync of earlier data failed."""
+        with self._lock:
+            self._raise_error()
+            if self._file is not None and not os.path.samestat(os.fstat(self._file), os.fstat(file)):
+                self._sync()  # it was rotated away
+                self._raise_error()
+            if self._file is None:
+                self._file = os.dup(file)
+                self._timer = threading.Timer(self._every_s, self._due)
+                self._timer.name, self._timer.daemon = "eventbus-fsync", True
+                self._timer.start()
+
+    def finish(self) -> None:
+        """Sync unsynced data, and wait until the timer thread has ended. Raises: OSError: the sync failed."""
+        with self._lock:
+            timer = self._timer
+            self._sync()
+        if timer is not None:
+            timer.join()
+        with self._lock:
+            self._raise_error()
+
+    def _due(self) -> None:
+        with self._lock:
+            if threading.current_thread() is self._timer:  # else the data was synced while this thread waited
+                self._sync()
+
+    def _sync(self) -> None:
+        file, timer = self._file, self._timer
+        if file is None or timer is None:
+            return
+        self._file = None
+        timer.cancel()
+        try:
+            os.fsync(file)
+        except OSError as error:
+            # The kernel reports a failed fsync once and does not retry. The next append raises it, so the loop waits.
+            log.error("fsync failed, the last lines of a file may be lost: %s", error.strerror)
+            self._error = error
+        finally:
+            os.close(file)
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error

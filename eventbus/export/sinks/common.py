@@ -1,0 +1,93 @@
+"""Helpers of several sinks: an event that every system can store, a check of host names, and Retry-After."""
+
+from __future__ import annotations
+
+import socket
+import time
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import msgspec
+
+from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent
+from eventbus.model.decodable import decodable
+from eventbus.model.encoding.event_json import to_core
+from eventbus.model.event import Event
+from eventbus.util.text import repair
+
+#: Versions are compared as 64 bit integers, in PostgreSQL too.
+_MAX_VERSION: Final = 2**63 - 1
+
+
+def storable_core(event: Event) -> dict[str, Any]:
+    """Return the plain dict of *event*'s core/v1 JSON, with NUL and lone surrogates replaced by U+FFFD."""
+    try:
+        return to_core(event)
+    except InvalidEvent:
+        pass
+    try:
+        repaired: dict[str, Any] = _repaired(msgspec.to_builtins(event, builtin_types=(bytes,)))
+        return to_core(msgspec.convert(repaired, decodable(Event)))
+    except (InvalidEvent, msgspec.ValidationError, TypeError, OverflowError) as error:
+        raise EventUnbuildable(f"no core/v1 object can be made of it: {error}") from error
+
+
+def version_of(event: Event) -> int:
+    """Return the store's version of *event*. Raises: EventUnbuildable: it is not a decimal below 2^63."""
+    text = event.metadata.resource_version
+    if text.isascii() and text.isdecimal() and (version := int(text)) <= _MAX_VERSION:
+        return version
+    raise EventUnbuildable(f"its resourceVersion {text[:40]!r} is not a decimal below 2^63")
+
+
+def _repaired(value: Any) -> Any:
+    if isinstance(value, str):
+        return repair(value)
+    if isinstance(value, dict):
+        return {repair(key): _repaired(item) for key, item in value.items()}
+    return value
+
+
+#: The resolver's word that there is no such name; others say that it could not ask.
+_NO_SUCH_NAME: Final = frozenset(
+    code for word in ("EAI_NONAME", "EAI_NODATA") if (code := getattr(socket, word, None)) is not None
+)
+
+
+def check_host(*hosts: str) -> None:
+    """Look up *hosts*; one known host is enough. Blocks as the system's resolver does.
+
+    Raises: ConfigError: none of the names exists."""
+    for host in hosts:
+        try:
+            socket.getaddrinfo(host, None)
+        except socket.gaierror as error:
+            if error.errno not in _NO_SUCH_NAME:
+                return
+        except (OSError, UnicodeError):
+            return
+        else:
+            return
+    if hosts:
+        cure = "correct the sink's URL, or add the name to the name server or /etc/hosts"
+        raise ConfigError(f"the sink's host {' or '.join(hosts)} is unknown: {cure}", cure=cure)
+
+
+#: The maximum wait. With a longer Retry-After, the export would not notice in time that the sink is back.
+MAX_RETRY_AFTER_S: Final = 600.0
+
+
+def retry_after_s(header: str | None) -> float | None:
+    """Parse a Retry-After header, a number or a date (RFC 9110, 10.2.3), into seconds; None: absent, or neither."""
+    if not header:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdecimal():
+        return min(float(text), MAX_RETRY_AFTER_S)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return min(max(moment.timestamp() - time.time(), 0.0), MAX_RETRY_AFTER_S)

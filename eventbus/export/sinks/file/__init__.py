@@ -1,1 +1,0 @@
-"""The sink that appends JSON Lines to a file."""

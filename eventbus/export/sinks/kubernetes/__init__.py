@@ -1,1 +1,0 @@
-"""The sink that writes events into a Kubernetes cluster."""
