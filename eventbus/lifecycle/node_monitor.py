@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from eventbus.errors import AlreadyExists, Conflict, NotFound
-from eventbus.lifecycle.disruption import ONE_EVERY_S, Disruption
 from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.node_changes import (
     FROM_LEASE,
@@ -22,7 +21,7 @@ from eventbus.lifecycle.node_changes import (
     write_heard_at,
 )
 from eventbus.lifecycle.polled_cache import PolledCache
-from eventbus.lifecycle.silence import LEAST_LEFT_S, SilenceObserver
+from eventbus.lifecycle.silence import LEAST_LEFT_S, ONE_EVERY_S, Disruption, SilenceObserver
 from eventbus.model.event import ObjectReference
 from eventbus.model.objects.cluster import (
     DEFAULT_LEASE_S,

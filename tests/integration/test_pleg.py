@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.agent.pods.pleg import DEAD_AFTER_S, Pleg
-from eventbus.agent.runtime.signals import Change, PodLifecycleEvent
+from eventbus.agent.runtime.contract import Change, PodLifecycleEvent
 from eventbus.testing.clock import FakeClock
 from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
 from tests.waiting import eventually

@@ -16,8 +16,7 @@ import pytest
 
 from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.runtime.ask_container import ask
-from eventbus.agent.runtime.contract import ExecResult, PodUid, RuntimeProblem
-from eventbus.agent.runtime.signals import ProbeResult, ProbeType
+from eventbus.agent.runtime.contract import ExecResult, PodUid, ProbeResult, ProbeType, RuntimeProblem
 from eventbus.model.objects.container import Container, HTTPGetAction, Probe, TCPSocketAction
 from eventbus.model.objects.pod import Pod
 from tests.support.certificates import make_certificate

@@ -26,7 +26,7 @@ from eventbus.agent.runtime import process_runtime
 from eventbus.agent.runtime.contract import PodEvents, PodRuntimeStatus
 from eventbus.agent.runtime.isolation import RlimitIsolation
 from eventbus.agent.runtime.observed import Observer
-from eventbus.agent.runtime.qos import qos_class
+from eventbus.agent.runtime.pod_facts import qos_class
 from eventbus.agent.shim.state import State
 from eventbus.store.object_store import ObjectStore
 from eventbus.testing.clock import FakeClock

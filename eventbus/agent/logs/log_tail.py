@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from eventbus.agent.shim.log_file import MOST_BYTES, MOST_FILES
-from eventbus.agent.shim.outputs import CHUNK
+from eventbus.agent.shim.output import CHUNK, MOST_BYTES, MOST_FILES
 
 _BLOCK: Final = 65_536
 #: A log is rotated within microseconds, ten times a second at the most.

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from eventbus.agent.pods.permission import Permission, Refusal
 from eventbus.agent.pods.updates import is_static
-from eventbus.agent.runtime.qos import BEST_EFFORT, qos_class
+from eventbus.agent.runtime.pod_facts import BEST_EFFORT, qos_class
 from eventbus.model.names import parse_quantity
 from eventbus.model.objects.cluster import MEMORY_PRESSURE
 from eventbus.model.objects.container import Container

@@ -31,8 +31,8 @@ from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.runtime.folders import make_folder
 from eventbus.agent.runtime.isolation import ISOLATION_LABEL, find_isolation
+from eventbus.agent.runtime.pod_facts import qos_class
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
-from eventbus.agent.runtime.qos import qos_class
 from eventbus.errors import ConfigError
 from eventbus.model.event import ObjectReference
 from eventbus.model.objects.cluster import WARNING, Node

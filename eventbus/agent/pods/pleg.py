@@ -12,8 +12,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from eventbus.agent.runtime.contract import ContainerPhase, PodRuntime, PodRuntimeStatus, PodUid
-from eventbus.agent.runtime.signals import Change, PodLifecycleEvent, Tell
+from eventbus.agent.runtime.contract import (
+    Change,
+    ContainerPhase,
+    PodLifecycleEvent,
+    PodRuntime,
+    PodRuntimeStatus,
+    PodUid,
+    Tell,
+)
 from eventbus.agent.shim.procfs import read_process
 from eventbus.util.clock import Clock
 from eventbus.util.log import log

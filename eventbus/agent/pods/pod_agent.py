@@ -23,8 +23,7 @@ from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.pods.sync_loop import CONFIG, HANGS_AFTER_S, HOUSEKEEPING, PLEG, PROBES, SYNC, SyncLoop
 from eventbus.agent.pods.updates import Source, Work, is_static
-from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid
-from eventbus.agent.runtime.signals import Tell, TellProbe
+from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid, Tell, TellProbe
 from eventbus.agent.runtime.volumes import PodVolumes
 from eventbus.client.store import RemoteStore
 from eventbus.consume.health import LoopHealth

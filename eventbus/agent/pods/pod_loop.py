@@ -9,12 +9,21 @@ from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.admission import Admission
 from eventbus.agent.pods.api_status import TERMINAL, ended_status
 from eventbus.agent.pods.pod_manager import PodManager
-from eventbus.agent.pods.pod_syncer import PodSyncer, reference_of_pod
+from eventbus.agent.pods.pod_syncer import PodSyncer
 from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
 from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.agent.pods.updates import Op, PodUpdate, Work, is_mirror
-from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodRuntimeStatus, PodUid
-from eventbus.agent.runtime.signals import Change, PodLifecycleEvent, ProbeResult, ProbeType
+from eventbus.agent.runtime.contract import (
+    Change,
+    PodEvents,
+    PodLifecycleEvent,
+    PodRuntime,
+    PodRuntimeStatus,
+    PodUid,
+    ProbeResult,
+    ProbeType,
+)
+from eventbus.agent.runtime.pod_facts import about_pod
 from eventbus.errors import EventBusError
 from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.cluster import WARNING
@@ -119,7 +128,7 @@ class PodLoop:
 
     def failed(self, pod: Pod, error: Exception) -> None:
         """Report that a sync failed. The worker's thread."""
-        self._events.event(reference_of_pod(pod), WARNING, "FailedSync", f"Error syncing pod, skipping: {error}")
+        self._events.event(about_pod(pod), WARNING, "FailedSync", f"Error syncing pod, skipping: {error}")
 
     def active(self) -> list[Pod]:
         """Return the pods that were let in, and have not ended."""
@@ -156,7 +165,7 @@ class PodLoop:
     def _reject(self, pod: Pod, reason: str, message: str) -> None:
         self.refused += 1
         self._rejected.add(pod.metadata.uid)
-        self._events.event(reference_of_pod(pod), WARNING, reason, message)
+        self._events.event(about_pod(pod), WARNING, reason, message)
         status = ended_status(self._statuses.get(pod), reason, f"Pod was rejected: {message}")
         self._statuses.set(pod, status)
         self._workers.update(PodWork(Work.CREATE, pod))  # its phase is final: it only shows the pod

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from eventbus.agent.ages import Ages
 from eventbus.agent.pods.api_status import FAILED, PENDING, TERMINAL, Seen, ended_status, pod_status
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.permission import COMMAND_NOT_FOUND
@@ -16,14 +15,21 @@ from eventbus.agent.pods.pod_workers import Done, ExpectedError, PodWork
 from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.pods.status_manager import PodObjects, StatusManager
 from eventbus.agent.pods.updates import Work, is_static
-from eventbus.agent.runtime.contract import MountFailed, PodEvents, PodRuntime, PodUid, StartFailure
-from eventbus.agent.runtime.signals import ProbeResult, ProbeType
+from eventbus.agent.runtime.contract import (
+    MountFailed,
+    PodEvents,
+    PodRuntime,
+    PodUid,
+    ProbeResult,
+    ProbeType,
+    StartFailure,
+)
+from eventbus.agent.runtime.pod_facts import about_pod
 from eventbus.agent.runtime.volumes import PodVolumes
 from eventbus.errors import EventBusError
-from eventbus.model.event import ObjectReference
 from eventbus.model.objects.cluster import NORMAL, WARNING
 from eventbus.model.objects.pod import Pod, PodStatus
-from eventbus.util.clock import Clock
+from eventbus.util.clock import Ages, Clock
 from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log
 
@@ -250,16 +256,8 @@ class PodSyncer:
         return min((one for one in given if one is not None), default=None)
 
     def _event(self, pod: Pod, event_type: str, reason: str, message: str) -> None:
-        self._parts.events.event(reference_of_pod(pod), event_type, reason, message)
+        self._parts.events.event(about_pod(pod), event_type, reason, message)
 
 
 def _blocked(status: PodStatus, reason: str, message: str) -> PodStatus:
     return msgspec.structs.replace(status, phase=PENDING, reason=reason, message=message)
-
-
-def reference_of_pod(pod: Pod) -> ObjectReference:
-    """Return the reference for events about *pod*."""
-    metadata = pod.metadata
-    return ObjectReference(
-        kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version="v1"
-    )

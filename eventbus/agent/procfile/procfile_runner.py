@@ -28,12 +28,11 @@ from eventbus.agent.pods.updates import CONFIG_SOURCE, RUN_BY_UP, Source, Work, 
 from eventbus.agent.procfile.line_follower import LineFollower
 from eventbus.agent.procfile.orphaned_processes import GRACE_S, remove_mirrors, run_by
 from eventbus.agent.procfile.procfile_pods import line_pod
-from eventbus.agent.runtime.about import about_container
 from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
 from eventbus.agent.runtime.folders import PodFolders, make_folder
 from eventbus.agent.runtime.isolation import NoIsolation
+from eventbus.agent.runtime.pod_facts import about_container, qos_class
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
-from eventbus.agent.runtime.qos import qos_class
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.client.store import RemoteStore
 from eventbus.errors import InvalidObject

@@ -1,4 +1,4 @@
-"""Contract between the agent's loop and a runtime: the values it reads, the calls it makes, the errors it gets.
+"""Contract between the agent's loop and a runtime: the values it reads, its calls, and the reports and errors it gets.
 
 The loop decides which pods run, where and when; a runtime runs them, remembers their runs, and knows nothing of the
 store. The contract is not about processes alone: another runtime could run containers with the same calls.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType, Protocol
+from typing import NewType, Protocol, TypeAlias
 
 import msgspec
 
@@ -238,3 +238,48 @@ class CommandNotFound(RuntimeProblem):
 
 class ShimGone(RuntimeProblem):
     """The pod's shim does not answer: sync the pod, which makes its sandbox again."""
+
+
+# Reports of the runtime's side to the loop. Threads of their own pass them to a callback, which fills a channel.
+
+
+class Change(StrEnum):
+    """A difference that a relist found. Source: kubelet `pleg/pleg.go`."""
+
+    CONTAINER_STARTED = "ContainerStarted"
+    CONTAINER_DIED = "ContainerDied"
+    CONTAINER_REMOVED = "ContainerRemoved"
+    #: The sandbox came, went, or lost its shim.
+    CONTAINER_CHANGED = "ContainerChanged"
+
+
+class PodLifecycleEvent(msgspec.Struct, frozen=True):
+    """Something happened to the processes of a pod: sync it. *container* "": to its sandbox."""
+
+    uid: PodUid
+    change: Change
+    container: str = ""
+
+
+class ProbeType(StrEnum):
+    """The question of a probe: shall it be restarted, may it be used, has it come up."""
+
+    LIVENESS = "Liveness"
+    READINESS = "Readiness"
+    STARTUP = "Startup"
+
+
+class ProbeResult(msgspec.Struct, frozen=True):
+    """A probe has changed its mind, as its thresholds have it. *message* is that of its last failure."""
+
+    uid: PodUid
+    container: str
+    container_id: ContainerId
+    type: ProbeType
+    success: bool
+    message: str = ""
+
+
+#: Takes a report; never blocks. False: there is no room; the report is repeated.
+Tell: TypeAlias = Callable[[PodLifecycleEvent], bool]
+TellProbe: TypeAlias = Callable[[ProbeResult], bool]

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from eventbus.agent.runtime.contract import PodUid
 from eventbus.agent.runtime.delegated_cgroup import delegated_cgroup, pass_on, pods_cgroup
-from eventbus.agent.runtime.qos import GUARANTEED, qos_class
+from eventbus.agent.runtime.pod_facts import GUARANTEED, qos_class
 from eventbus.model.names import parse_quantity
 from eventbus.model.objects.container import Container
 from eventbus.model.objects.pod import Pod

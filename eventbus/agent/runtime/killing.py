@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from eventbus.agent.runtime.about import about, about_container
 from eventbus.agent.runtime.ask_container import ask
 from eventbus.agent.runtime.contract import (
     ContainerRuntimeStatus,
@@ -22,6 +21,7 @@ from eventbus.agent.runtime.contract import (
 )
 from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.observed import Observer
+from eventbus.agent.runtime.pod_facts import about, about_container
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim.procfs import is_alive
 from eventbus.model.event import ObjectReference

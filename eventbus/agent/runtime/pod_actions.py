@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from eventbus.agent.runtime.contract import ContainerId, ContainerPhase, ContainerRuntimeStatus, PodRuntimeStatus
-from eventbus.agent.runtime.hashes import container_hash, sandbox_hash
+from eventbus.agent.runtime.pod_facts import container_hash, sandbox_hash
 from eventbus.model.frozen import EMPTY, FrozenStruct
 from eventbus.model.objects.container import Container
 from eventbus.model.objects.pod import Pod

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from eventbus.agent.runtime.about import about_pod
 from eventbus.agent.runtime.artifacts import Artifacts
 from eventbus.agent.runtime.contract import (
     ConfigSource,
@@ -29,6 +28,7 @@ from eventbus.agent.runtime.killing import ContainerKiller
 from eventbus.agent.runtime.leftovers import leftovers
 from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.pod_actions import PodActions, pod_actions
+from eventbus.agent.runtime.pod_facts import about_pod
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.agent.runtime.sandboxes import HURRY_S, Sandboxes, shim_is_dead

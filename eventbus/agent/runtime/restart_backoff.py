@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Final, NamedTuple
 
-from eventbus.agent.ages import Ages
-from eventbus.util.clock import Clock
+from eventbus.util.clock import Ages, Clock
 
 #: The kubelet's: 10 s after the second crash, doubled after each further one.
 BASE_S: Final = 10.0

@@ -16,9 +16,9 @@ from eventbus.agent.runtime.contract import (
     ShimGone,
 )
 from eventbus.agent.runtime.folders import PodFolders
-from eventbus.agent.runtime.hashes import sandbox_hash
 from eventbus.agent.runtime.leftovers import end_leftovers, kill_shim, send_signal
 from eventbus.agent.runtime.observed import UNKNOWN_EXIT_CODE, Observer
+from eventbus.agent.runtime.pod_facts import sandbox_hash
 from eventbus.agent.runtime.shim_client import Zygote, call
 from eventbus.agent.shim.procfs import boot_id, is_alive
 from eventbus.agent.shim.state import (

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from eventbus.agent.runtime.about import about_container, pod_name
 from eventbus.agent.runtime.artifacts import ArtifactProblem, Artifacts
 from eventbus.agent.runtime.ask_container import Answer, ask
 from eventbus.agent.runtime.contract import (
@@ -34,7 +33,7 @@ from eventbus.agent.runtime.contract import (
     StartFailure,
 )
 from eventbus.agent.runtime.folders import PodFolders, make_folder
-from eventbus.agent.runtime.hashes import container_hash
+from eventbus.agent.runtime.pod_facts import about_container, container_hash, pod_name
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.agent.runtime.shim_client import call

@@ -10,7 +10,7 @@ import time
 from typing import Any, NamedTuple
 
 from eventbus.agent.shim.launch import NOT_STARTED, launch
-from eventbus.agent.shim.outputs import Output
+from eventbus.agent.shim.output import Output
 from eventbus.agent.shim.procfs import all_processes, descendants
 from eventbus.agent.shim.protocol import MOST_OUTPUT_BYTES, Process
 

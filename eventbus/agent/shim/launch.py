@@ -1,19 +1,24 @@
-"""Starts one process, which waits for its release before it becomes the program: no unrecorded program runs."""
+"""Starts one process, which waits for its release before it becomes the program: no unrecorded program runs.
+
+Also settings that processes inherit: signals, and the kernel's action at the end of a parent.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 import signal
 from typing import NoReturn
 
-from eventbus.agent.shim.prctl import die_with
 from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.protocol import MOST_PROBLEM_CHARS, Process
 
 #: The exit code of a process that never became the program: it was not released, or the program could not be run.
 NEVER_RELEASED, NOT_STARTED = 127, 128
+_SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 def find_program(word: str, path: str, cwd: str) -> str:
@@ -96,6 +101,34 @@ def reset_signals() -> None:
         with contextlib.suppress(OSError):  # SIGKILL, SIGSTOP, and those of the C library
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def become_subreaper() -> None:
+    """Have descendants that lose their parent become children of this process.
+
+    Raises: OSError: the kernel refuses.
+    """
+    _ask("have orphans as children", _SET_CHILD_SUBREAPER, 1)
+
+
+def die_with(parent: int) -> bool:
+    """Have the kernel kill this process when its parent dies. Returns: False if *parent* is dead already.
+
+    Raises: OSError: the kernel refuses.
+    """
+    _ask("die with the parent", _SET_DEATH_SIGNAL, signal.SIGKILL)
+    return os.getppid() == parent
+
+
+def outlive_parent() -> None:
+    """Undo `die_with`. Raises: OSError."""
+    _ask("outlive the parent", _SET_DEATH_SIGNAL, 0)
+
+
+def _ask(action: str, option: int, value: int) -> None:
+    if _prctl(option, value, 0, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot {action}, prctl refuses: {os.strerror(number)}")
 
 
 def _become(process: Process, output: int, wait: int, report: int, parent: int) -> NoReturn:

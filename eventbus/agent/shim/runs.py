@@ -9,8 +9,7 @@ import signal
 import time
 
 from eventbus.agent.shim.launch import NOT_STARTED, Launched, find_program, launch
-from eventbus.agent.shim.log_file import LogFile
-from eventbus.agent.shim.outputs import Output
+from eventbus.agent.shim.output import LogFile, Output
 from eventbus.agent.shim.procfs import MARK, Process, all_processes, descendants, mark, mark_of
 from eventbus.agent.shim.protocol import Process as Wanted
 from eventbus.agent.shim.state import EXITED, RUNNING, Run, State, forget_old_runs, write_state

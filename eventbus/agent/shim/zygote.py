@@ -16,8 +16,7 @@ import traceback
 from typing import Any, NoReturn
 
 from eventbus.agent.shim import protocol
-from eventbus.agent.shim.launch import reset_signals
-from eventbus.agent.shim.prctl import become_subreaper, die_with, outlive_parent
+from eventbus.agent.shim.launch import become_subreaper, die_with, outlive_parent, reset_signals
 from eventbus.agent.shim.procfs import read_process
 from eventbus.agent.shim.shim import Shim
 from eventbus.util.failpoints import failpoint

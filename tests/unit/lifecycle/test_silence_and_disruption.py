@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from eventbus.lifecycle.disruption import Disruption
-from eventbus.lifecycle.silence import SilenceObserver
+from eventbus.lifecycle.silence import Disruption, SilenceObserver
 from eventbus.testing.clock import FakeClock
 
 

@@ -18,7 +18,7 @@ from eventbus.agent.runtime.contract import (
     PodRuntimeStatus,
     PodUid,
 )
-from eventbus.agent.shim.log_file import LogFile
+from eventbus.agent.shim.output import LogFile
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from eventbus.agent.pods.probe_state import ProbeState, probes_of
-from eventbus.agent.runtime.contract import ContainerId, ContainerPhase, ContainerRuntimeStatus
-from eventbus.agent.runtime.signals import ProbeType
+from eventbus.agent.pods.prober import ProbeState, probes_of
+from eventbus.agent.runtime.contract import ContainerId, ContainerPhase, ContainerRuntimeStatus, ProbeType
 from eventbus.model.objects.container import Container, Probe
 from eventbus.model.objects.pod import Pod
 

@@ -14,7 +14,7 @@ from eventbus.agent.runtime.contract import (
     PodRuntimeStatus,
     PodUid,
 )
-from eventbus.agent.shim.log_file import LogFile
+from eventbus.agent.shim.output import LogFile
 
 #: More than is passed on at a look.
 LONG = 3_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.agent.runtime.contract import PodUid
 from eventbus.agent.runtime.isolation import CgroupIsolation, RlimitIsolation
-from eventbus.agent.runtime.qos import qos_class
+from eventbus.agent.runtime.pod_facts import qos_class
 from eventbus.model.kinds import POD
 from eventbus.model.objects.pod import Pod
 

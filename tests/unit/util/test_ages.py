@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbus.agent.ages import Ages
+from eventbus.util.clock import Ages
 from tests.support.set_clock import SetClock
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.agent.shim import prctl
+from eventbus.agent.shim import launch
 
 
 def test_a_kernel_that_refuses_to_adopt_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prctl, "_SET_CHILD_SUBREAPER", 9999)
+    monkeypatch.setattr(launch, "_SET_CHILD_SUBREAPER", 9999)
     with pytest.raises(OSError, match="cannot have orphans as children, prctl refuses: Invalid argument"):
-        prctl.become_subreaper()
+        launch.become_subreaper()
 
 
 def test_a_kernel_that_refuses_to_kill_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prctl, "_SET_DEATH_SIGNAL", 9999)
+    monkeypatch.setattr(launch, "_SET_DEATH_SIGNAL", 9999)
     with pytest.raises(OSError, match="cannot die with the parent, prctl refuses: Invalid argument"):
-        prctl.die_with(1)
+        launch.die_with(1)
