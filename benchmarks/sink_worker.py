@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.calls import PendingCall
+from eventbus.broker.calls import PendingCalls
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.functions import CorrelateCall, Functions, GroupPolicy
 from eventbus.broker.keys import SINK_GROUP
@@ -31,19 +31,19 @@ class TimedFunctions(Functions):
         self.seconds: list[float] = []
 
     def begin_correlate_and_store(
-        self, group: str, consumer: str, options: Options, call: CorrelateCall, behind: PendingCall | None = None
-    ) -> PendingCall:
+        self, group: str, consumer: str, options: Options, call: CorrelateCall, after: PendingCalls | None = None
+    ) -> PendingCalls:
         start = time.perf_counter()
-        sent = super().begin_correlate_and_store(group, consumer, options, call, behind)
-        answer = sent.reply
+        sent = super().begin_correlate_and_store(group, consumer, options, call, after)
+        answers = sent.replies
 
-        def reply() -> Any:
+        def replies() -> Any:
             try:
-                return answer()
+                return answers()
             finally:
                 self.seconds.append(time.perf_counter() - start)
 
-        sent.reply = reply  # type: ignore[method-assign]
+        sent.replies = replies  # type: ignore[method-assign]
         return sent
 
 

@@ -1,4 +1,4 @@
-"""Sends function calls and commands without waiting, and decodes the replies of functions."""
+"""Sends commands without waiting, calls functions, and logs the corrupt values that their replies name."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from eventbus.util.log import log
 
 
 class PendingCalls:
-    """Commands under way together, on a connection of their own. End them by one of `answers`, `replies`, `drain` and
-    `abandon`.
+    """Commands that were sent together, on a connection of their own.
 
-    *behind*: those under way whose connection these are sent on, so that the server takes them in this order. They have
-    to be ended first; if they fail, these are abandoned as well.
+    End them by one of `answers`, `replies`, `drain` and `abandon`.
+
+    *after*: earlier calls on whose connection these are sent, so that the server executes them in this order. End those
+    first. If they fail, these are abandoned as well.
     """
 
-    def __init__(self, client: Client, *commands: tuple[Any, ...], behind: PendingCalls | None = None) -> None:
-        self._client: Any = client
+    def __init__(self, client: Client, *commands: tuple[Any, ...], after: PendingCalls | None = None) -> None:
         self._commands = commands
-        self._followed = False  #: other commands follow on this connection, and release it
+        self._followed = False  #: later calls use this connection, and release it
         self._pool: Any = getattr(client, "connection_pool", None)
         self._connection: Any = None
-        if self._pool is None:  # a cluster's client finds the node itself and waits for the reply
+        if self._pool is None:  # the client of a cluster finds the node and waits for the reply
             with redis_errors():
-                self._answers = [self._client.execute_command(*command) for command in commands]
+                self._answers = [client.execute_command(*command) for command in commands]
             return
         with redis_errors():
-            self._connection = behind._connection if behind else self._pool.get_connection()
-            if behind:
+            self._connection = after._connection if after else self._pool.get_connection()
+            if after:
                 _check_connected(self._connection)
-                behind._followed = True
+                after._followed = True
             try:
                 self._connection.send_packed_command(self._connection.pack_commands(commands))
             except BaseException:
-                if behind:
-                    behind._followed = False
-                self._followed = behind is not None
+                if after:
+                    after._followed = False
+                self._followed = after is not None
                 self.abandon()
                 raise
 
     def answers(self) -> list[Any]:
-        """Wait for the answers, one a command; a refused command has redis-py's error. Raises: as any call."""
+        """Wait for the answers, one a command; a refused command has the error of redis-py. Raises: as any call."""
         if self._pool is None:
             return self._answers
         try:
@@ -55,7 +55,7 @@ class PendingCalls:
             self._release()
 
     def replies(self) -> list[Any]:
-        """Wait for the answers, one a command. Raises: as any call."""
+        """Wait for the answers, one a command. Raises: as any call, also if one command was refused."""
         answers = self.answers()
         if refused := next((each for each in answers if isinstance(each, Exception)), None):
             with redis_errors():
@@ -68,7 +68,7 @@ class PendingCalls:
             self.replies()
 
     def abandon(self) -> None:
-        """Leave it: whether it had its effect stays unknown."""
+        """Close the connection: whether the commands had their effect stays unknown."""
         if self._pool is not None:
             self._connection.disconnect()  # or the next user of the connection would read this answer
             self._release()
@@ -86,55 +86,26 @@ class PendingCalls:
             self._pool.release(self._connection)
 
 
-class PendingCall:
-    """One command under way, sent on the connection of *behind*, if given; see `PendingCalls`.
-
-    End it by exactly one of `reply` and `abandon`."""
-
-    def __init__(self, client: Client, *command: Any, behind: PendingCall | None = None) -> None:
-        self._calls: PendingCalls = PendingCalls(client, command, behind=behind._calls if behind else None)
-
-    def reply(self) -> Any:
-        """Wait for the answer. Raises: as any call."""
-        return self._calls.replies()[0]
-
-    def abandon(self) -> None:
-        """Leave it: whether it had its effect stays unknown."""
-        self._calls.abandon()
-
-
 def _check_connected(connection: Any) -> None:
-    """Refuse a lost connection: sending would reconnect, and the call before would read our answer."""
+    """Refuse a lost connection: sending would reconnect, and the earlier call would read our answer."""
     if not connection.is_connected:
         from redis.exceptions import ConnectionError
 
         raise ConnectionError("closed while a call was under way")
 
 
-def asked_for_members(reply: Any) -> list[bytes]:
-    """Return the keys whose members in the indexes `correlate_and_store` asks for; [] if it has done its work."""
-    if isinstance(reply, list) and reply[:2] == [b"!", b"members"]:
-        return reply[2:]
-    return []
-
-
-def decode_correlate_reply(reply: Any) -> list[str]:
-    """Decode the reply of `correlate_and_store`: one string a batch."""
-    return [each.decode() for each in proper(reply)]
-
-
 def call_function(client: Client, verb: str, keys: Sequence[bytes], *args: Any) -> Any:
     """Call a function of the library, and wait for its reply. Raises: as `redis_errors`."""
     with redis_errors():
         reply: Any = client.execute_command(*function_command(verb, keys, *args))
-    return proper(reply)
+    return unwrap_reply(reply)
 
 
-def proper(reply: Any) -> Any:
-    """Return the reply of a function, and log the keys with corrupt values that it names."""
+def unwrap_reply(reply: Any) -> Any:
+    """Return the reply of a function without the keys of corrupt values that it names, and log those."""
     if not (isinstance(reply, list) and reply and reply[0] == b"!"):
         return reply
     for key in reply[2:]:
         name = key.decode("utf-8", "replace")
-        log.error("%s held something that is not ours: it counted as missing; `eventbus doctor` says more", name)
+        log.error("%s held a corrupt value, which counted as missing; see `eventbus doctor`", name)
     return reply[1]

@@ -123,7 +123,7 @@ class ExportStore:
         """Take the export if nobody holds it, or if *holder* does and its counter still is *beats*. Safe to repeat."""
         reply = self._call(
             "export_acquire",
-            (self._export, self._keys.workers, self._keys.meta, self._note, self._keys.spoiled),
+            (self._export, self._keys.workers, self._keys.meta, self._note, self._keys.corrupt),
             *(self._sink, self._consumer, name_bytes(holder), name_bytes(beats), self._bus.id),
         )
         if reply[0] == b"OK":
@@ -148,7 +148,7 @@ class ExportStore:
             self._call(
                 "export_settle",
                 (
-                    *(self._export, self._later, self._keys.dead, self._keys.meta, self._note, self._keys.spoiled),
+                    *(self._export, self._later, self._keys.dead, self._keys.meta, self._note, self._keys.corrupt),
                     *(self._exported + key.encode() for key in kept),
                 ),
                 self._consumer,

@@ -41,6 +41,7 @@ class Keys:
         "attempts",
         "builds",
         "checkpoints",
+        "corrupt",
         "dead",
         "export",
         "exported",
@@ -61,7 +62,6 @@ class Keys:
         "producer",
         "root",
         "spam",
-        "spoiled",
         "suppressed",
         "workers",
     )
@@ -102,7 +102,7 @@ class Keys:
         #: HASH    policy:, floor:, floor_to:, lost:, untold: of each group, counters          for ever
         self.meta = root + b"meta"
         #: HASH    times, last_key  what functions met under the names of our strings and is not ours; for ever
-        self.spoiled = root + b"spoiled"
+        self.corrupt = root + b"spoiled"
         #: HASH    letter, source, kind, type, reason → count, and its credit under the small letter; names and credit
         #:         of a letter         for ever, at most 500 names a letter
         self.suppressed = root + b"suppressed"

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from eventbus.broker.build import function_command
 from eventbus.broker.calls import PendingCalls
 from eventbus.broker.connection.connect import is_cluster
 from eventbus.broker.function_library import ANNOUNCE_EVERY_S, load, process_name
-from eventbus.broker.functions import PublishState, announce_arguments, parse_reply, publish_command
+from eventbus.broker.functions import announce_command, parse_reply, publish_command
 from eventbus.broker.keys import bus_key
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.broker.transport import (
@@ -51,17 +50,7 @@ class RedisTransport:
         """Send *requests* in one round trip; return the answer or error of each. Raises: BusUnavailable."""
         bound_bytes = self._bus.options.incoming_bytes
         commands = [
-            publish_command(
-                self._bus.keys[request.partition],
-                request.producer,
-                request.first,
-                request.events,
-                request.body,
-                PublishState(
-                    bound_bytes, request.generation, request.silent_ms, life_ms=request.life_ms, bus_id=self._bus.id
-                ),
-                request.losses,
-            )
+            publish_command(self._bus.keys[request.partition], request, bound_bytes, self._bus.id)
             for request in requests
         ]
         more = self._announcement()
@@ -96,7 +85,7 @@ class RedisTransport:
         """Return the commands that say now and then that this build records, and ask what producers may use."""
         if time.monotonic() < self._bus.announce_at:
             return []
-        announce = function_command(*announce_arguments(self._bus.keys[0], "recorder", process_name()))
+        announce = announce_command(self._bus.keys[0], "recorder", process_name())
         return [announce, ("HMGET", bus_key(self._bus.prefix), "codecs")]
 
     def _announced(self, replies: Sequence[Any]) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from eventbus.broker.bus import Bus
-from eventbus.broker.calls import PendingCall
+from eventbus.broker.calls import PendingCalls
 from eventbus.broker.functions import CorrelateCall
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import Delivery, GroupReader
@@ -77,7 +77,7 @@ class StoreSink:
         self._housekeeper = housekeeper
         self._partition = partition
         self._recorded = 0
-        self._sent: deque[tuple[PendingCall, CorrelateCall]] = deque()  #: the calls under way, in order
+        self._sent: deque[tuple[PendingCalls, CorrelateCall]] = deque()  #: the calls under way, in order
         self._options = bus.options
         self._keys = bus.keys[partition]
         self._correlator = Correlator(bus.options)
@@ -128,8 +128,8 @@ class StoreSink:
         while len(self._sent) >= CALLS_UNDER_WAY:
             self._settle(reader)
         failpoint("record")
-        behind = self._sent[-1][0] if self._sent else None
-        pending = reader.functions.begin_correlate_and_store(reader.group, reader.consumer, self._options, call, behind)
+        after = self._sent[-1][0] if self._sent else None
+        pending = reader.functions.begin_correlate_and_store(reader.group, reader.consumer, self._options, call, after)
         self._sent.append((pending, call))
         self._recorded += builder.events
 

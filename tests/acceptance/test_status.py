@@ -91,9 +91,9 @@ def test_a_key_that_is_something_else_is_named_until_it_is_put_right(env: dict[s
     with bus.client() as client:
         client.set(key, "x")
         shown = run("status", env=env)
-        assert f"Spoiled:  {key.decode()} is a string, and must be a zset; see eventbus doctor" in shown.stdout
+        assert f"Corrupt:  {key.decode()} is a string, and must be a zset; see eventbus doctor" in shown.stdout
         client.delete(key)
-    assert "Spoiled" not in run("status", env=env).stdout
+    assert "Corrupt" not in run("status", env=env).stdout
 
 
 def test_it_is_drawn_again_and_again_until_ctrl_c(env: dict[str, str], bus: Bus) -> None:

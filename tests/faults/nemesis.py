@@ -13,7 +13,8 @@ import pytest
 
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.broker.functions import PublishState, publish_command
+from eventbus.broker.functions import publish_command
+from eventbus.broker.transport import PublishRequest
 from eventbus.model.encoding.wire import pack_batch
 from tests.faults.machine import Clock, slow_fsync
 from tests.faults.process_nemesis import ProcessNemesis
@@ -123,8 +124,8 @@ class Nemesis(ProcessNemesis):
             self.poisoned += 1
             producer = f"poison{self.poisoned}"
             body = pack_batch(producer, 1, [self._chance.randbytes(3) + b"\xc1"])
-            state = PublishState(bound_bytes=1 << 40, generation="", silent_ms=0)
-            self._scene.client.execute_command(*publish_command(self._scene.keys, producer, 1, 1, body, state))
+            request = PublishRequest(0, producer, 1, 1, body, "", 0, ())
+            self._scene.client.execute_command(*publish_command(self._scene.keys, request, 1 << 40))
 
     def move_clocks(self) -> None:
         assert self._clock

@@ -290,7 +290,7 @@ class Overwriting:
     @property
     def told(self) -> bool:
         """Return True if each time was counted, and this key named."""
-        times, named = self._scene.client.hmget(self._scene.keys.spoiled, "times", "last_key")
+        times, named = self._scene.client.hmget(self._scene.keys.corrupt, "times", "last_key")
         return int(times or 0) == len(self.asides) and named == self.key
 
 

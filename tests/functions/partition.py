@@ -14,11 +14,11 @@ import msgspec
 import redis
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.functions import Functions, GroupPolicy, PublishState, Swept, parse_reply, publish_command
+from eventbus.broker.functions import Functions, GroupPolicy, Swept, parse_reply, publish_command
 from eventbus.broker.keys import version_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream_reader import Delivery, GroupReader
-from eventbus.broker.transport import PublishReply
+from eventbus.broker.transport import PublishReply, PublishRequest
 from eventbus.correlate.keys import CallBuilder, Correlator
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_batch, unpack_wire
 from eventbus.model.event import Event
@@ -177,8 +177,8 @@ class Partition:
         losses: Sequence[tuple[str, int]] = (),
     ) -> PublishReply:
         """One call of publish, every argument as given."""
-        state = PublishState(bound_bytes=bound, generation=generation, silent_ms=silent_ms)
-        command = publish_command(self.keys, producer, first, n, body, state, losses)
+        request = PublishRequest(0, producer, first, n, body, generation, silent_ms, tuple(losses))
+        command = publish_command(self.keys, request, bound)
         with redis_errors():
             return parse_reply(self.client.execute_command(*command))
 

@@ -53,7 +53,7 @@ def test_every_function_counts_and_names_what_is_not_ours(
                 error = story.attempt()
                 if case.verb in ("correlate_and_store", "expire") and spoiled.still:
                     continue  # read with others and not needed: what is needed is written over
-                times, named = story.partition.admin.hmget(story.partition.keys.spoiled, "times", "last_key")
+                times, named = story.partition.admin.hmget(story.partition.keys.corrupt, "times", "last_key")
                 counted = int(times or 0)
                 if (named, counted) != (spoiled.key, 1) or caplog.text.count(f"{spoiled.key.decode()} held") != 1:
                     silent.append(f"{key.decode()} spoiled by {how}: {counted} counted, {named!r} named, {error}")
@@ -71,7 +71,7 @@ def test_what_a_sink_returned_and_is_not_ours_is_counted_when_it_is_written_over
     (key,) = partition.admin.scan_iter(match=partition.keys.exported + b"*")
     spoil(partition.admin, key, how)
     export.settle(ExportCheckpoint(position=2, returned={"0" * 18: UpdateState("name", "2", 2, 2, 0)}))
-    assert partition.admin.hgetall(partition.keys.spoiled) == {b"times": b"1", b"last_key": key}
+    assert partition.admin.hgetall(partition.keys.corrupt) == {b"times": b"1", b"last_key": key}
     assert export.returned(["0" * 18])["0" * 18].version == "2"
 
 
@@ -101,7 +101,7 @@ def test_events_that_are_not_ours_are_taken_out_of_the_indexes_though_their_name
     assert {event.metadata.name for kind, _, event in partition.changes() if kind == "D"} == {
         event.metadata.name for event in events
     }
-    assert partition.admin.hget(partition.keys.spoiled, "times") == b"30"
+    assert partition.admin.hget(partition.keys.corrupt, "times") == b"30"
 
 
 def test_a_count_that_is_not_ours_is_counted_when_it_is_forgotten(partition: Partition) -> None:
@@ -110,7 +110,7 @@ def test_a_count_that_is_not_ours_is_counted_when_it_is_forgotten(partition: Par
     (key,) = partition.admin.scan_iter(match=partition.keys.object + b"*")
     spoil(partition.admin, key, Spoil.GARBAGE)
     partition.expire(in_ms=9 * DAY)
-    assert partition.admin.hget(partition.keys.spoiled, "last_key") == key
+    assert partition.admin.hget(partition.keys.corrupt, "last_key") == key
     assert not partition.admin.exists(key)
 
 
@@ -146,7 +146,7 @@ def test_a_version_that_is_not_ours_is_put_right_though_nobody_writes(partition:
     partition.admin.set(partition.keys.version_of("events"), "not yours")
     partition.call.trim(partition.options)
     assert partition.version() > before
-    assert partition.admin.hget(partition.keys.spoiled, "last_key") == partition.keys.version_of("events")
+    assert partition.admin.hget(partition.keys.corrupt, "last_key") == partition.keys.version_of("events")
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,10 @@ def test_a_heartbeat_that_is_no_number_is_removed_counted_and_stops_nothing(part
     assert partition.call.trim(partition.options) == Trimmed(len(ids), "", 0)
 
     assert partition.admin.hgetall(partition.keys.workers) == {b"sink/alive": b"7"}
-    assert partition.admin.hgetall(partition.keys.spoiled) == {b"times": b"2", b"last_key": partition.keys.workers}
+    assert partition.admin.hgetall(partition.keys.corrupt) == {b"times": b"2", b"last_key": partition.keys.workers}
     partition.admin.execute_command(*beat_command(partition.keys, "sink", "spoiled"))
     partition.call.trim(partition.options)
-    assert partition.admin.hget(partition.keys.spoiled, "times") == b"2"
+    assert partition.admin.hget(partition.keys.corrupt, "times") == b"2"
 
 
 def test_nothing_is_trimmed_without_groups(partition: Partition) -> None:

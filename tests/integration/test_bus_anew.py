@@ -12,7 +12,7 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.functions import GroupPolicy, PublishState, parse_reply, publish_command
+from eventbus.broker.functions import GroupPolicy, parse_reply, publish_command
 from eventbus.broker.keys import partition_of
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.stream_reader import GroupReader
@@ -122,8 +122,8 @@ def test_an_outbox_sends_nothing_to_a_bus_that_it_cannot_work_with_and_says_so(
 
 
 def test_no_batch_is_taken_by_a_stream_of_another_bus(bus: Bus, client: Any) -> None:
-    state = PublishState(1 << 20, "", 0, "f" * 16)
-    reply = parse_reply(client.execute_command(*publish_command(bus.keys[0], "p1", 1, 1, b"body", state)))
+    request = PublishRequest(0, "p1", 1, 1, b"body", "", 0, ())
+    reply = parse_reply(client.execute_command(*publish_command(bus.keys[0], request, 1 << 20, "f" * 16)))
     assert reply.status is PublishStatus.OTHER
     assert (entries(client, bus), client.exists(bus.keys[0].producer + b"p1")) == (0, 0)
 
@@ -150,8 +150,8 @@ def test_a_call_of_record_writes_nothing_to_another_bus(bus: Bus, client: Any) -
     former = open_bus(bus.url, Settings(prefix=bus.prefix, partitions=2))
     made = anew(client, bus)
     packed = pack_event(make_event())
-    state = PublishState(1 << 20, "", 0, made.id)
-    client.execute_command(*publish_command(made.keys[0], "p1", 1, 1, pack_batch("p1", 1, [packed]), state))
+    request = PublishRequest(0, "p1", 1, 1, pack_batch("p1", 1, [packed]), "", 0, ())
+    client.execute_command(*publish_command(made.keys[0], request, 1 << 20, made.id))
     reader = GroupReader(
         bus=former, client=client, partition=0, group="sink", consumer="one", policy=GroupPolicy.WAIT, start="0"
     )

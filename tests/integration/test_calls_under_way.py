@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 
 from benchmarks.loads import all_distinct
 from benchmarks.sink_worker import Worker
 from eventbus.broker.bus import Bus
-from eventbus.broker.calls import PendingCall
+from eventbus.broker.calls import PendingCalls
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Settings
 from tests.support.harness import bus_with, settings_of
@@ -43,56 +44,56 @@ def recorded(bus: Bus) -> int:
 
 def test_commands_behind_one_another_share_a_connection_and_are_answered_in_order(bus: Bus) -> None:
     with bus.client() as client:
-        first = PendingCall(client, "ECHO", "one")
-        second = PendingCall(client, "ECHO", "two", behind=first)
-        third = PendingCall(client, "ECHO", "three", behind=second)
-        assert first.reply() == b"one"
+        first = PendingCalls(client, ("ECHO", "one"))
+        second = PendingCalls(client, ("ECHO", "two"), after=first)
+        third = PendingCalls(client, ("ECHO", "three"), after=second)
+        assert first.replies() == [b"one"]
         assert client.echo("meanwhile") == b"meanwhile"  # on another connection
-        assert [call.reply() for call in (second, third)] == [b"two", b"three"]
-        ids = [PendingCall(client, "CLIENT", "ID").reply() for _ in range(2)]
+        assert [call.replies() for call in (second, third)] == [[b"two"], [b"three"]]
+        ids = [PendingCalls(client, ("CLIENT", "ID")).replies() for _ in range(2)]
         assert ids[0] == ids[1]  # it was released, once
 
 
 def test_abandoned_commands_leave_the_client_without_their_answers(bus: Bus) -> None:
     with bus.client() as client:
-        first = PendingCall(client, "ECHO", "one")
-        second = PendingCall(client, "ECHO", "two", behind=first)
+        first = PendingCalls(client, ("ECHO", "one"))
+        second = PendingCalls(client, ("ECHO", "two"), after=first)
         first.abandon()
         second.abandon()
         assert client.ping()
-        assert PendingCall(client, "ECHO", "three").reply() == b"three"
+        assert PendingCalls(client, ("ECHO", "three")).replies() == [b"three"]
 
 
 def test_nothing_is_sent_behind_a_command_whose_connection_was_closed(bus: Bus) -> None:
     with bus.client() as client:
-        first = PendingCall(client, "ECHO", "one")
+        first = PendingCalls(client, ("ECHO", "one"))
         client.connection_pool.disconnect()
         with pytest.raises(BusUnavailable):
-            PendingCall(client, "ECHO", "two", behind=first)
+            PendingCalls(client, ("ECHO", "two"), after=first)
         with pytest.raises(BusUnavailable):
-            first.reply()
-        assert PendingCall(client, "ECHO", "three").reply() == b"three"
+            first.replies()
+        assert PendingCalls(client, ("ECHO", "three")).replies() == [b"three"]
 
 
 def test_while_the_server_works_on_a_call_the_next_is_there(
     bus: Bus, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_way, most = 0, 0
-    begin, reply = PendingCall.__init__, PendingCall.reply
+    begin, replies = PendingCalls.__init__, PendingCalls.replies
 
-    def count(call: PendingCall, *args: object, **options: PendingCall | None) -> None:
+    def count(call: PendingCalls, *args: Any, **options: PendingCalls | None) -> None:
         nonlocal under_way, most
         begin(call, *args, **options)
         under_way += 1
         most = max(most, under_way)
 
-    def settle(call: PendingCall) -> object:
+    def settle(call: PendingCalls) -> object:
         nonlocal under_way
         under_way -= 1
-        return reply(call)
+        return replies(call)
 
-    monkeypatch.setattr(PendingCall, "__init__", count)
-    monkeypatch.setattr(PendingCall, "reply", settle)
+    monkeypatch.setattr(PendingCalls, "__init__", count)
+    monkeypatch.setattr(PendingCalls, "replies", settle)
     worker.drain()
     assert most == 2
     assert under_way == 0
@@ -102,17 +103,17 @@ def test_while_the_server_works_on_a_call_the_next_is_there(
 def test_if_the_answer_of_one_is_lost_the_other_is_abandoned_and_all_is_recorded_once(
     bus: Bus, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reply, calls = PendingCall.reply, 0
+    replies, calls = PendingCalls.replies, 0
 
-    def lose_the_second(call: PendingCall) -> object:
+    def lose_the_second(call: PendingCalls) -> object:
         nonlocal calls
         calls += 1
-        answer = reply(call)
+        answer = replies(call)
         if calls == 2:
             raise BusUnavailable("no reply")
         return answer
 
-    monkeypatch.setattr(PendingCall, "reply", lose_the_second)
+    monkeypatch.setattr(PendingCalls, "replies", lose_the_second)
     with pytest.raises(BusUnavailable):
         worker.drain()
     while pending := worker._reader.own_pending():

@@ -11,9 +11,10 @@ from redis.exceptions import ResponseError
 from eventbus.broker.access.roles import Role
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import make_client
-from eventbus.broker.functions import PublishState, publish_command
+from eventbus.broker.functions import publish_command
 from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
+from eventbus.broker.transport import PublishRequest
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_batch
 from eventbus.record.broadcaster import EventBroadcaster
@@ -78,10 +79,10 @@ def told_by_doctor(bus: Bus, bus_made: As, settings: Settings) -> str:
 
 
 def publish(bus: Bus, client: Any, *, n: object = 1, losses: Any = (), producer: str = "mine", **changed: Any) -> Any:
-    state = PublishState(bound_bytes=changed.get("bound", MIB), generation="", silent_ms=changed.get("silent_ms", 0))
-    first = changed.get("first", 1)
+    first, silent_ms = changed.get("first", 1), changed.get("silent_ms", 0)
     body = pack_batch(producer, 1, [b"event"])
-    command = [*publish_command(bus.keys[0], producer, first, n, body, state, losses)]  # type: ignore[arg-type]
+    request = PublishRequest(0, producer, first, n, body, "", silent_ms, losses)  # type: ignore[arg-type]
+    command = [*publish_command(bus.keys[0], request, changed.get("bound", MIB))]
     if "life_ms" in changed:
         command[13] = changed["life_ms"]
     return client.execute_command(*command)
@@ -218,6 +219,6 @@ def test_losses_of_a_name_that_nobody_knows_are_counted_as_other(bus: Bus, attac
 
 
 def test_a_batch_longer_than_a_batch_can_be_is_refused(bus: Bus, attacker: Any) -> None:
-    state = PublishState(bound_bytes=10**9, generation="", silent_ms=0)
+    request = PublishRequest(0, "mine", 1, 1, b"x" * (128 * 1024 + 1), "", 0, ())
     with pytest.raises(ResponseError, match="body"):
-        attacker.execute_command(*publish_command(bus.keys[0], "mine", 1, 1, b"x" * (128 * 1024 + 1), state))
+        attacker.execute_command(*publish_command(bus.keys[0], request, 10**9))

@@ -1,4 +1,4 @@
-"""The checks of the keys by `eventbus doctor`: wrong types, corrupt values, and interrupted calls."""
+"""The checks of the keys by `eventbus doctor`: wrong types, corrupt values, and interrupted calls. Changes nothing."""
 
 from __future__ import annotations
 
@@ -17,219 +17,86 @@ from eventbus.broker.connection.connect import Client, node_of, primaries
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.status import execute
 from eventbus.broker.keys import EVENTS, OPERATED, Keys, bus_key, whole_number
-from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused
 from eventbus.model.kinds import KINDS
 
+#: A note is deleted by the call that wrote it, or by the next one of its kind. Seconds after which one has stayed.
+NOTE_S: Final = 3.0
+#: Keys of a partition without a known name that are reported one by one.
+NAMED: Final = 3
+#: The most keys to scan on a server, with those of other applications: about a second, 1 ms a command for Redis.
+MOST_KEYS: Final = 100_000
+_STEP: Final = 1_000
 
-class Expected(msgspec.Struct, frozen=True):
-    """The type of a key, what stands still while it is something else, and what goes on without its content."""
+
+class KeyType(msgspec.Struct, frozen=True):
+    """The type of a key, what stops while it has another type, and what follows from the loss of its content."""
 
     type: str
     stops: str
     after: str
 
 
-_SWEPT = Expected("zset", "nothing is recorded, or goes in time", "what is stored goes when it was written once more")
+_BY_TIME = KeyType("zset", "no event is stored, or expires", "stored events expire after their next write")
+_NAMES = KeyType("zset", "no object is written or listed", "stored objects are listed after their next write")
 
-#: Every key of the table in docs/architecture.md, by the name that `Keys` has for it; `bus` is the bus's own.
-KEY_TYPES: Final[Mapping[str, Expected]] = {
-    "bus": Expected("hash", "nobody can open the bus", "HSET there the partitions and options that it had"),
-    "incoming": Expected(
-        "stream", "nothing is published or recorded", "producers send again what their rings still hold"
+#: Every key of the table in docs/architecture.md, by its attribute of `Keys`; `bus` is the key of the whole bus.
+KEY_TYPES: Final[Mapping[str, KeyType]] = {
+    "bus": KeyType("hash", "the bus cannot be opened", "HSET there the partitions and options that it had"),
+    "incoming": KeyType("stream", "nothing is published or stored", "producers send again the batches in their rings"),
+    "incoming_meta": KeyType("hash", "nothing is published", "counting continues from the last entry of the stream"),
+    "producer": KeyType("hash", "that producer publishes nothing", "it sends again the batches in its ring"),
+    "aggregate": KeyType("string", "the next event replaces it", "the similar messages in it are lost"),
+    "spam": KeyType("string", "the next event replaces it", "the tokens in it are lost"),
+    "object": KeyType("string", "the next write replaces it", "the object, or the count of the event, is lost"),
+    "version": KeyType("string", "the next write replaces it", "versions jump ahead, and watches list again"),
+    "note": KeyType("string", "no call of its kind writes", "the remaining writes of an interrupted call are lost"),
+    "index_name": _NAMES,
+    "index_object": _NAMES,
+    "index_expiry": _BY_TIME,
+    "index_forget": _BY_TIME,
+    "index_refresh": _BY_TIME,
+    "index_subject": _BY_TIME,
+    "changes": KeyType("stream", "no object is written or watched", "watches list again"),
+    "occurrences": KeyType("hash", "no event of that minute is stored", "the count of the minute starts at 0"),
+    "meta": KeyType("hash", "nothing is stored", "its counters start at 0"),
+    "corrupt": KeyType("hash", "calls that find a corrupt value stop", "this counter starts at 0"),
+    "suppressed": KeyType("hash", "held-back and aggregated events are not stored", "counts by source start at 0"),
+    "workers": KeyType("hash", "workers have no heartbeats, and none takes over", "the next heartbeats fill it"),
+    "builds": KeyType("hash", "no build is announced as in use", "processes announce their builds again"),
+    "attempts": KeyType("hash", "the group makes no progress", "deaths of its batches are counted from 0"),
+    "dead": KeyType("stream", "batches that must be buried block the others", "the dead letters are lost"),
+    "export": KeyType("hash", "nothing is written to that sink", "the position is lost: it begins where --from says"),
+    "exported": KeyType("string", "the next write replaces it", "the sink gets the event as a new one"),
+    "idempotency": KeyType(
+        "string", "requests with that Idempotency-Key are refused", "a repeated request counts as a new one"
     ),
-    "incoming_meta": Expected("hash", "nothing is published", "it is counted on from the stream's last entry"),
-    "producer": Expected("hash", "that producer publishes nothing", "it sends again what its ring still holds"),
-    "aggregate": Expected("string", "the next event puts it right", "so are the similar messages that it knew"),
-    "spam": Expected("string", "the next event puts it right", "so are the tokens that were taken"),
-    "object": Expected("string", "the next write puts it right", "so is the object, or an event's count"),
-    "version": Expected(
-        "string", "the next write puts it right", "versions jump ahead, and those who watch list again"
+    "checkpoints": KeyType(
+        "stream", "no event is listed, watched or written over HTTP", "watches over HTTP list again"
     ),
-    "note": Expected("string", "nothing of its sort is written", "so is what a call that was cut off had left to do"),
-    "index_name": Expected(
-        "zset", "nothing of it is written or listed", "what is stored is listed when it is written next"
-    ),
-    "index_object": Expected(
-        "zset", "nothing of it is written or listed", "what is stored is listed when it is written next"
-    ),
-    "index_expiry": _SWEPT,
-    "index_forget": _SWEPT,
-    "index_refresh": _SWEPT,
-    "index_subject": _SWEPT,
-    "changes": Expected("stream", "nothing of it is written or watched", "those who watch list again"),
-    "occurrences": Expected("hash", "no event of that minute is recorded", "the minute is counted from 0"),
-    "meta": Expected("hash", "nothing is recorded", "its counters begin at 0"),
-    "spoiled": Expected("hash", "whatever meets a value that is not ours stops", "these are counted from 0"),
-    "suppressed": Expected(
-        "hash", "what is held back or folded is not recorded", "what is counted by source begins at 0"
-    ),
-    "workers": Expected("hash", "no worker shows that it lives, and none takes over", "the next heartbeats fill it"),
-    "builds": Expected("hash", "no build says that it is in use", "the processes announce their builds again"),
-    "attempts": Expected("hash", "the work of that group stands still", "deaths of its batches are counted from 0"),
-    "dead": Expected("stream", "what is to be buried holds up the rest", "so is what was buried"),
-    "export": Expected("hash", "nothing is written to that sink", "its position: it begins where --from says"),
-    "exported": Expected("string", "the next write puts it right", "that sink gets the event as a new one"),
-    "idempotency": Expected(
-        "string", "no request with that Idempotency-Key is taken", "such a request, sent again, is taken as a new one"
-    ),
-    "checkpoints": Expected(
-        "stream", "no event is listed, watched or written over HTTP", "those who watch over HTTP list again"
-    ),
-    "later": Expected("zset", "nothing is written to that sink", "what waited there comes with its next repeat"),
+    "later": KeyType("zset", "nothing is written to that sink", "waiting events are sent with their next repeat"),
 }
 
 
-def expected(keys: Keys) -> dict[bytes, Expected]:
-    """Return what each key of a partition must be whose name is known beforehand."""
-    plurals = _plurals_of(keys)
-    fixed = (
-        *("incoming", "incoming_meta", "meta", "workers", "dead", "suppressed", "spoiled", "index_object"),
-        *("index_expiry", "index_forget", "index_subject", "index_refresh"),
-    )
-    return {
-        **{getattr(keys, name): KEY_TYPES[name] for name in fixed},
-        **{keys.index_name_of(plural): KEY_TYPES["index_name"] for plural in plurals},
-        **{keys.changes_of(plural): KEY_TYPES["changes"] for plural in plurals},
-        **{keys.version_of(plural): KEY_TYPES["version"] for plural in plurals},
-        **{key: KEY_TYPES["note"] for key in notes(keys, {})},
-    }
-
-
-def expected_of_names(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, Expected]:
-    """The same of groups and sinks, as *meta* knows them."""
-    found = {key: KEY_TYPES["note"] for key in notes(keys, meta)}
-    for start, name in _named_in(meta):
-        if start == "floor":
-            found[keys.attempts + name] = KEY_TYPES["attempts"]
-        else:
-            found[keys.export + name] = KEY_TYPES["export"]
-            found[keys.later + name] = KEY_TYPES["later"]
-    return found
-
-
-def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
-    """Name the keys in which a call of each sort leaves its note; groups and sinks as *meta* knows them."""
-    what = [*_plurals_of(keys), "bus:incoming", "bus:dead"]
-    own = [keys.note_of(one) for one in what]
-    start_of = {"floor": b"group:", "export": b"export:"}
-    return own + [keys.note_of("") + start_of[start] + name for start, name in _named_in(meta)]
-
-
-def _plurals_of(keys: Keys) -> list[str]:
-    """Events are everywhere, other kinds on the first partition. Who looks here may not see what operators own."""
-    return [EVENTS] if keys.partition else [kind.plural for kind in KINDS if kind.plural not in OPERATED]
-
-
-def expected_of(prefix: str, key: bytes) -> tuple[int, Expected] | None:
-    """The partition that *key* belongs to, and what it must be; None: it is no key of this bus."""
-    found = re.match(rb"[a-z0-9-]+:\{(\d{1,4})\}:", key)
-    if found is None:
-        return None
-    partition, key = int(found[1]), key.replace(b"}:operated:", b"}:", 1)
-    for start, whole, must in _starts(prefix, partition):
-        if key == start or (not whole and key.startswith(start)):
-            return partition, must
-    return None
-
-
-@cache
-def _starts(prefix: str, partition: int) -> list[tuple[bytes, bool, Expected]]:
-    """Return how keys begin, the longest first (`incoming:meta` is not `incoming`), and whether that is all of it."""
-    keys = Keys(prefix, partition)
-    starts = [(name_of(prefix, keys, name), must) for name, must in KEY_TYPES.items()]
-    return sorted(
-        (
-            (start, not start.endswith(b":") and start != name_of(prefix, keys, "object"), must)
-            for start, must in starts
-        ),
-        key=lambda one: -len(one[0]),
-    )
-
-
-def _named_in(meta: Mapping[bytes, bytes]) -> Iterator[tuple[str, bytes]]:
-    for field in meta:
-        start, _, name = field.partition(b":")
-        if start in (b"floor", b"export"):
-            yield start.decode(), name
-
-
-#: The most keys to scan on a server, with those of other applications: about a second, 1 ms a command for Redis.
-MOST_KEYS: Final = 100_000
-_STEP: Final = 1_000
-
-
 class Scanned(msgspec.Struct, frozen=True):
-    """Keys of a wrong type: key → (type, expected type). *whole*: all keys were scanned."""
+    """Keys of a wrong type: key → (type, type that it must have). *whole*: all keys were scanned."""
 
-    spoiled: Mapping[bytes, tuple[str, Expected]]
+    wrong: Mapping[bytes, tuple[str, KeyType]]
     whole: bool
 
 
-def scan_keys(client: Client, prefix: str, every: Iterable[Keys], *, most: int = MOST_KEYS) -> Scanned:
-    """Scan all keys of these partitions, at *most* so many on a server. Changes nothing.
-
-    Raises: BusRefused: this user may not scan.  BusUnavailable: call again.
-    Redis:  SCAN, and TYPE on each key.
-    """
-    partitions, whole = {keys.partition for keys in every}, True
-    spoiled: dict[bytes, tuple[str, Expected]] = {}
-    for node in primaries(client):
-        cursor, seen, whole_node = 0, 0, False
-        while seen < most:
-            cursor, found = _scan(node, cursor, prefix)
-            seen += _STEP
-            spoiled |= _judge_found(node, prefix, partitions, found)
-            whole_node = cursor == 0
-            if whole_node:
-                break
-        whole = whole and whole_node
-    return Scanned(spoiled, whole)
-
-
-def _scan(node: Any, cursor: int, prefix: str) -> tuple[int, list[bytes]]:
-    pipe = node.pipeline(transaction=False)
-    pipe.execute_command("SCAN", cursor, "MATCH", f"{prefix}:{{*}}:*", "COUNT", _STEP)
-    with redis_errors():
-        (reply,) = execute(pipe)
-    if reply is None:
-        raise BusRefused("the server does not let this user SCAN its keys")
-    return int(reply[0]), list(reply[1])
-
-
-def _judge_found(node: Any, prefix: str, partitions: set[int], found: list[bytes]) -> dict[bytes, tuple[str, Expected]]:
-    ours = [(key, must) for key in found if (must := expected_of(prefix, key)) and must[0] in partitions]
-    if not ours:
-        return {}
-    pipe = node.pipeline(transaction=False)
-    for key, _ in ours:
-        pipe.type(key)
-    types = [(reply or b"none").decode("ascii", "replace") for reply in execute(pipe)]
-    return {
-        key: (kind, must)
-        for (key, (_, must)), kind in zip(ours, types, strict=True)
-        if kind not in ("none", must.type)  # none: it was deleted meanwhile
-    }
-
-
-#: A note is gone within the call that wrote it, or with the next one of its kind: seconds after which one stays.
-NOTE_S: Final = 3.0
-#: So many keys of a partition whose names nobody knows beforehand are told one by one.
-NAMED: Final = 3
-
-
 class _Looked(msgspec.Struct, frozen=True):
-    """One partition's keys as found: the type of each; what `meta` and `spoiled` hold, {} where that is no hash."""
+    """The keys of one partition: the type of each that exists; the content of `meta` and `corrupt`, {} if no hash."""
 
     keys: Keys
     types: Mapping[bytes, str]
     meta: Mapping[bytes, bytes]
-    met: Mapping[bytes, bytes]
+    corrupt: Mapping[bytes, bytes]
 
     @property
-    def spoiled(self) -> dict[bytes, Expected]:
-        """The keys that are something else."""
-        must_be = expected(self.keys) | expected_of_names(self.keys, self.meta)
+    def wrong(self) -> dict[bytes, KeyType]:
+        """Return the keys that have another type."""
+        must_be = expected(self.keys, self.meta)
         return {key: must for key, must in must_be.items() if self.types.get(key, must.type) != must.type}
 
     @property
@@ -239,39 +106,39 @@ class _Looked(msgspec.Struct, frozen=True):
 
 
 def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] = time.sleep) -> list[Finding]:
-    """Look at the keys of every partition, changing nothing; blocks for NOTE_S where a call was cut off.
+    """Check the keys of every partition; blocks for NOTE_S if there is a note of an interrupted call.
 
-    Those whose names are known one by one, the others as far as `MOST_KEYS` of a server reach.
+    Keys with a known name are checked one by one, the others as far as MOST_KEYS of a server reach.
 
-    Raises: BusUnavailable: call again.  ConfigError: nobody knows how many partitions there are.
-    Redis:  HGETALL on meta and spoiled, TYPE on the rest, two pipelines a server; SCAN, and TYPE on what that finds.
+    Raises: BusUnavailable: call again.  ConfigError: the number of partitions is unknown.
+    Redis:  HGETALL on meta and spoiled, TYPE on the rest, two pipelines a server; SCAN, and TYPE on its keys.
     """
     bus = bus_key(prefix)
     try:
-        (found,) = _types(node_of(client, bus), [bus])
-        if found not in ("none", "hash"):
-            return [_other_type(bus, found, KEY_TYPES["bus"])]
+        (kind,) = _types(node_of(client, bus), [bus])
+        if kind not in ("none", "hash"):
+            return [_wrong_type(bus, kind, KEY_TYPES["bus"])]
         pipe: Any = node_of(client, bus).pipeline(transaction=False)
         pipe.hmget(bus, ["partitions"])
         partitions = execute(pipe)[0][0]
         if partitions is None:
             return []
         looked = _look(client, [Keys(prefix, number) for number in range(parse_partitions(partitions, bus))])
-        noted = {key for one in looked for key in one.noted}
+        noted = {key for each in looked for key in each.noted}
         if noted:
             sleep(NOTE_S)
-            noted &= {key for one in _look(client, [one.keys for one in looked if one.noted]) for key in one.noted}
-        scanned = scan_keys(client, prefix, [one.keys for one in looked])
+            noted &= {key for each in _look(client, [each.keys for each in looked if each.noted]) for key in each.noted}
+        scanned = scan_keys(client, prefix, [each.keys for each in looked])
     except BusRefused:
-        return [ok("keys", "not looked at: this user may not ask for their types (role metrics)")]
-    findings = [finding for one in looked for finding in (*_judge(one, noted), *_judge_scanned(one, scanned))]
+        return [ok("keys", "not checked: this user may not ask for their types (role metrics)")]
+    findings = [finding for each in looked for finding in _judge(each, noted, scanned)]
     if findings:
         return findings
-    as_far = "" if scanned.whole else f", as far as {MOST_KEYS} keys of a server tell"
-    return [ok("keys", f"each is of its type{as_far}, and no call was cut off half-way")]
+    limit = "" if scanned.whole else f" (checked: {MOST_KEYS} keys of each server)"
+    return [ok("keys", f"each has its type{limit}, and no call was interrupted")]
 
 
-def read_spoiled(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
+def read_wrong_types(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
     """List the keys of these partitions that have a wrong type, a line each; none if this user may not ask.
 
     Raises: BusUnavailable: call again.
@@ -281,7 +148,95 @@ def read_spoiled(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
         looked = _look(client, every)
     except BusRefused:
         return ()
-    return tuple(_words(key, one.types[key], must) for one in looked for key, must in one.spoiled.items())
+    return tuple(_words(key, each.types[key], must) for each in looked for key, must in each.wrong.items())
+
+
+def expected(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, KeyType]:
+    """Return the type of each key of a partition with a known name; *meta* has the names of groups and sinks."""
+    fixed = (
+        *("incoming", "incoming_meta", "meta", "workers", "dead", "suppressed", "corrupt", "index_object"),
+        *("index_expiry", "index_forget", "index_subject", "index_refresh"),
+    )
+    types = {getattr(keys, name): KEY_TYPES[name] for name in fixed}
+    for plural in _plurals_of(keys):
+        types[keys.index_name_of(plural)] = KEY_TYPES["index_name"]
+        types[keys.changes_of(plural)] = KEY_TYPES["changes"]
+        types[keys.version_of(plural)] = KEY_TYPES["version"]
+    types |= dict.fromkeys(notes(keys, meta), KEY_TYPES["note"])
+    for start, name in _named_in(meta):
+        if start == "floor":
+            types[keys.attempts + name] = KEY_TYPES["attempts"]
+        else:
+            types |= {keys.export + name: KEY_TYPES["export"], keys.later + name: KEY_TYPES["later"]}
+    return types
+
+
+def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
+    """Return the keys of the notes of interrupted calls; *meta* has the names of groups and sinks."""
+    fixed = [keys.note_of(of) for of in (*_plurals_of(keys), "bus:incoming", "bus:dead")]
+    start_of = {"floor": b"group:", "export": b"export:"}
+    return fixed + [keys.note_of("") + start_of[start] + name for start, name in _named_in(meta)]
+
+
+def scan_keys(client: Client, prefix: str, every: Iterable[Keys], *, most: int = MOST_KEYS) -> Scanned:
+    """Scan all keys of these partitions, at *most* so many on a server, also those without a known name.
+
+    Raises: BusRefused: this user may not scan.  BusUnavailable: call again.
+    Redis:  SCAN, and TYPE on each key.
+    """
+    partitions, whole = {keys.partition for keys in every}, True
+    wrong: dict[bytes, tuple[str, KeyType]] = {}
+    for node in primaries(client):
+        cursor, seen, whole_node = 0, 0, False
+        while seen < most and not whole_node:
+            pipe = node.pipeline(transaction=False)
+            pipe.execute_command("SCAN", cursor, "MATCH", f"{prefix}:{{*}}:*", "COUNT", _STEP)
+            (reply,) = execute(pipe)
+            if reply is None:
+                raise BusRefused("the server does not let this user SCAN its keys")
+            cursor, seen = int(reply[0]), seen + _STEP
+            must_be = {key: must for key in reply[1] if (must := _type_of(prefix, partitions, key))}
+            for (key, must), kind in zip(must_be.items(), _types(node, must_be), strict=True):
+                if kind not in ("none", must.type):  # none: it was deleted meanwhile
+                    wrong[key] = kind, must
+            whole_node = cursor == 0
+        whole = whole and whole_node
+    return Scanned(wrong, whole)
+
+
+def _type_of(prefix: str, partitions: set[int], key: bytes) -> KeyType | None:
+    """Return the type of a key of these partitions; None: it is no key of this bus."""
+    match = re.match(rb"[a-z0-9-]+:\{(\d{1,4})\}:", key)
+    if match is None or int(match[1]) not in partitions:
+        return None
+    key = key.replace(b"}:operated:", b"}:", 1)
+    for start, whole, must in _starts(prefix, int(match[1])):
+        if key == start or (not whole and key.startswith(start)):
+            return must
+    return None
+
+
+@cache
+def _starts(prefix: str, partition: int) -> list[tuple[bytes, bool, KeyType]]:
+    """Return how keys begin, the longest first (`incoming:meta` is not `incoming`), and whether that is all of it."""
+    keys = Keys(prefix, partition)
+    starts = [
+        (start := name_of(prefix, keys, name), not start.endswith(b":") and name != "object", must)
+        for name, must in KEY_TYPES.items()
+    ]
+    return sorted(starts, key=lambda each: -len(each[0]))
+
+
+def _plurals_of(keys: Keys) -> list[str]:
+    """Events are on all partitions, other kinds on the first. The role metrics does not see the kinds of operators."""
+    return [EVENTS] if keys.partition else [kind.plural for kind in KINDS if kind.plural not in OPERATED]
+
+
+def _named_in(meta: Mapping[bytes, bytes]) -> Iterator[tuple[str, bytes]]:
+    for field in meta:
+        start, _, name = field.partition(b":")
+        if start in (b"floor", b"export"):
+            yield start.decode(), name
 
 
 def _look(client: Client, every: Sequence[Keys]) -> list[_Looked]:
@@ -289,22 +244,21 @@ def _look(client: Client, every: Sequence[Keys]) -> list[_Looked]:
     for keys in every:
         node = node_of(client, keys.meta)
         by_node[id(node)] = (node, [*by_node[id(node)][1], keys])
-    found = [looked for node, of_node in by_node.values() for looked in _look_at_node(node, of_node)]
-    return sorted(found, key=lambda looked: looked.keys.partition)
+    looked = [each for node, keys_of_node in by_node.values() for each in _look_at_node(node, keys_of_node)]
+    return sorted(looked, key=lambda each: each.keys.partition)
 
 
 def _look_at_node(node: Any, every: Sequence[Keys]) -> Iterator[_Looked]:
     pipe = node.pipeline(transaction=False)
     for keys in every:
         pipe.hgetall(keys.meta)
-        pipe.hgetall(keys.spoiled)
-    hashes = [found or {} for found in execute(pipe)]
-    metas, mets = hashes[::2], hashes[1::2]
-    names = [list(expected(keys) | expected_of_names(keys, meta)) for keys, meta in zip(every, metas, strict=True)]
-    types = iter(_types(node, [key for of_one in names for key in of_one]))
-    for keys, meta, met, of_one in zip(every, metas, mets, names, strict=True):
-        found = dict(zip(of_one, types, strict=False))
-        yield _Looked(keys, {key: kind for key, kind in found.items() if kind != "none"}, meta, met)
+        pipe.hgetall(keys.corrupt)
+    hashes = [content or {} for content in execute(pipe)]
+    names = [list(expected(keys, meta)) for keys, meta in zip(every, hashes[::2], strict=True)]
+    types = iter(_types(node, [key for each in names for key in each]))
+    for keys, meta, corrupt, names_of_one in zip(every, hashes[::2], hashes[1::2], names, strict=True):
+        kinds = dict(zip(names_of_one, types, strict=False))
+        yield _Looked(keys, {key: kind for key, kind in kinds.items() if kind != "none"}, meta, corrupt)
 
 
 def _types(node: Any, keys: Iterable[bytes]) -> list[str]:
@@ -314,81 +268,77 @@ def _types(node: Any, keys: Iterable[bytes]) -> list[str]:
     return [(reply or b"none").decode("ascii", "replace") for reply in execute(pipe)]
 
 
-def _judge(looked: _Looked, noted: set[bytes]) -> Iterator[Finding]:
-    for key, must in looked.spoiled.items():
-        yield _other_type(key, looked.types[key], must)
+def _judge(looked: _Looked, noted: set[bytes], scanned: Scanned) -> Iterator[Finding]:
+    root = looked.keys.root
+    for key, must in looked.wrong.items():
+        yield _wrong_type(key, looked.types[key], must)
     for key in looked.noted:
         if key in noted and looked.types[key] == "string":
-            yield _cut_off(looked, key)
-    if times := whole_number(looked.met.get(b"times")):
-        yield _met(looked, times)
+            yield _interrupted(looked, key)
+    if times := whole_number(looked.corrupt.get(b"times")):
+        yield _replaced(looked, times)
     if times := whole_number(looked.meta.get(b"mended")):
-        yield _mended(looked, times)
-
-
-def _judge_scanned(looked: _Looked, scanned: Scanned) -> Iterator[Finding]:
-    """Judge what was found besides the keys that are looked at by their names."""
-    found = [key for key in sorted(scanned.spoiled) if key.startswith(looked.keys.root) and key not in looked.spoiled]
-    for key in found[:NAMED]:
-        yield _other_type(key, *scanned.spoiled[key])
-    if more := len(found) - NAMED if len(found) > NAMED else 0:
+        yield _repaired(looked, times)
+    others = [key for key in sorted(scanned.wrong) if key.startswith(root) and key not in looked.wrong]
+    for key in others[:NAMED]:
+        yield _wrong_type(key, *scanned.wrong[key])
+    if len(others) > NAMED:
         yield warning(
             "keys",
-            f"partition {looked.keys.partition}: {more} more keys are something else than they must be",
-            f"find who else writes to {looked.keys.root.decode()}*, mend these, and look again",
+            f"partition {looked.keys.partition}: {len(others) - NAMED} more keys have a wrong type",
+            f"find the other program that writes to {root.decode()}*, rename these keys, and check again",
         )
 
 
-def _other_type(key: bytes, found: str, must: Expected) -> Finding:
+def _wrong_type(key: bytes, kind: str, must: KeyType) -> Finding:
     name = key.decode("utf-8", "backslashreplace")
     root, _, rest = name.partition("}:")
     report = warning if must.type == "string" and must is not KEY_TYPES["note"] else error
     return report(
         "keys",
-        f"{_words(key, found, must)}: {must.stops}",
-        f"RENAME {name} {root}}}:spoiled:{rest}; what was there before is lost already: {must.after}",
+        f"{_words(key, kind, must)}: {must.stops}",
+        f"RENAME {name} {root}}}:corrupt:{rest}; its former content is lost already: {must.after}",
     )
 
 
-def _words(key: bytes, found: str, must: Expected) -> str:
-    return f"{key.decode('utf-8', 'backslashreplace')} is a {found}, and must be a {must.type}"
+def _words(key: bytes, kind: str, must: KeyType) -> str:
+    return f"{key.decode('utf-8', 'backslashreplace')} is a {kind}, and must be a {must.type}"
 
 
-def _cut_off(looked: _Looked, key: bytes) -> Finding:
-    spoiled = [name.decode() for name in looked.spoiled]
-    if spoiled:
-        cure = f"mend {', '.join(spoiled)}, see above: whoever writes next then finishes that call"
+def _interrupted(looked: _Looked, key: bytes) -> Finding:
+    if wrong := [name.decode() for name in looked.wrong]:
+        cure = f"rename {', '.join(wrong)}, see above: the next write completes the call"
     else:
         cure = (
-            "let somebody write who has every right it takes, and that call is finished: "
-            "`eventbus doctor --role worker`, as the workers' user, names a right that is missing; where a "
-            "worker's log names a key that is not what it must be, RENAME that away: what it had is lost"
+            "the next write by a user with every right that it takes completes the call: "
+            "`eventbus doctor --role worker`, as the user of the workers, names a missing right; if the log of a "
+            "worker names a corrupt key, RENAME that key: its content is lost"
         )
     return warning(
         "keys",
-        f"partition {looked.keys.partition}: a call was cut off half-way, and none of its sort has gone through since: "
-        f"what it had left to do is kept in {key.decode()}",
+        f"partition {looked.keys.partition}: a call was interrupted, and no call of its kind has succeeded since: "
+        f"its remaining writes are in {key.decode()}",
         cure,
     )
 
 
-def _met(looked: _Looked, times: int) -> Finding:
-    last = looked.met.get(b"last_key", b"").decode("utf-8", "replace")
-    values = "1 value of the store was" if times == 1 else f"{times} values of the store were"
+def _replaced(looked: _Looked, times: int) -> Finding:
+    last = looked.corrupt.get(b"last_key", b"").decode("utf-8", "replace")
+    values = "1 corrupt value was" if times == 1 else f"{times} corrupt values were"
     return warning(
         "keys",
-        f"partition {looked.keys.partition}: {values} not ours and counted as missing, the last one in {last}",
-        f"find who else writes to {looked.keys.root.decode()}*; then DEL {looked.keys.spoiled.decode()}",
+        f"partition {looked.keys.partition}: {values} replaced, the last one in {last}",
+        f"find the other program that writes to {looked.keys.root.decode()}*; then DEL {looked.keys.corrupt.decode()}",
     )
 
 
-def _mended(looked: _Looked, times: int) -> Finding:
-    what = looked.meta.get(b"mended_last", b"").decode("utf-8", "replace")
+def _repaired(looked: _Looked, times: int) -> Finding:
+    fields = looked.meta.get(b"mended_last", b"").decode("utf-8", "replace")
     meta = looked.keys.meta.decode()
     return warning(
         "keys",
-        f"partition {looked.keys.partition}: workers had to put right {times} times what is known of the stream, "
-        f"the last time: {what}",
-        "somebody with a producer's rights writes past `publish`: find out who (ACL LOG, CLIENT LIST), change that "
-        f"password, have programs that are not trusted record through the API; then HDEL {meta} mended mended_last",
+        f"partition {looked.keys.partition}: workers had to repair the numbers of the stream {times} times, the last "
+        f"time: {fields}",
+        "a user with the rights of a producer writes without `publish`: find it (ACL LOG, CLIENT LIST), change its "
+        f"password, let programs that are not trusted record through the API; then HDEL {meta} mended mended_last",
     )

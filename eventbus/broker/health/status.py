@@ -90,7 +90,7 @@ class Read(msgspec.Struct, frozen=True):
     partition: Partition
     meta: dict[str, int]
     incoming_meta: dict[str, int]
-    spoiled: int
+    corrupt: int
 
 
 def read_partition(node: Any, keys: Keys, options: Options) -> Read:
@@ -107,7 +107,7 @@ def read_partition(node: Any, keys: Keys, options: Options) -> Read:
     pipe.zcard(keys.index_expiry)
     pipe.zcard(keys.index_forget)
     pipe.hgetall(keys.workers)
-    pipe.hget(keys.spoiled, "times")
+    pipe.hget(keys.corrupt, "times")
     pipe.xinfo_groups(keys.incoming)
     time, incoming, meta, version, *replies = execute(pipe)
     change, buried, last_buried, dead_events, stored, forgotten, beats, met, infos = replies
@@ -467,7 +467,7 @@ class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
     counters: dict[str, int]
     losses: dict[str, int]  #: by cause, as producers have reported them
     buried: dict[str, int]  #: by cause
-    spoiled: tuple[str, ...] = ()  #: keys of another type than they must have, a line each
+    corrupt: tuple[str, ...] = ()  #: keys of a wrong type, a line each
     lifecycle: LifecycleStatus | None = None  #: None: this user may not see it
     leading: tuple[SourceCounts, ...] = ()  #: LEADING sources of each: held back, folded, not created, evicted
 
@@ -489,13 +489,13 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
     Raises: BusUnavailable: call again.  BusRefused: this user may not look.
     Redis:  TIME, INFO, GET, HGETALL, XLEN, XRANGE, ZCARD, XINFO GROUPS, XINFO CONSUMERS, XPENDING.
     """
-    from eventbus.broker.health.key_checks import read_spoiled  # and with it the rights of every role
+    from eventbus.broker.health.key_checks import read_wrong_types  # it imports the rights of every role
 
     server = check_server(client)
     reads = [read_partition(node_of(client, keys.meta), keys, bus.options) for keys in bus.keys]
     meta, incoming = _sum_hashes(read.meta for read in reads), _sum_hashes(read.incoming_meta for read in reads)
     counters = {name: meta.get(field, 0) for name, field in _COUNTERS.items()}
-    counters |= {"refused_full": incoming.get("full", 0), "spoiled": sum(read.spoiled for read in reads)}
+    counters |= {"refused_full": incoming.get("full", 0), "corrupt": sum(read.corrupt for read in reads)}
     partitions = [read.partition for read in reads]
     if not all(worker.alive for partition in partitions for group in partition.groups for worker in group.workers):
         partitions = _with_heartbeats(partitions, _moving(client, bus.keys))
@@ -510,7 +510,7 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
         counters={"published": incoming.get("events", 0), **counters},
         losses=_losses(incoming),
         buried=_buried(meta),
-        spoiled=read_spoiled(client, bus.keys),
+        corrupt=read_wrong_types(client, bus.keys),
         lifecycle=read_lifecycle(bus, client),
         leading=leading(read_sources(bus, client), LEADING),
     )

@@ -36,7 +36,7 @@ _MEANING = {
     "forgotten_early": "counts forgotten before their time: too many (maxRecords)",
     "late": "counted from a batch that came out of order",
     "stale_batches": "batches left to the worker that took them over",
-    "spoiled": "corrupt values that were replaced: eventbus doctor",
+    "corrupt": "corrupt values that were replaced: eventbus doctor",
 }
 _LOST = {
     "dropped": "lost by producers: their buffer was full",
@@ -55,7 +55,7 @@ def format_status(status: BusStatus, *, page: str = "", wide: bool = False, colo
     """
     parts = [
         _head(status) + (f"Page:     {page}\n" if page else ""),
-        _spoiled(status),
+        _corrupt(status),
         _groups(status, colour) or "GROUPS: none yet; a group is made by its first worker (eventbus worker log)\n",
         _workers(status, wide, colour),
         _lifecycle(status),
@@ -66,8 +66,8 @@ def format_status(status: BusStatus, *, page: str = "", wide: bool = False, colo
     return "\n".join(part for part in parts if part)
 
 
-def _spoiled(status: BusStatus) -> str:
-    return "".join(f"Spoiled:  {line}; see eventbus doctor\n" for line in status.spoiled)
+def _corrupt(status: BusStatus) -> str:
+    return "".join(f"Corrupt:  {line}; see eventbus doctor\n" for line in status.corrupt)
 
 
 def group_rows(groups: tuple[Group, ...], *, colour: bool) -> Iterator[Row]:

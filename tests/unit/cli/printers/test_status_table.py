@@ -53,9 +53,9 @@ def status(*partitions: Partition) -> BusStatus:
 
 
 def test_values_that_were_not_ours_are_told_only_where_there_were_some() -> None:
-    assert "spoiled" not in format_status(status())
-    met = msgspec.structs.replace(status(), counters=status().counters | {"spoiled": 3})
-    (line,) = [line for line in format_status(met).splitlines() if line.startswith("spoiled")]
+    assert "corrupt" not in format_status(status())
+    met = msgspec.structs.replace(status(), counters=status().counters | {"corrupt": 3})
+    (line,) = [line for line in format_status(met).splitlines() if line.startswith("corrupt")]
     assert line.split()[1] == "3"
     assert "eventbus doctor" in line
     assert len(line) <= 100

@@ -1,4 +1,4 @@
-"""The doctor's findings about keys of another type, calls that were cut off, and values that were not ours."""
+"""The findings of `doctor` about keys of a wrong type, interrupted calls, and corrupt values."""
 
 from __future__ import annotations
 
@@ -18,16 +18,13 @@ from eventbus.broker.health.key_checks import (
     NAMED,
     NOTE_S,
     check_keys,
-    expected,
     notes,
-    read_spoiled,
+    read_wrong_types,
     scan_keys,
 )
 from eventbus.broker.keys import Keys
 from eventbus.errors import EventBusError
 from tests.functions.servers import one_node_cluster
-
-FIXED = sorted(key.decode() for key in expected(Keys("eb", 0)))
 
 
 @pytest.fixture
@@ -40,31 +37,14 @@ def check(bus: Bus, sleep: Callable[[float], object] = lambda seconds: None) -> 
         return check_keys(client, bus.prefix, sleep=sleep)
 
 
-def test_a_bus_that_is_well_has_nothing_spoiled(bus: Bus) -> None:
+def test_a_healthy_bus_has_one_finding(bus: Bus) -> None:
     (finding,) = check(bus)
     assert finding.severity is Severity.OK
 
 
-def test_no_bus_is_nothing_to_be_said(embedded_url: str, prefix: str) -> None:
+def test_without_a_bus_there_is_no_finding(embedded_url: str, prefix: str) -> None:
     with make_client(embedded_url) as client:
         assert check_keys(client, prefix) == []
-
-
-@pytest.mark.parametrize("name", FIXED)
-def test_a_key_of_another_type_is_named_with_the_cure_that_mends_it(bus: Bus, name: str) -> None:
-    key = name.replace("eb:{0}:", f"{bus.prefix}:{{0}}:")
-    must = expected(bus.keys[0])[key.encode()]
-    with bus.client() as client:
-        client.delete(key)
-        client.sadd(key, "somebody else's")
-        (finding,) = check(bus)
-        goes_on = must.type == "string" and "note:" not in name
-        assert finding.severity is (Severity.WARNING if goes_on else Severity.ERROR)
-        assert f"{key} is a set, and must be a {must.type}: " in finding.message
-        rename, _, rest = finding.cure.partition("; ")
-        assert rest.startswith("what was there before is lost already: ")
-        client.execute_command(*rename.split())
-        assert [found.severity for found in check(bus)] == [Severity.OK]
 
 
 ARCHITECTURE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
@@ -78,7 +58,7 @@ def sample(name: str) -> str:
     )
 
 
-def test_what_each_key_must_be_is_declared_of_every_key_that_there_is() -> None:
+def test_the_types_are_those_of_every_key_and_of_the_architecture_page() -> None:
     slots = set(Keys.__slots__) - {"partition", "root"}
     assert set(KEY_TYPES) == slots | {"bus", "changes", "version", "note"}
     row = r"^\| `eb:\{[0p]\}:([\w:]+)[^`]*`(?:, `…:([\w:]+)`)? \| (\w+)"
@@ -91,43 +71,47 @@ def test_what_each_key_must_be_is_declared_of_every_key_that_there_is() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(KEY_TYPES) - {"bus"}))
-def test_a_key_that_is_named_by_what_it_holds_is_found_all_the_same(bus: Bus, name: str) -> None:
-    key = f"{bus.prefix}:{{1}}:{sample(name)}".encode()
+def test_a_key_of_a_wrong_type_is_named_with_a_cure_that_works(bus: Bus, name: str) -> None:
+    key, must = f"{bus.prefix}:{{1}}:{sample(name)}".encode(), KEY_TYPES[name]
     with bus.client() as client:
         client.delete(key)
-        client.sadd(key, "somebody else's")
+        client.sadd(key, "not ours")
         (finding,) = check(bus)
-        assert f"{key.decode()} is a set, and must be a {KEY_TYPES[name].type}: " in finding.message
-        client.execute_command(*finding.cure.partition("; ")[0].split())
+        replaced = must.type == "string" and name != "note"
+        assert finding.severity is (Severity.WARNING if replaced else Severity.ERROR)
+        assert f"{key.decode()} is a set, and must be a {must.type}: " in finding.message
+        rename, _, rest = finding.cure.partition("; ")
+        assert rest == f"its former content is lost already: {must.after}"
+        client.execute_command(*rename.split())
         assert [found.severity for found in check(bus)] == [Severity.OK]
 
 
-def test_what_belongs_to_groups_and_sinks_is_named_in_the_status_too(bus: Bus) -> None:
+def test_keys_of_groups_and_sinks_are_named_in_the_status_too(bus: Bus) -> None:
     keys = bus.keys[2]
     with bus.client() as client:
         client.hset(keys.meta, "export:file", "1")
-        spoiled = [keys.attempts + b"sink", keys.export + b"file", keys.later + b"file"]
-        for key in spoiled:
-            client.sadd(key, "somebody else's")
-        lines = read_spoiled(client, bus.keys)
-    assert [line.partition(" is a set")[0].encode() for line in lines] == spoiled
+        wrong = [keys.attempts + b"sink", keys.export + b"file", keys.later + b"file"]
+        for key in wrong:
+            client.sadd(key, "not ours")
+        lines = read_wrong_types(client, bus.keys)
+    assert [line.partition(" is a set")[0].encode() for line in lines] == wrong
 
 
 def test_of_many_some_are_named_and_all_are_counted(bus: Bus) -> None:
     with bus.client() as client:
         for n in range(NAMED + 4):
-            client.sadd(bus.keys[0].producer + b"%d" % n, "somebody else's")
+            client.sadd(bus.keys[0].producer + b"%d" % n, "not ours")
         *named, more = check(bus)
     assert len(named) == NAMED
-    assert more.message == "partition 0: 4 more keys are something else than they must be"
+    assert more.message == "partition 0: 4 more keys have a wrong type"
 
 
-def test_a_server_with_more_keys_than_are_looked_at_is_said_so(bus: Bus) -> None:
+def test_a_scan_reports_that_it_did_not_reach_every_key(bus: Bus) -> None:
     with bus.client() as client:
         for n in range(30):
             client.hset(bus.keys[0].producer + b"%d" % n, "last", 1)
         scanned = scan_keys(client, bus.prefix, bus.keys, most=0)
-    assert (scanned.spoiled, scanned.whole) == ({}, False)
+    assert (scanned.wrong, scanned.whole) == ({}, False)
 
 
 def test_the_bus_key_itself_is_named(bus: Bus) -> None:
@@ -151,46 +135,46 @@ def cut_off(bus: Bus, client: Client, group: str) -> bytes:
     return note
 
 
-def test_a_call_that_was_cut_off_and_is_not_finished_is_told_with_the_cure(bus: Bus) -> None:
+def test_an_interrupted_call_is_reported_with_its_cure(bus: Bus) -> None:
     slept: list[float] = []
     with bus.client() as client:
         note = cut_off(bus, client, "audit")
         (finding,) = check(bus, slept.append)
         assert slept == [NOTE_S]
         assert finding.severity is Severity.WARNING
-        assert finding.message.startswith("partition 1: a call was cut off half-way")
+        assert finding.message.startswith("partition 1: a call was interrupted")
         assert note.decode() in finding.message
         assert "eventbus doctor --role worker" in finding.cure
         client.delete(bus.keys[1].dead)
         client.set(bus.keys[1].dead, "x")
-        spoiled, finding = check(bus)
-        assert f"mend {bus.keys[1].dead.decode()}" in finding.cure
-        assert spoiled.severity is Severity.ERROR
+        wrong, finding = check(bus)
+        assert f"rename {bus.keys[1].dead.decode()}" in finding.cure
+        assert wrong.severity is Severity.ERROR
         client.delete(bus.keys[1].dead)
         bus.functions(client, 1).open("0" * 16, "other")  # whoever writes next finishes it
     assert [found.severity for found in check(bus, slept.append)] == [Severity.OK]
     assert slept == [NOTE_S]
 
 
-def test_a_call_that_is_finished_while_the_doctor_waits_is_not_told(bus: Bus) -> None:
+def test_a_call_that_is_completed_while_the_doctor_waits_is_not_reported(bus: Bus) -> None:
     with bus.client() as client:
         cut_off(bus, client, "audit")
         found = check(bus, lambda seconds: bus.functions(client, 1).open("0" * 16, "other"))
     assert [finding.severity for finding in found] == [Severity.OK]
 
 
-def test_values_that_were_not_ours_are_told_with_the_last_key(bus: Bus) -> None:
+def test_replaced_corrupt_values_are_reported_with_the_last_key(bus: Bus) -> None:
     with bus.client() as client:
-        client.hset(bus.keys[2].spoiled, mapping={"times": "2", "last_key": b"eb:{2}:spam:\xff"})
+        client.hset(bus.keys[2].corrupt, mapping={"times": "2", "last_key": b"eb:{2}:spam:\xff"})
         (finding,) = check(bus)
         assert finding.severity is Severity.WARNING
-        assert finding.message.startswith("partition 2: 2 values of the store were not ours")
+        assert finding.message.startswith("partition 2: 2 corrupt values were replaced")
         client.execute_command(*finding.cure.partition("; then ")[2].split())
-        client.hset(bus.keys[2].spoiled, "times", "garbage")
+        client.hset(bus.keys[2].corrupt, "times", "garbage")
         assert [found.severity for found in check(bus)] == [Severity.OK]
 
 
-def test_who_may_not_ask_is_told_so(bus: Bus) -> None:
+def test_a_user_without_the_right_to_ask_gets_a_finding(bus: Bus) -> None:
     user = f"{bus.prefix}-blind"
     with bus.client() as client:
         client.execute_command("ACL", "SETUSER", user, "on", ">blind", "~*", "+@all", "-type")
