@@ -16,7 +16,7 @@ from eventbus.model.event import Event
 from eventbus.model.list_watch import HasMetadata, ListOptions, WatchEvent
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.store.reader import ObjectReader
-from eventbus.store.watch import Behind, Step, Wait
+from eventbus.store.watch import CatchUp, Idle, Step
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -53,10 +53,10 @@ async def watch(objects: ObjectReader[T], options: ListOptions | None = None) ->
             step: Step[T] = state.next(loop.time())
             if step is None:
                 return
-            if isinstance(step, Wait):
+            if isinstance(step, Idle):
                 await _wait(woken, None if step.until is None else step.until - loop.time())
-            elif isinstance(step, Behind):
-                state.caught_up(*await asyncio.to_thread(objects.read_behind, step))
+            elif isinstance(step, CatchUp):
+                state.caught_up(*await asyncio.to_thread(objects.read_changes, step))
             else:
                 yield step
     finally:

@@ -72,12 +72,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises: ConfigError: a value that cannot be used; names the variable.
         """
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field in cls.__struct_fields__:
             variable = f"EVENTBUS_{field.upper()}"
             if variable in environ:
-                found[field] = _parse(variable, environ[variable], get_type_hints(cls)[field])
-        return cls(**found)
+                values[field] = _parse(variable, environ[variable], get_type_hints(cls)[field])
+        return cls(**values)
 
     @property
     def password(self) -> str | None:

@@ -85,8 +85,8 @@ class Correlator:
             body = cached.remember_body(packed, event)
         return KeyedEvent(uid, event, body, cached.subject, cached.key, cached.local)
 
-    def _make_cached(self, *said: Any) -> _CachedKeys:
-        return _CachedKeys(self._make_subject(*said))
+    def _make_cached(self, *subject_fields: Any) -> _CachedKeys:
+        return _CachedKeys(self._make_subject(*subject_fields))
 
     def _make_subject(
         self,
@@ -102,14 +102,16 @@ class Correlator:
             *("",) * (7 - len(reference)),
         )
         component, host = source
-        who = (component, host, object_kind, object_namespace, name)
+        source_and_object = (component, host, object_kind, object_namespace, name)
         event_prefix = blake2b(
-            pack_array((*who, field_path, uid, api_version, kind, reason)), digest_size=14, person=b"event"
+            pack_array((*source_and_object, field_path, uid, api_version, kind, reason)),
+            digest_size=14,
+            person=b"event",
         )
-        aggregate: tuple[str, ...] = (*who, uid, api_version, kind, reason, *reporter)
+        aggregate: tuple[str, ...] = (*source_and_object, uid, api_version, kind, reason, *reporter)
         if self._by_field_path:
             aggregate += (field_path,)
-        spam: tuple[str, ...] = (*who, uid, api_version)
+        spam: tuple[str, ...] = (*source_and_object, uid, api_version)
         if self._spam_by_type:
             spam += (kind,)
         if self._spam_by_reason:
@@ -145,12 +147,12 @@ class _CachedKeys:
         self.place = slice(0, 0)
 
     def remember(self, message: str) -> None:
-        said = message.encode("utf-8", "surrogatepass")
+        message_bytes = message.encode("utf-8", "surrogatepass")
         digest = self.subject.event_prefix.copy()
-        digest.update(said)
+        digest.update(message_bytes)
         self.key = id_text(digest.digest())[:ID_CHARS]
         # Similar events differ in their message.
-        self.local = blake2b(said, digest_size=8).digest()
+        self.local = blake2b(message_bytes, digest_size=8).digest()
         self.message = message if len(message) <= MAX_HEARD_CHARS else None
 
     def remember_body(self, packed: bytes, event: WireEvent) -> bytes:

@@ -10,7 +10,7 @@ from eventbus.model.list_watch import HasMetadata, ListOptions
 from eventbus.store.changes import Change, Versions
 from eventbus.store.reader import ObjectReader
 from eventbus.store.storage import ChangeType
-from eventbus.store.watch import Behind
+from eventbus.store.watch import CatchUp
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -49,7 +49,7 @@ class PolledCache(Generic[T]):
         polled = Polled(set(), set())
         try:
             while self._version < newest:
-                changes, self._version = self._objects.read_behind(Behind(0, self._version, newest))
+                changes, self._version = self._objects.read_changes(CatchUp(0, self._version, newest))
                 for change in changes:
                     self._apply(change, polled)
         except Expired:

@@ -18,12 +18,12 @@ class FrozenDict(dict[str, Any]):
     __slots__ = ()
 
     def __new__(cls, *items: Any, **more: Any) -> Self:
-        made = super().__new__(cls)
-        dict.update(made, *items, **more)
-        for key, value in made.items():
+        frozen = super().__new__(cls)
+        dict.update(frozen, *items, **more)
+        for key, value in frozen.items():
             if type(value) is not str:
-                dict.__setitem__(made, key, freeze(value))
-        return made
+                dict.__setitem__(frozen, key, freeze(value))
+        return frozen
 
     def __init__(self, *_items: Any, **_more: Any) -> None:
         """Do nothing: `__new__` has filled it, and dict's own would change it when called again."""
@@ -97,24 +97,24 @@ def mutable_parts(shape: type[msgspec.Struct]) -> Iterator[str]:
     yield from _mutable_parts(inspect.type_info(shape), shape.__name__, set(), frozen=False)
 
 
-def _mutable_parts(found: inspect.Type, where: str, known: set[type], *, frozen: bool) -> Iterator[str]:
-    """Yield the mutable parts of *found*.
+def _mutable_parts(shape: inspect.Type, where: str, known: set[type], *, frozen: bool) -> Iterator[str]:
+    """Yield the mutable parts of *shape*.
 
     *frozen*: it is a field, or a part of a field, of a struct that freezes its values."""
-    cls = getattr(found, "cls", None)
-    if (isinstance(found, _MUTABLE) and cls is not FrozenDict) or (isinstance(found, _FREEZABLE) and not frozen):
-        word = type(found).__name__.removesuffix("Type").lower()
+    cls = getattr(shape, "cls", None)
+    if (isinstance(shape, _MUTABLE) and cls is not FrozenDict) or (isinstance(shape, _FREEZABLE) and not frozen):
+        word = type(shape).__name__.removesuffix("Type").lower()
         yield f"{where}: {word}"
-    if isinstance(found, inspect.StructType | inspect.DataclassType | inspect.NamedTupleType) and cls not in known:
+    if isinstance(shape, inspect.StructType | inspect.DataclassType | inspect.NamedTupleType) and cls not in known:
         assert cls is not None
         known.add(cls)
         if not _is_frozen(cls):
             yield f"{where}: {cls.__name__}, which is not frozen"
-        for field in found.fields:
+        for field in shape.fields:
             within = f"{cls.__name__}.{field.name}"
             yield from _mutable_parts(field.type, within, known, frozen=issubclass(cls, FrozenStruct))
-    inner = [getattr(found, name, None) for name in ("item_type", "value_type", "type")]
-    for part in (*inner, *getattr(found, "item_types", ()), *getattr(found, "types", ())):
+    inner = [getattr(shape, name, None) for name in ("item_type", "value_type", "type")]
+    for part in (*inner, *getattr(shape, "item_types", ()), *getattr(shape, "types", ())):
         if isinstance(part, inspect.Type):
             yield from _mutable_parts(part, where, known, frozen=frozen)
 

@@ -86,9 +86,9 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             raise TypeError(f"{self.name}: {problem}: {mutable}")
         if self.has_generation is None:
             msgspec.structs.force_setattr(self, "has_generation", "spec" in shape.__struct_fields__)
-        said = getattr(shape, "kind", "")
-        if said != self.name and isinstance(said, str):
-            raise TypeError(f"{self.name}: its type says that its kind is {said}")
+        type_kind = getattr(shape, "kind", "")
+        if type_kind != self.name and isinstance(type_kind, str):
+            raise TypeError(f"{self.name}: its type says that its kind is {type_kind}")
 
     def __hash__(self) -> int:
         return hash((self.name, self.plural))
@@ -98,8 +98,8 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """Return the apiVersion, as `v1` or `coordination.k8s.io/v1`."""
         if self.version:
             return self.version
-        found: Any = self.type
-        return found.api_version if isinstance(found.api_version, str) else "v1"
+        shape: Any = self.type
+        return shape.api_version if isinstance(shape.api_version, str) else "v1"
 
     @property
     def resource(self) -> str:
@@ -107,11 +107,11 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         group, slash, _ = self.api_version.rpartition("/")
         return f"{self.plural}.{group}" if slash else self.plural
 
-    def encode(self, found: T) -> dict[str, Any]:
+    def encode(self, obj: T) -> dict[str, Any]:
         """Return the plain dict that is the object's JSON, with kind and apiVersion."""
         if self.to_json is not None:
-            return self.to_json(found)
-        struct = cast("msgspec.Struct", found)
+            return self.to_json(obj)
+        struct = cast("msgspec.Struct", obj)
         return struct_to_json(struct, kind=self.name, api_version=self.api_version)
 
     def decode(self, mapping: Mapping[str, Any]) -> T:
@@ -207,9 +207,9 @@ class Kinds:
 
     def register(self, kind: Kind[T]) -> Kind[T]:
         """Add *kind*. Returns: it. Raises: ValueError: another kind has this plural."""
-        held = self._by_plural.setdefault(kind.plural, kind)
-        if held is not kind:
-            raise ValueError(f"{kind.plural} are of the kind {held.name} already")
+        registered = self._by_plural.setdefault(kind.plural, kind)
+        if registered is not kind:
+            raise ValueError(f"{kind.plural} are of the kind {registered.name} already")
         return kind
 
     def get(self, plural: str) -> Kind[Any] | None:

@@ -50,10 +50,10 @@ _FACTORS: Final = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, 
 
 def parse_quantity(text: object) -> float | None:
     """Return the number that *text* represents; None if it is not a quantity."""
-    found = _QUANTITY.fullmatch(str(text))
-    if found is None:
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
         return None
-    number, suffix = found[1], found[2] or ""
+    number, suffix = match[1], match[2] or ""
     if suffix not in _FACTORS:
         return float(number + suffix)
     return float(number) * _FACTORS[suffix]

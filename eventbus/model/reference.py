@@ -165,12 +165,12 @@ def reference_to(obj: object, namespace: str = DEFAULT_NAMESPACE) -> ObjectRefer
     if isinstance(obj, str):
         return _from_string(obj, namespace)
     if isinstance(obj, Mapping):
-        found = _from_manifest(obj.get, obj["metadata"]) if "metadata" in obj else _from_keys(obj)
+        reference = _from_manifest(obj.get, obj["metadata"]) if "metadata" in obj else _from_keys(obj)
     elif isinstance(obj, bytes) or not (hasattr(obj, "kind") and hasattr(obj, "metadata")):
         raise InvalidEvent(_FIELD, f"can't reference a {type(obj).__name__}; {_WAYS_OUT}")
     else:
-        found = _from_manifest(_attributes_of(obj), getattr(obj, "metadata", None))
-    return found if found.namespace else _placed(found, namespace)
+        reference = _from_manifest(_attributes_of(obj), getattr(obj, "metadata", None))
+    return reference if reference.namespace else _placed(reference, namespace)
 
 
 def reference_from_text(text: str) -> ObjectReference:
@@ -261,19 +261,19 @@ def event_name(object_name: str, time_ns: int) -> str:
 @lru_cache(maxsize=4096)
 def _from_string(text: str, namespace: str) -> ObjectReference:
     typed = reference_from_text(text)
-    found = msgspec.structs.replace(typed, kind=spelled_kind(typed.kind))
-    if found.namespace:
-        return found
+    reference = msgspec.structs.replace(typed, kind=spelled_kind(typed.kind))
+    if reference.namespace:
+        return reference
     if namespace and not is_dns_label(namespace):
         raise InvalidEvent("namespace", f"{_quoted(namespace)} is not a DNS label (a-z, 0-9, '-', at most 63)")
-    return _placed(found, namespace)
+    return _placed(reference, namespace)
 
 
-def _placed(found: ObjectReference, namespace: str) -> ObjectReference:
-    """Return *found* with *namespace*, unless it has a uid or no name, or its kind is cluster-scoped."""
-    if found.uid or not found.name or is_cluster_scoped(found.kind):
-        return found
-    return msgspec.structs.replace(found, namespace=namespace)
+def _placed(reference: ObjectReference, namespace: str) -> ObjectReference:
+    """Return *reference* with *namespace*, unless it has a uid or no name, or its kind is cluster-scoped."""
+    if reference.uid or not reference.name or is_cluster_scoped(reference.kind):
+        return reference
+    return msgspec.structs.replace(reference, namespace=namespace)
 
 
 # A recorder names few objects many times.

@@ -101,7 +101,7 @@ class _LabelParser:
     """Reads one text from left to right; `in` and `notin` are words that only count where an operator may stand."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = [_Token(found[0].strip(), found["word"] is not None) for found in _TOKEN.finditer(text)]
+        self._tokens = [_Token(match[0].strip(), match["word"] is not None) for match in _TOKEN.finditer(text)]
         self._tokens.reverse()
 
     def requirements(self) -> Iterator[Requirement]:
@@ -292,9 +292,9 @@ class FieldSelector(Generic[T]):
                 raise InvalidSelector(_unknown(term.field, fields))
         return cls(terms, fields)
 
-    def matches(self, found: T) -> bool:
+    def matches(self, obj: T) -> bool:
         """Return True if the object is selected."""
-        return all((self._fields[term.field](found) == term.value) is not term.negated for term in self.terms)
+        return all((self._fields[term.field](obj) == term.value) is not term.negated for term in self.terms)
 
     def required(self, field: str) -> str | None:
         """Return the one value that *field* must have, for a look-up in an index; None if any will do."""
@@ -307,10 +307,10 @@ def escape_value(value: str) -> str:
 
 
 def _field_term(text: str, part: str) -> FieldTerm:
-    found = re.search("!=|==|=", part)
-    if found is None:
+    operator = re.search("!=|==|=", part)
+    if operator is None:
         raise InvalidSelector(f"invalid selector: '{text}'; can't understand '{part}'")
-    return FieldTerm(part[: found.start()], found[0] == "!=", _unescape(part[found.end() :]))
+    return FieldTerm(part[: operator.start()], operator[0] == "!=", _unescape(part[operator.end() :]))
 
 
 def _unknown(field: str, fields: Mapping[str, object]) -> str:

@@ -139,10 +139,10 @@ def check_annotations(annotations: Mapping[str, str]) -> None:
 
 def invalid_from(error: msgspec.ValidationError) -> InvalidEvent:
     """Translate msgspec's message ("Expected … - at `$.path`") into ours."""
-    found = _AT_PATH.fullmatch(str(error))
-    if found is None:
+    match = _AT_PATH.fullmatch(str(error))
+    if match is None:
         return InvalidEvent("event", str(error))
-    return InvalidEvent(found["path"] or "event", found["problem"])
+    return InvalidEvent(match["path"] or "event", match["problem"])
 
 
 def _check_type(event: Event) -> None:

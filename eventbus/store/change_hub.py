@@ -125,25 +125,27 @@ class Feed:
                 "XREAD", "COUNT", READ_COUNT, "BLOCK", BLOCK_MS, "STREAMS", *keys, *after
             )
         self.reads += 1
-        found = dict(reply or ())
+        entries_by_key = dict(reply or ())
         for partition, key in zip(reader.partitions, keys, strict=True):
-            if entries := found.get(key):
+            if entries := entries_by_key.get(key):
                 self._tell(client, partition, entries)
-        quiet = [partition for partition, key in zip(reader.partitions, keys, strict=True) if not found.get(key)]
+        quiet = [
+            partition for partition, key in zip(reader.partitions, keys, strict=True) if not entries_by_key.get(key)
+        ]
         now = time.monotonic()
         # Continuous writes on one partition must not hide a loss on another.
-        if quiet and (not found or now - reader.checked_at >= CHECK_S):
+        if quiet and (not entries_by_key or now - reader.checked_at >= CHECK_S):
             reader.checked_at = now
             self._check(client, quiet)
 
     def _tell(self, client: Client, partition: int, entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
         with self._lock:  # a few ms; `attach` waits, so a new subscriber gets all after its positions
-            found = follow(self._storage, partition, self._positions[partition], entries)
-            self._positions[partition] = found.version
+            followed = follow(self._storage, partition, self._positions[partition], entries)
+            self._positions[partition] = followed.version
             for subscriber in self._subscribers:
-                subscriber.offer(partition, found.changes, found.version)
-        if found.lost is not None:
-            self._lose(partition, found.lost, self._newest(client, [partition])[0])
+                subscriber.offer(partition, followed.changes, followed.version)
+        if followed.lost is not None:
+            self._lose(partition, followed.lost, self._newest(client, [partition])[0])
 
     def _check(self, client: Client, partitions: Sequence[int]) -> None:
         """Check idle partitions for losses (FLUSHALL, a lost tail): no later change may reveal them."""

@@ -77,14 +77,14 @@ def read_versions(bus: Bus, client: Client, plural: str, partitions: Sequence[in
     for partition in partitions:
         pipe.get(bus.keys[partition].version_of(plural))
     with redis_errors():
-        return [version_in(found) for found in pipe.execute()]
+        return [version_in(version) for version in pipe.execute()]
 
 
 class AheadOfStore(Expired):
     """The store is behind the version *asked* for: it has lost changes, or the version is another bus's."""
 
-    def __init__(self, asked: str, newest: str) -> None:
-        super().__init__(f"Too large resource version: {asked}, current: {newest}")
+    def __init__(self, requested: str, newest: str) -> None:
+        super().__init__(f"Too large resource version: {requested}, current: {newest}")
         self.newest = newest
 
 
@@ -129,10 +129,10 @@ def _changes(
         if type_ is None or version <= after:
             continue
         try:
-            found = storage.decode(packed)
-            if found is not None:
+            obj = storage.decode(packed)
+            if obj is not None:
                 key = name[1:].decode("ascii", "replace")
-                yield Change(type_, found, key, partition, version, decode_was(was))
+                yield Change(type_, obj, key, partition, version, decode_was(was))
         except PoisonBatch:
             continue
 
@@ -165,8 +165,8 @@ class ChangeReader(Generic[T]):
             )
         if not reply:
             return []
-        found = follow(self._storage, self._partition, self.after, reply[0][1])
-        if found.lost is not None and found.version == self.after:
-            raise found.lost  # the changes before the loss were returned by the last call
-        self.after = found.version
-        return found.changes
+        followed = follow(self._storage, self._partition, self.after, reply[0][1])
+        if followed.lost is not None and followed.version == self.after:
+            raise followed.lost  # the changes before the loss were returned by the last call
+        self.after = followed.version
+        return followed.changes

@@ -49,7 +49,7 @@ def read_placed_about(bus: Bus, client: Client, objects: Sequence[ObjectReferenc
             pipe.execute_command("ZRANGE", index, *bounds(prefix), "BYLEX", "LIMIT", 0, MOST)
     with redis_errors():
         replies = pipe.execute()
-    found: list[list[tuple[int, Event]]] = [[] for _ in objects]
+    placed: list[list[tuple[int, Event]]] = [[] for _ in objects]
     for partition in storage.partitions:
         here = replies[partition * len(objects) : (partition + 1) * len(objects)]
         keys = [(which, member[-ID_CHARS:]) for which, members in enumerate(here) for member in members]
@@ -59,8 +59,8 @@ def read_placed_about(bus: Bus, client: Client, objects: Sequence[ObjectReferenc
             values: Any = client.mget([bus.keys[partition].object + key for _, key in keys])
         for (which, _), packed in zip(keys, values, strict=True):
             if (event := _decoded(storage, packed)) and _is_about(event, objects[which]):
-                found[which].append((partition, event))
-    return found
+                placed[which].append((partition, event))
+    return placed
 
 
 def _decoded(storage: EventStorage, packed: bytes | None) -> Event | None:
@@ -125,16 +125,16 @@ class NewestFirst:
         Redis:  ZRANGE on index:refresh and index:expiry, MGET, in pages.
         """
         seen: set[tuple[int, bytes]] = set()
-        for found in heapq.merge(*(self._partition(number) for number in self._storage.partitions)):
-            if (found.partition, found.key) in seen:
+        for stored in heapq.merge(*(self._partition(number) for number in self._storage.partitions)):
+            if (stored.partition, stored.key) in seen:
                 continue
-            seen.add((found.partition, found.key))
+            seen.add((stored.partition, stored.key))
             try:
-                event = self._storage.decode(found.value)
+                event = self._storage.decode(stored.value)
             except PoisonBatch:
                 continue
             if event is not None:
-                yield found.partition, event
+                yield stored.partition, event
 
     def _partition(self, number: int) -> Iterator[_Packed]:
         keys = self._bus.keys[number]
@@ -146,23 +146,23 @@ class NewestFirst:
             with redis_errors():
                 command = ("ZRANGE", keys.index_expiry, newest, self._least, "BYSCORE", "REV")
                 raw: Any = self._client.execute_command(*command, "LIMIT", passed, self._page, "WITHSCORES")
-            found = _scored(raw)
-            yield from self._load(number, found)
-            if len(found) < self._page:
+            members = _scored(raw)
+            yield from self._load(number, members)
+            if len(members) < self._page:
                 return
             # Continue at the last score, after the members that have it: an offset alone would shift with other writes.
-            last = found[-1][1]
-            same = sum(score == last for _, score in found)
+            last = members[-1][1]
+            same = sum(score == last for _, score in members)
             passed = passed + same if newest == b"%d" % last else same
             newest = b"%d" % last
 
-    def _load(self, partition: int, found: Sequence[tuple[bytes, float]]) -> Iterator[_Packed]:
-        if not found:
+    def _load(self, partition: int, members: Sequence[tuple[bytes, float]]) -> Iterator[_Packed]:
+        if not members:
             return
         prefix, wanted = self._bus.keys[partition].object, self._wanted
         with redis_errors():
-            values: Any = self._client.mget([prefix + key for key, _ in found])
-        for (key, score), value in zip(found, values, strict=True):
+            values: Any = self._client.mget([prefix + key for key, _ in members])
+        for (key, score), value in zip(members, values, strict=True):
             self.examined += 1
             if value is not None and (wanted is None or wanted(value)):
                 yield _Packed(-score, partition, key, value)
@@ -230,9 +230,9 @@ def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search:
                 more = True
                 break
             placed.append((partition, event))
-    found = sorted(events.versioned(placed), key=lambda event: event.last_seen or _NO_TIME, reverse=True)
+    items = sorted(events.versioned(placed), key=lambda event: event.last_seen or _NO_TIME, reverse=True)
     begins = datetime.now(UTC) - timedelta(seconds=bus.options.event_ttl_s)
-    return SearchResult(tuple(found), version, more, walk.examined, begins)
+    return SearchResult(tuple(items), version, more, walk.examined, begins)
 
 
 def _has_words(event: Event, words: Sequence[str]) -> bool:

@@ -30,8 +30,8 @@ from eventbus.store.selection import Selection, encode_was
 from eventbus.store.storage import (
     LETTERS,
     ChangeType,
-    Found,
     Place,
+    StoredObject,
     already_exists,
     check_size,
     settle,
@@ -85,7 +85,7 @@ class EventStorage:
         prefix = f"{namespace}/{kind.lower()}/{name}\0".encode("utf-8", "replace")
         return self._bus.keys[partition].index_object, prefix
 
-    def find(self, namespace: str, name: str) -> Found[Event] | None:
+    def find(self, namespace: str, name: str) -> StoredObject[Event] | None:
         """Find the event written under that name, else one recorded.
 
         Redis: GET and ZRANGE on all partitions, then GET."""
@@ -97,15 +97,15 @@ class EventStorage:
             pipe.execute_command("ZRANGE", keys.index_name, low, high, "BYLEX", "LIMIT", 0, _NAMED)
         with redis_errors():
             packed, *named = pipe.execute()
-        if found := self._found(written, packed):
-            return found
+        if stored := self._found(written, packed):
+            return stored
         for partition, members in enumerate(named):
             for member in members:
                 place = Place(partition, member[-ID_CHARS:])
                 with redis_errors():
                     packed = self._client.get(self._bus.keys[partition].object + place.key)
-                if found := self._found(place, packed):
-                    return found
+                if stored := self._found(place, packed):
+                    return stored
         return None
 
     def uids(self, partition: int, names: Sequence[tuple[str, str]]) -> set[str]:
@@ -113,7 +113,7 @@ class EventStorage:
 
         Redis: ZRANGE and GET, in two round trips for 500 of them.
         """
-        keys, found = self._bus.keys[partition], set[str]()
+        keys, uids = self._bus.keys[partition], set[str]()
         for start in range(0, len(names), _ASKED):
             pipe: Any = self._client.pipeline(transaction=False)
             for namespace, name in names[start : start + _ASKED]:
@@ -127,13 +127,13 @@ class EventStorage:
             with redis_errors():
                 stored = pipe.execute() if members else []
             for member, packed in zip(members, stored, strict=True):
-                if one := self._found(Place(partition, member[-ID_CHARS:]), packed):
-                    found.add(one.object.metadata.uid)
-        return found
+                if stored_event := self._found(Place(partition, member[-ID_CHARS:]), packed):
+                    uids.add(stored_event.object.metadata.uid)
+        return uids
 
-    def check(self, found: Event) -> None:
+    def check(self, event: Event) -> None:
         """Check name, namespace, fields and packed size. Raises: InvalidObject."""
-        name, namespace = found.metadata.name, found.metadata.namespace
+        name, namespace = event.metadata.name, event.metadata.namespace
         problem = ""
         if name in (".", "..") or "/" in name or "%" in name:
             problem = f'metadata.name: Invalid value: "{name}": may not be "." or ".." nor contain "/" or "%"'
@@ -144,8 +144,8 @@ class EventStorage:
         elif not is_dns_label(namespace):
             problem = f'metadata.namespace: Invalid value: "{namespace}"'
         try:
-            validate_written(found)
-            copied = pack_event(found)
+            validate_written(event)
+            copied = pack_event(event)
             unpack_wire(copied)
         except InvalidEvent as error:
             problem = problem or f"{error.field}: {error.problem}"
@@ -154,34 +154,34 @@ class EventStorage:
         if problem:
             raise InvalidObject(f'{self.kind.name} "{name}" is invalid: {problem}')
 
-    def as_stored(self, found: Event) -> Event:
+    def as_stored(self, event: Event) -> Event:
         try:
-            return as_read_back(found)
+            return as_read_back(event)
         except InvalidEvent as error:
-            raise InvalidObject(f'{self.kind.name} "{found.metadata.name}" is invalid: {error}') from error
+            raise InvalidObject(f'{self.kind.name} "{event.metadata.name}" is invalid: {error}') from error
 
     def new_uid(self) -> str:
         # The form that a recorded event's uid has, so that its copy carries the same. Nothing hangs on its being
         # guessed, and asking the system for it would let go of the interpreter.
         return f"{random.getrandbits(64):016x}:1"
 
-    def create(self, found: Event) -> Event:
+    def create(self, event: Event) -> Event:
         """Store a new event.
 
         If one of the same name is recorded at the same moment, there may be two: `find` returns this one."""
-        metadata = found.metadata
+        metadata = event.metadata
         # Where there is one partition, `write_event` sees all that may have the name.
         if self._bus.partitions > 1 and self.find(metadata.namespace, metadata.name) is not None:
             raise already_exists(self.kind, metadata.name)
         partition = self.written_place(metadata.namespace, metadata.name).partition
-        return self.creation(found).send(self._bus, self._client, partition)
+        return self.creation(event).send(self._bus, self._client, partition)
 
-    def creation(self, found: Event) -> Call[Event]:
+    def creation(self, event: Event) -> Call[Event]:
         """Return the call that stores a new event, for a bus of one partition. With several, use `create`."""
-        place = self.written_place(found.metadata.namespace, found.metadata.name)
-        return self._write(place, found, "", copy=_copy(found), happened=_happened(found, found.times_seen))
+        place = self.written_place(event.metadata.namespace, event.metadata.name)
+        return self._write(place, event, "", copy=_copy(event), happened=_happened(event, event.times_seen))
 
-    def replace(self, former: Found[Event], new: Event) -> Event:
+    def replace(self, former: StoredObject[Event], new: Event) -> Event:
         """Store *new* in the place of *former*: a written event whole, a recorded one as overlay. Raises: Conflict."""
         # What does not touch what happened is nothing new to those who read what happens.
         copy = _copy(new) if _counted(self.as_stored(former.object)) != _counted(new) else b""
@@ -203,7 +203,7 @@ class EventStorage:
         )
         return with_metadata(over.event, resource_version=settle(self.kind, new.metadata.name, written))
 
-    def remove(self, former: Found[Event], version: str) -> str:
+    def remove(self, former: StoredObject[Event], version: str) -> str:
         functions, options, key = self._functions(former.place), self._bus.options, former.place.key
         written = self._call(former.place, lambda: functions.remove_event(options, key, version))
         return settle(self.kind, former.object.metadata.name, written)
@@ -234,12 +234,12 @@ class EventStorage:
         reference = ObjectReference(kind="Event", namespace=namespace, name=name)
         return Place(partition_of(reference, self._bus.partitions), item_key(namespace, name))
 
-    def _found(self, place: Place, packed: bytes | None) -> Found[Event] | None:
+    def _found(self, place: Place, packed: bytes | None) -> StoredObject[Event] | None:
         try:
             event = None if packed is None else self.decode(packed)
         except PoisonBatch:
             return None
-        return None if event is None or packed is None else Found(place, event, packed)
+        return None if event is None or packed is None else StoredObject(place, event, packed)
 
 
 def _copy(event: Event) -> bytes:

@@ -26,9 +26,9 @@ from eventbus.store.selection import Selection, encode_was
 from eventbus.store.storage import (
     LETTERS,
     ChangeType,
-    Found,
     Place,
     Storage,
+    StoredObject,
     already_exists,
     check_size,
     conflict,
@@ -67,20 +67,20 @@ class ObjectStorage(Generic[T]):
     def index(self, partition: int, selection: Selection[T]) -> tuple[bytes, bytes]:
         return self._bus.keys[partition].index_name_of(self.kind.plural), selection.name_prefix()
 
-    def find(self, namespace: str, name: str) -> Found[T] | None:
+    def find(self, namespace: str, name: str) -> StoredObject[T] | None:
         """Read one object by a GET; None: there is none, or it cannot be decoded."""
         key = item_key(namespace, name)
         with redis_errors():
             packed: Any = self._client.get(self._keys.object_of(self.kind.plural) + key)
         try:
-            found = None if packed is None else self.decode(packed)
+            obj = None if packed is None else self.decode(packed)
         except PoisonBatch:
-            found = None
-        return None if found is None else Found(Place(PARTITION, key), found, packed)
+            obj = None
+        return None if obj is None else StoredObject(Place(PARTITION, key), obj, packed)
 
-    def check(self, found: T) -> None:
+    def check(self, obj: T) -> None:
         """Check name and namespace. Raises: InvalidObject."""
-        name, namespace = found.metadata.name, found.metadata.namespace
+        name, namespace = obj.metadata.name, obj.metadata.namespace
         problem = ""
         if name and not is_dns_subdomain(name):
             problem = f'metadata.name: Invalid value: "{name}": {_BAD_NAME}'
@@ -94,19 +94,19 @@ class ObjectStorage(Generic[T]):
             group, slash, _ = self.kind.api_version.rpartition("/")
             raise InvalidObject(f'{self.kind.name}{"." if slash else ""}{group} "{name}" is invalid: {problem}')
 
-    def as_stored(self, found: T) -> T:
-        return found
+    def as_stored(self, obj: T) -> T:
+        return obj
 
     def new_uid(self) -> str:
         return str(uuid.uuid4())
 
-    def create(self, found: T) -> T:
-        return self._put(found, "", b"")
+    def create(self, obj: T) -> T:
+        return self._put(obj, "", b"")
 
-    def replace(self, former: Found[T], new: T) -> T:
+    def replace(self, former: StoredObject[T], new: T) -> T:
         return self._put(new, former.object.metadata.resource_version, encode_was(self.kind.fields, former.object, new))
 
-    def remove(self, former: Found[T], version: str) -> str:
+    def remove(self, former: StoredObject[T], version: str) -> str:
         """Remove *former* if it is still at *version* ("": at any); return the version of its removal."""
         plural, options = self.kind.plural, self._options
         functions = self._bus.functions(self._client, PARTITION)
@@ -115,14 +115,14 @@ class ObjectStorage(Generic[T]):
         )
         return settle(self.kind, former.object.metadata.name, written)
 
-    def _put(self, found: T, version: str, was: bytes) -> T:
-        name, namespace = found.metadata.name, found.metadata.namespace
-        body = encode_body(found)
+    def _put(self, obj: T, version: str, was: bytes) -> T:
+        name, namespace = obj.metadata.name, obj.metadata.namespace
+        body = encode_body(obj)
         check_size(body)
         item = Item(plural=self.kind.plural, namespace=namespace, name=name, key=item_key(namespace, name), body=body)
         functions = self._bus.functions(self._client, PARTITION)
         written = call(self._bus, self._client, PARTITION, lambda: functions.put(self._options, item, version, was))
-        return with_metadata(found, resource_version=settle(self.kind, name, written))
+        return with_metadata(obj, resource_version=settle(self.kind, name, written))
 
 
 def _bounded(options: Options, changes_bytes: int) -> Options:
@@ -133,15 +133,15 @@ def decode_object(kind: Kind[T], packed: bytes) -> T:
     """Decode the object in *packed*, with its version. Raises: PoisonBatch: the value is not ours."""
     try:
         version, _, _, body = msgpack.unpackb(packed, raw=True)
-        found = msgspec.json.decode(body, type=decodable(kind.type), dec_hook=decode_frozen)
-        return with_metadata(found, resource_version=str(int(version)))
+        obj = msgspec.json.decode(body, type=decodable(kind.type), dec_hook=decode_frozen)
+        return with_metadata(obj, resource_version=str(int(version)))
     except (ValueError, TypeError) as error:  # msgspec's and msgpack's are ValueErrors
         raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
-def encode_body(found: HasMetadata) -> bytes:
+def encode_body(obj: HasMetadata) -> bytes:
     """Return the body that `put` stores."""
-    return msgspec.json.encode(with_metadata(found, resource_version=""))
+    return msgspec.json.encode(with_metadata(obj, resource_version=""))
 
 
 class DryStorage(Generic[T]):
@@ -159,29 +159,29 @@ class DryStorage(Generic[T]):
     def index(self, partition: int, selection: Selection[T]) -> tuple[bytes, bytes]:
         return self._storage.index(partition, selection)
 
-    def find(self, namespace: str, name: str) -> Found[T] | None:
+    def find(self, namespace: str, name: str) -> StoredObject[T] | None:
         return self._storage.find(namespace, name)
 
-    def check(self, found: T) -> None:
-        self._storage.check(found)
+    def check(self, obj: T) -> None:
+        self._storage.check(obj)
 
-    def as_stored(self, found: T) -> T:
-        return self._storage.as_stored(found)
+    def as_stored(self, obj: T) -> T:
+        return self._storage.as_stored(obj)
 
     def new_uid(self) -> str:
         return self._storage.new_uid()
 
-    def create(self, found: T) -> T:
+    def create(self, obj: T) -> T:
         """Return the object without a version. Raises: AlreadyExists."""
-        if self.find(found.metadata.namespace, found.metadata.name) is not None:
-            raise already_exists(self.kind, found.metadata.name)
-        return found
+        if self.find(obj.metadata.namespace, obj.metadata.name) is not None:
+            raise already_exists(self.kind, obj.metadata.name)
+        return obj
 
-    def replace(self, former: Found[T], new: T) -> T:
+    def replace(self, former: StoredObject[T], new: T) -> T:
         """Return the object with the stored version."""
         return with_metadata(new, resource_version=former.object.metadata.resource_version)
 
-    def remove(self, former: Found[T], version: str) -> str:
+    def remove(self, former: StoredObject[T], version: str) -> str:
         """Return the stored version. Raises: Conflict."""
         if version not in ("", former.object.metadata.resource_version):
             raise conflict(self.kind, former.object.metadata.name)

@@ -71,10 +71,10 @@ class ObjectStore:
 
             # What programs have annotated as an ObjectStore may be either: it does the same.
             return cast("Self", RemoteStore(parse_api_url(url or settings.url, settings)))
-        found = resolve_url(url or settings.redis_url or None, os.environ)
-        if found is None:
+        resolved = resolve_url(url or settings.redis_url or None, os.environ)
+        if resolved is None:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so there is no store")
-        return cls.of(open_bus(found, settings))
+        return cls.of(open_bus(resolved, settings))
 
     @classmethod
     def of(cls, bus: Bus) -> Self:

@@ -78,9 +78,9 @@ def read_occurrences(bus: Bus, client: Client, since: datetime, until: datetime)
     Raises: BusUnavailable: call again.
     Redis:  HGETALL on occurrences of each minute and partition, in rounds of 200.
     """
-    begins, asked = _asked(bus, since, until)
+    begins, minutes = _asked(bus, since, until)
     counts: Counter[tuple[int, Words]] = Counter()
-    for minute, fields in _read(bus, client, asked, lambda pipe, key: pipe.hgetall(key)):
+    for minute, fields in _read(bus, client, minutes, lambda pipe, key: pipe.hgetall(key)):
         for field, count in fields.items():
             counts[minute, _words(field)] += _number(count)
     rows = sorted(Occurrences(_moment(minute), *words, count=count) for (minute, words), count in counts.items())
@@ -93,16 +93,18 @@ def read_minutes(bus: Bus, client: Client, words: Collection[Words], since: date
     Raises: BusUnavailable: call again.
     Redis:  HMGET on occurrences of each minute and partition, in rounds of 200.
     """
-    begins, asked = _asked(bus, since, until)
+    begins, minutes = _asked(bus, since, until)
     named = list(words)
-    fields = ["\0".join(one).encode("utf-8", "surrogatepass") for one in named]
-    counts: dict[Words, dict[int, int]] = {one: {} for one in named}
+    fields = ["\0".join(key).encode("utf-8", "surrogatepass") for key in named]
+    counts: dict[Words, dict[int, int]] = {key: {} for key in named}
     unknown: set[int] = set()
-    for minute, found in _read(bus, client, asked if named else (), lambda pipe, key: pipe.hmget(key, *fields, _OTHER)):
-        for one, count in zip(named, found, strict=False):
+    for minute, values in _read(
+        bus, client, minutes if named else (), lambda pipe, key: pipe.hmget(key, *fields, _OTHER)
+    ):
+        for key, count in zip(named, values, strict=False):
             if n := _number(count):
-                counts[one][minute] = counts[one].get(minute, 0) + n
-        if found[-1] is not None:
+                counts[key][minute] = counts[key].get(minute, 0) + n
+        if values[-1] is not None:
             unknown.add(minute)
     read = datetime.fromtimestamp(time.time_ns() / 1e9, UTC)
     return Minutes(counts, tuple(map(_moment, sorted(unknown))), _moment(begins), min(until, read))
@@ -114,23 +116,23 @@ def _asked(bus: Bus, since: datetime, until: datetime) -> tuple[int, Sequence[in
     # One more would be half gone: a minute's counts live from their first on.
     first = (now - bus.options.occurrences_s) // MINUTE_S + 1
     begins = min(first, now // MINUTE_S)
-    asked = range(max(begins, int(since.timestamp()) // MINUTE_S), min(now, int(until.timestamp())) // MINUTE_S + 1)
-    return begins, asked if bus.options.occurrences_s else ()
+    minutes = range(max(begins, int(since.timestamp()) // MINUTE_S), min(now, int(until.timestamp())) // MINUTE_S + 1)
+    return begins, minutes if bus.options.occurrences_s else ()
 
 
 def _read(
-    bus: Bus, client: Client, asked: Sequence[int], read: Callable[[Any, bytes], Any]
+    bus: Bus, client: Client, minutes: Sequence[int], read: Callable[[Any, bytes], Any]
 ) -> Iterator[tuple[int, Any]]:
     """Yield a minute with what *read* finds in its hash, of each partition."""
-    hashes = list(product(asked, bus.keys))
+    hashes = list(product(minutes, bus.keys))
     for start in range(0, len(hashes), PAGE):
         page = hashes[start : start + PAGE]
         pipe: Any = client.pipeline(transaction=False)
         for minute, keys in page:
             read(pipe, keys.occurrences + b"%d" % minute)
         with redis_errors():
-            found = pipe.execute()
-        for (minute, _), fields in zip(page, found, strict=True):
+            replies = pipe.execute()
+        for (minute, _), fields in zip(page, replies, strict=True):
             yield minute, fields
 
 

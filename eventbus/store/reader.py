@@ -23,7 +23,7 @@ from eventbus.store.object_storage import ObjectStorage
 from eventbus.store.scan import PAGE, Scanner, bounds
 from eventbus.store.selection import Selection, selection_of
 from eventbus.store.storage import Storage, not_found
-from eventbus.store.watch import Begin, Behind, StoreWatch, WatchState
+from eventbus.store.watch import CatchUp, StoreWatch, WatchStart, WatchState
 from eventbus.util.clock import Clock, SystemClock
 
 T = TypeVar("T", bound=HasMetadata)
@@ -68,10 +68,10 @@ class ObjectReader(Generic[T]):
         Raises: NotFound: worded as the API server does.
         Redis:  GET; of an event, which may lie in any partition, with ZRANGE on all of them, and a GET more.
         """
-        found = self._storage.find(namespace, name)
-        if found is None:
+        stored = self._storage.find(namespace, name)
+        if stored is None:
             raise not_found(self.kind, name)
-        return found.object
+        return stored.object
 
     def list(self, options: ListOptions | None = None) -> ObjectList[T]:
         """Read one page: see `ListerWatcher.list`. Order: by namespace and name within a partition.
@@ -90,7 +90,7 @@ class ObjectReader(Generic[T]):
         last, more = start, ""
         for partition, page in self._scan(selection, start, options.limit):
             taken = page[: options.limit - len(items)] if options.limit else page
-            items += [found for _, found in taken]
+            items += [obj for _, obj in taken]
             if taken:
                 last = Continue(start.version, partition, taken[-1][0])
             if len(taken) < len(page):
@@ -116,7 +116,7 @@ class ObjectReader(Generic[T]):
         return StoreWatch(
             state=self.open_watch(options or ListOptions(), ready.set),
             ready=ready,
-            read=self.read_behind,
+            read=self.read_changes,
             detach=self.close_watch,
             clock=self._clock,
         )
@@ -141,12 +141,12 @@ class ObjectReader(Generic[T]):
         state = WatchState(
             selection=selection,
             options=options,
-            begin=Begin(
+            start=WatchStart(
                 after=after,
                 newest=newest.counters,
                 items=items,
-                own=own,
-                told=bool(options.send_initial_events and options.allow_bookmarks),
+                item_versions=own,
+                marks_end=bool(options.send_initial_events and options.allow_bookmarks),
             ),
             now=self._clock.monotonic(),
             ready=ready,
@@ -161,7 +161,7 @@ class ObjectReader(Generic[T]):
         state.stop()
         self._hub.detach(state, self.kind)
 
-    def read_behind(self, behind: Behind) -> tuple[Sequence[Change[T]], int]:
+    def read_changes(self, behind: CatchUp) -> tuple[Sequence[Change[T]], int]:
         """Read changes that a watch requests with *behind*, for its `caught_up`: some, and the version they reach.
 
         Raises: Expired: they are gone.  BusUnavailable: call again.
@@ -179,9 +179,9 @@ class ObjectReader(Generic[T]):
             raise Expired(f"too old resource version: {behind.after} ({behind.until})")
         return changes, reader.after
 
-    def versioned(self, found: Iterable[tuple[int, T]]) -> Sequence[T]:
+    def versioned(self, placed: Iterable[tuple[int, T]]) -> Sequence[T]:
         """Return objects that other code has read, given with their partitions, with this reader's versions."""
-        return [one for _, one in found]
+        return [obj for _, obj in placed]
 
     def expect(self, version: str) -> None:
         """Check that the store has reached *version*. Raises: AheadOfStore.  Redis: GET on version."""
@@ -196,9 +196,9 @@ class ObjectReader(Generic[T]):
 
         The oldest change comes first: a watcher that is cut off continues from its last object and misses none.
         """
-        found = self.list(options)
-        items = tuple(sorted(found.items, key=_version_of))
-        return items, tuple(map(_version_of, items)), found.resource_version
+        listed = self.list(options)
+        items = tuple(sorted(listed.items, key=_version_of))
+        return items, tuple(map(_version_of, items)), listed.resource_version
 
     def _path(self, after: Sequence[int], until: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the versions of a watch's way from *after* to *until*, which is the last of them."""
@@ -213,11 +213,11 @@ class ObjectReader(Generic[T]):
             if any(version < past for version, past in zip(newest.counters, known.counters, strict=True)):
                 raise Expired("The provided continue parameter is too old to display a consistent list result.")
             return start
-        asked = options.resource_version
-        if asked not in _ANY_VERSION:
-            self._parse(asked, newest)
-            if options.version_match is VersionMatch.EXACT and str(newest) != asked:
-                raise Expired(f"The resource version for the provided list is too old: {asked}")
+        requested = options.resource_version
+        if requested not in _ANY_VERSION:
+            self._parse(requested, newest)
+            if options.version_match is VersionMatch.EXACT and str(newest) != requested:
+                raise Expired(f"The resource version for the provided list is too old: {requested}")
         return Continue(str(newest), 0, b"")
 
     def _scan(
@@ -231,9 +231,12 @@ class ObjectReader(Generic[T]):
                 continue
             after = start.member if partition == start.partition else b""
             index = self._storage.index(partition, selection)
-            for found in self._scanner.scan(partition, index, after=after, page=page, ahead=not limit):
+            for entries in self._scanner.scan(partition, index, after=after, page=page, ahead=not limit):
                 # A namespace is in the prefix of the index.
-                yield partition, found if selection.takes_all else [one for one in found if selection.matches(one[1])]
+                yield (
+                    partition,
+                    entries if selection.takes_all else [entry for entry in entries if selection.matches(entry[1])],
+                )
 
     def _count_behind(self, selection: Selection[T], last: Continue) -> int | None:
         """Count the objects in the indexes after a page that ends with *last*; None: this user may not."""
@@ -255,7 +258,7 @@ class ObjectReader(Generic[T]):
 
         Raises: Expired: it is not a version of this store, or the store has lost changes and is behind it."""
         parsed = Versions.parse(version, len(newest.counters))
-        if any(asked > there for asked, there in zip(parsed.counters, newest.counters, strict=True)):
+        if any(requested > there for requested, there in zip(parsed.counters, newest.counters, strict=True)):
             raise AheadOfStore(version, str(newest))
         return parsed
 
@@ -268,5 +271,5 @@ def _open_storage(kind: Kind[T], bus: Bus, client: Client, *, remember: bool) ->
     return ObjectStorage(kind=kind, bus=bus, client=client)
 
 
-def _version_of(found: HasMetadata) -> int:
-    return int(found.metadata.resource_version)
+def _version_of(obj: HasMetadata) -> int:
+    return int(obj.metadata.resource_version)

@@ -48,8 +48,8 @@ class Scanner(Generic[T]):
         pending = self._ask(prefix, key, named, high, page)
         try:
             while pending is not None:
-                asked, pending, members = pending, None, named
-                values, *more = asked.replies()
+                request, pending, members = pending, None, named
+                values, *more = request.replies()
                 named = more[0] if more else ()
                 if ahead:
                     pending = self._ask(prefix, key, named, high, page)
@@ -73,8 +73,8 @@ class Scanner(Generic[T]):
         decode, page = self._storage.decode, []
         for member, packed in zip(members, values, strict=True):
             try:
-                if packed is not None and (found := decode(packed)) is not None:
-                    page.append((member, found))
+                if packed is not None and (obj := decode(packed)) is not None:
+                    page.append((member, obj))
             except PoisonBatch:
                 continue
         return page
@@ -97,11 +97,11 @@ def members(client: Client, index: bytes, start: bytes) -> Iterator[bytes]:
     low, high = bounds(start)
     while True:
         with redis_errors():
-            found: Any = client.execute_command(*range_command(index, low, high, _PAGE))
-        yield from found
-        if len(found) < _PAGE:
+            page: Any = client.execute_command(*range_command(index, low, high, _PAGE))
+        yield from page
+        if len(page) < _PAGE:
             return
-        low = b"(" + found[-1]
+        low = b"(" + page[-1]
 
 
 def bounds(start: bytes) -> tuple[bytes, bytes]:

@@ -33,23 +33,23 @@ class Selection(Generic[T]):
         """Return the one namespace that is selected; "": all, or none."""
         return self.required("metadata.namespace") or self._namespace
 
-    def matches(self, found: T) -> bool:
+    def matches(self, obj: T) -> bool:
         """Return True if the object is selected."""
         return (
-            self._namespace in ("", found.metadata.namespace)
-            and self._labels.matches(found.metadata.labels)
-            and self._fields.matches(found)
+            self._namespace in ("", obj.metadata.namespace)
+            and self._labels.matches(obj.metadata.labels)
+            and self._fields.matches(obj)
         )
 
-    def matched(self, found: T, was: Was | None) -> bool:
-        """Return True if the object was selected when it was as *was* says; None, or what *was* lacks: as *found*."""
+    def matched(self, obj: T, was: Was | None) -> bool:
+        """Return True if the object was selected when it was as *was* says; None, or what *was* lacks: as *obj*."""
         if was is None:
-            return self.matches(found)
+            return self.matches(obj)
         return (
-            self._namespace in ("", found.metadata.namespace)
+            self._namespace in ("", obj.metadata.namespace)
             and self._labels.matches(was.labels)
             and all(
-                (was.fields.get(term.field, self._kind.fields[term.field](found)) == term.value) is not term.negated
+                (was.fields.get(term.field, self._kind.fields[term.field](obj)) == term.value) is not term.negated
                 for term in self._fields.terms
             )
         )
@@ -74,8 +74,8 @@ def selection_of(kind: Kind[T], namespace: str, label_selector: str, field_selec
 
 
 def _made(kind: Kind[T], namespace: str, label_selector: str, field_selector: str) -> Selection[T]:
-    asked = ListOptions(namespace=namespace, label_selector=label_selector, field_selector=field_selector)
-    return Selection(kind, asked)
+    options = ListOptions(namespace=namespace, label_selector=label_selector, field_selector=field_selector)
+    return Selection(kind, options)
 
 
 _shared: Final = lru_cache(maxsize=256)(_made)
@@ -113,28 +113,28 @@ def decode_was(packed: bytes | None) -> Was | None:
         raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
-def restored(found: T, was: Was) -> T:
-    """Return *found* with the labels and selectable fields that it had before; its other fields are not known."""
-    result: Any = msgspec.structs.replace(found, metadata=_with(found.metadata, "labels", was.labels))  # type: ignore[type-var]
+def restored(obj: T, was: Was) -> T:
+    """Return *obj* with the labels and selectable fields that it had before; its other fields are not known."""
+    result: Any = msgspec.structs.replace(obj, metadata=_with(obj.metadata, "labels", was.labels))  # type: ignore[type-var]
     for name, value in was.fields.items():
         result = _put(result, name.split("."), value)
     kept: T = result
     return kept
 
 
-def _put(found: Any, path: Sequence[str], value: str) -> Any:
-    """Return *found* with *value* at *path*, as names in JSON; as it is, where it has no such field."""
-    attribute = _attributes(found.__class__).get(path[0])
+def _put(obj: Any, path: Sequence[str], value: str) -> Any:
+    """Return *obj* with *value* at *path*, as names in JSON; as it is, where it has no such field."""
+    attribute = _attributes(obj.__class__).get(path[0])
     if attribute is None:
-        return found
-    held = getattr(found, attribute)
+        return obj
+    current = getattr(obj, attribute)
     if len(path) > 1:
-        return _with(found, attribute, _put(held, path[1:], value))
-    if isinstance(held, EventSource):
-        return _with(found, attribute, _with(held, "component", value))
-    if isinstance(held, bool):
-        return _with(found, attribute, value == "true")
-    return _with(found, attribute, value) if isinstance(held, str) else found
+        return _with(obj, attribute, _put(current, path[1:], value))
+    if isinstance(current, EventSource):
+        return _with(obj, attribute, _with(current, "component", value))
+    if isinstance(current, bool):
+        return _with(obj, attribute, value == "true")
+    return _with(obj, attribute, value) if isinstance(current, str) else obj
 
 
 @cache
@@ -145,5 +145,5 @@ def _attributes(shape: type) -> Mapping[str, str]:
     return {field.encode_name: field.name for field in msgspec.structs.fields(shape)}
 
 
-def _with(found: Any, name: str, value: Any) -> Any:
-    return msgspec.structs.replace(found, **{name: value})
+def _with(obj: Any, name: str, value: Any) -> Any:
+    return msgspec.structs.replace(obj, **{name: value})

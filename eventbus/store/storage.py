@@ -43,7 +43,7 @@ class Place(NamedTuple):
     key: bytes
 
 
-class Found(msgspec.Struct, Generic[T], frozen=True):
+class StoredObject(msgspec.Struct, Generic[T], frozen=True):
     """An object with its place and its packed form there."""
 
     place: Place
@@ -71,15 +71,15 @@ class Storage(Protocol[T]):
         """Return the smallest index that has all that is selected, and the prefix of its members there."""
         ...
 
-    def find(self, namespace: str, name: str) -> Found[T] | None:
+    def find(self, namespace: str, name: str) -> StoredObject[T] | None:
         """Find the object of that name. Raises: BusUnavailable."""
         ...
 
-    def check(self, found: T) -> None:
+    def check(self, obj: T) -> None:
         """Check that the object may be stored. Raises: InvalidObject: worded as the API server does."""
         ...
 
-    def as_stored(self, found: T) -> T:
+    def as_stored(self, obj: T) -> T:
         """Return the object as it will be read back. Raises: InvalidObject."""
         ...
 
@@ -87,21 +87,21 @@ class Storage(Protocol[T]):
         """Make a uid that no object has."""
         ...
 
-    def create(self, found: T) -> T:
+    def create(self, obj: T) -> T:
         """Store a new object; return it with its version.
 
         Raises: AlreadyExists.  BusFull: nothing was stored.  InvalidObject: it is too large.
         """
         ...
 
-    def replace(self, former: Found[T], new: T) -> T:
+    def replace(self, former: StoredObject[T], new: T) -> T:
         """Store *new* in place of *former*, if that is unchanged since it was found; return it with its version.
 
         Raises: Conflict, NotFound: it is not.  BusFull: nothing was stored.  InvalidObject: it is too large.
         """
         ...
 
-    def remove(self, former: Found[T], version: str) -> str:
+    def remove(self, former: StoredObject[T], version: str) -> str:
         """Take an object out, "": whatever its version; returns that of the change. Raises: Conflict, NotFound."""
         ...
 
@@ -146,12 +146,12 @@ def check_size(body: bytes) -> None:
         raise InvalidObject(f"Request entity too large: limit is {MAX_BYTES} bytes")
 
 
-def with_metadata(found: T, **changes: object) -> T:
-    """Return *found* with other metadata."""
-    return replaced(found, metadata=msgspec.structs.replace(found.metadata, **changes))
+def with_metadata(obj: T, **changes: object) -> T:
+    """Return *obj* with other metadata."""
+    return replaced(obj, metadata=msgspec.structs.replace(obj.metadata, **changes))
 
 
-def replaced(found: T, **changes: object) -> T:
-    """Return *found* with other fields."""
-    struct: Any = found
+def replaced(obj: T, **changes: object) -> T:
+    """Return *obj* with other fields."""
+    struct: Any = obj
     return msgspec.structs.replace(struct, **changes)  # type: ignore[no-any-return]

@@ -1,4 +1,7 @@
-"""A watch: its state, which needs no thread, and the iterator with the thread that waits for it."""
+"""A watch of one kind: `WatchState`, which never blocks, and `StoreWatch`, which iterates over it and blocks.
+
+The way of a watch: initial objects, catch-up from the store, then the changes that the `ChangeHub` offers.
+"""
 
 from __future__ import annotations
 
@@ -23,42 +26,41 @@ BUFFERED = 10_000
 #: Seconds between two bookmarks; controllers written for Kubernetes give up after 70.
 BOOKMARK_S = 60.0
 
-#: The shared buffer of idle watches, never added to: a buffer each would take 0.7 KB, and most of thousands are idle.
+#: The empty buffer that idle watches share. A buffer of their own would take 0.7 KB, and most of thousands are idle.
 _EMPTY: Final[deque[Any]] = deque()
-_TOLD = {
+#: By (was selected, is selected).
+_EVENT_TYPES = {
     (False, True): WatchEventType.ADDED,
     (True, True): WatchEventType.MODIFIED,
     (True, False): WatchEventType.DELETED,
 }
 
 
-class Begin(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class WatchStart(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The start of a watch: *items* are delivered as ADDED, then the changes after the versions *after*."""
 
     after: Versions
     newest: Sequence[int]  #: the store's versions, just read
     items: tuple[T, ...] = ()
-    own: tuple[int, ...] = ()  #: the version that each of *items* has in its partition
-    told: bool = False  #: a bookmark marks the end of *items*
+    item_versions: tuple[int, ...] = ()  #: of each of *items*, in its partition
+    marks_end: bool = False  #: a bookmark marks the end of *items*
 
 
 class _Reached(msgspec.Struct, frozen=True):
-    """A mark after all changes of *partition* up to *version*: changes not selected advance the position, too."""
+    """A mark after all changes of *partition* up to *version*; unselected ones advance the position, too."""
 
     partition: int
     version: int
 
 
-class Wait(msgspec.Struct, frozen=True):
-    """There is nothing to deliver now. *until*: when to call `next` again without a call of `ready`.
-
-    In the time of `next`; None: wait for `ready`."""
+class Idle(msgspec.Struct, frozen=True):
+    """There is nothing to deliver. Wait for `ready`, at most *until*: monotonic, as in `next`; None: no limit."""
 
     until: float | None
 
 
-class Behind(msgspec.Struct, frozen=True):
-    """A request: read the changes of *partition* after *after* from the store, and give them to `caught_up`."""
+class CatchUp(msgspec.Struct, frozen=True):
+    """A request: read the changes of *partition* after version *after*, and pass them to `caught_up`."""
 
     partition: int
     after: int
@@ -66,26 +68,32 @@ class Behind(msgspec.Struct, frozen=True):
 
 
 #: A result of `WatchState.next`; None: the watch has ended.
-Step: TypeAlias = WatchEvent[T] | Wait | Behind | None
+Step: TypeAlias = WatchEvent[T] | Idle | CatchUp | None
 
 
 class WatchState(Generic[T]):
-    """One watch. `next` is called by one thread at a time, `offer` and `fail` by the hub's, `stop` by any; none blocks.
+    """One watch. One thread at a time calls `next`, the hub calls `offer` and `fail`, any thread `stop`.
 
-    An object that leaves the selection is delivered as DELETED, one that enters it as ADDED. The watch ends when its
-    time is over, or its reader is too slow; a next watch from the last position misses nothing. Until all initial
-    objects are delivered, that position is `UNFINISHED`, which raises Expired.
+    An object that leaves the selection is delivered as DELETED, an object that enters it as ADDED. The watch ends after
+    its timeout, or if its reader is too slow; a new watch from the last position misses no change. Until all initial
+    objects are delivered, the position is `UNFINISHED`, which raises Expired. No method blocks.
 
     Args: now: monotonic seconds, as in `next`.
-          ready: called once after a `Wait`, as soon as `next` would return another step. The hub's thread calls it with
-          a lock held, so it must only wake another thread.
+          ready: called once after an `Idle`, as soon as `next` would return another step. The hub's thread calls it
+          with a lock held, so it must only wake another thread.
     """
 
     def __init__(
-        self, *, selection: Selection[T], options: ListOptions, begin: Begin[T], now: float, ready: Callable[[], None]
+        self,
+        *,
+        selection: Selection[T],
+        options: ListOptions,
+        start: WatchStart[T],
+        now: float,
+        ready: Callable[[], None],
     ) -> None:
         self.selection = selection
-        self._begin = begin
+        self._start = start
         self._ready = ready
         self._bookmarks = options.allow_bookmarks
         self._now = now
@@ -93,20 +101,20 @@ class WatchState(Generic[T]):
         self._bookmark_at = now + BOOKMARK_S
         self._lock = threading.Lock()
         self._buffer: deque[Change[T] | _Reached] = _EMPTY
-        self._progress = list(begin.after.counters)
-        self._position = list(begin.after.counters)
+        self._progress = list(start.after.counters)
+        self._position = list(start.after.counters)
         self._bookmarked: tuple[int, ...] = ()
-        if not begin.items and options.resource_version not in ("", "0"):
-            self._bookmarked = tuple(begin.after.counters)  # its reader has this version already
-        self._path: Sequence[Sequence[int]] = (tuple(begin.newest),)
+        if not start.items and options.resource_version not in ("", "0"):
+            self._bookmarked = tuple(start.after.counters)  # its reader has this version already
+        self._path: Sequence[Sequence[int]] = (tuple(start.newest),)
         self._caught: tuple[Sequence[Change[T]], int] | None = None
         self._ahead: dict[int, tuple[Sequence[Change[T]], int]] = {}  # by partition: read, not due yet
-        self._finished = not begin.items  # all initial objects are delivered, as of _position
-        # Initial objects that were written during the list: their changes come again.
-        oldest = min(begin.after.counters)
-        self._told_at = {
-            (found.metadata.namespace, found.metadata.name): version
-            for found, version in zip(begin.items, begin.own, strict=True)
+        self._finished = not start.items  # all initial objects are delivered, as of _position
+        #: Initial objects that were written during the list: their changes come again, and are skipped.
+        oldest = min(start.after.counters)
+        self._initial_versions = {
+            (obj.metadata.namespace, obj.metadata.name): version
+            for obj, version in zip(start.items, start.item_versions, strict=True)
             if version > oldest
         }
         self._failure: EventBusError | None = None
@@ -114,7 +122,7 @@ class WatchState(Generic[T]):
         self._steps = self._run()
 
     def starts_at(self, path: Sequence[Sequence[int]]) -> None:
-        """Set the versions that it catches up to, one after the other; after the last the hub offers changes.
+        """Set the versions that it catches up to, in this order; the hub offers the changes after the last of them.
 
         Call it once, before `next`.
         """
@@ -129,7 +137,7 @@ class WatchState(Generic[T]):
         return next(self._steps, None)
 
     def caught_up(self, changes: Sequence[Change[T]], version: int) -> None:
-        """Take the changes that `next` has requested by `Behind`: some or all, up to *version*."""
+        """Take some or all of the changes that `next` requested by `CatchUp`, up to *version*."""
         self._caught = changes, version
 
     def offer(self, partition: int, changes: Sequence[Change[T]], version: int) -> None:
@@ -158,30 +166,28 @@ class WatchState(Generic[T]):
 
     @property
     def position(self) -> tuple[int, ...]:
-        """Return the versions up to which all changes are delivered. While it waits, no other change was offered."""
+        """Return the versions up to which all changes are delivered. While it is idle, it has no other changes."""
         return tuple(self._position)
 
     @property
     def is_level(self) -> bool:
-        """Return True if no initial object may be delivered again: from here it equals any other watch."""
-        return max(self._told_at.values(), default=0) <= min(self._position)
+        """Return True if no initial object can come again: from now on it is like any other watch at its position."""
+        return max(self._initial_versions.values(), default=0) <= min(self._position)
 
     def twin(self) -> WatchState[T]:
-        """Make a watch of the same selection that waits at the same position, without end and bookmarks."""
-        begin: Begin[T] = Begin(after=Versions(self._position), newest=self.position)
-        found = WatchState(
-            selection=self.selection, options=ListOptions(), begin=begin, now=self._now, ready=_nobody_waits
-        )
-        found.next(self._now)
-        return found
+        """Make an idle watch of the same selection and position, without a timeout and bookmarks."""
+        start: WatchStart[T] = WatchStart(after=Versions(self._position), newest=self.position)
+        twin = WatchState(selection=self.selection, options=ListOptions(), start=start, now=self._now, ready=_ignore)
+        twin.next(self._now)
+        return twin
 
     def skip_to(self, position: Sequence[int]) -> None:
-        """While it waits, count as delivered what a `twin` has delivered in its place up to *position*."""
+        """Move an idle watch to *position*, because a `twin` has delivered the changes up to it in its place."""
         with self._lock:
             self._position, self._progress = list(position), list(position)
 
     def stop(self) -> None:
-        """End soon; changes that were not delivered are dropped. Idempotent."""
+        """End soon, and drop undelivered changes. Idempotent."""
         with self._lock:
             self._stopped = self._ended = True
             self._buffer = _EMPTY
@@ -193,7 +199,7 @@ class WatchState(Generic[T]):
         if waiting:
             self._ready()
 
-    def _run(self) -> Iterator[WatchEvent[T] | Wait | Behind]:
+    def _run(self) -> Iterator[WatchEvent[T] | Idle | CatchUp]:
         yield from self._first_events()
         for versions in self._path:
             for partition, until in enumerate(versions):
@@ -207,22 +213,22 @@ class WatchState(Generic[T]):
             yield self._bookmark()
 
     def _first_events(self) -> Iterator[WatchEvent[T]]:
-        last = len(self._begin.items)
-        for number, found in enumerate(self._begin.items, 1):
+        last = len(self._start.items)
+        for number, obj in enumerate(self._start.items, 1):
             if self._stopped:
                 return
-            self._finished = number == last and self._begin.after.counters == tuple(self._begin.newest)
-            yield WatchEvent(WatchEventType.ADDED, found, position=self._version())
+            self._finished = number == last and self._start.after.counters == tuple(self._start.newest)
+            yield WatchEvent(WatchEventType.ADDED, obj, position=self._version())
 
-    def _catch_up(self, partition: int, until: int) -> Iterator[WatchEvent[T] | Behind]:
-        """Yield the changes between the watch's version and the one from which the hub offers them."""
-        found = self._ahead.pop(partition, None)
-        if found is None:
-            yield Behind(partition, self._position[partition], until)
-            found, self._caught = self._caught, None
-        if found is None:
+    def _catch_up(self, partition: int, until: int) -> Iterator[WatchEvent[T] | CatchUp]:
+        """Yield the changes from the position of the watch to *until*."""
+        caught = self._ahead.pop(partition, None)
+        if caught is None:
+            yield CatchUp(partition, self._position[partition], until)
+            caught, self._caught = self._caught, None
+        if caught is None:
             return
-        changes, version = found
+        changes, version = caught
         for number, change in enumerate(changes):
             if change.version > until:
                 self._ahead[partition] = changes[number:], version
@@ -232,11 +238,13 @@ class WatchState(Generic[T]):
 
     def _end_of_first_events(self) -> Iterator[WatchEvent[T]]:
         self._finished = True
-        if self._begin.told:
+        if self._start.marks_end:
             yield msgspec.structs.replace(self._bookmark(), initial_events_end=True)
-        elif self._bookmarks and self._begin.items:
+        elif self._bookmarks and self._start.items:
             yield self._bookmark()
-        self._begin = msgspec.structs.replace(self._begin, items=(), own=())  # a watch may last for an hour
+        self._start = msgspec.structs.replace(
+            self._start, items=(), item_versions=()
+        )  # to free memory: a watch may last for an hour
 
     def _is_over(self) -> bool:
         """Return True if all offered changes are delivered and no more will come. Raises: the failure."""
@@ -249,8 +257,8 @@ class WatchState(Generic[T]):
                 self._position = [max(pair) for pair in zip(self._position, self._progress, strict=True)]
             return self._ended or (self._ends_at is not None and self._now >= self._ends_at)
 
-    def _live(self) -> Iterator[WatchEvent[T] | Wait]:
-        """Yield one change, a bookmark if one is due, or a `Wait`."""
+    def _live(self) -> Iterator[WatchEvent[T] | Idle]:
+        """Yield one change, a bookmark if one is due, or an `Idle`."""
         with self._lock:
             change = self._buffer.popleft() if self._buffer else None
             if not self._buffer:
@@ -267,21 +275,23 @@ class WatchState(Generic[T]):
                 self._waiting = not self._buffer and not self._ended
             if self._waiting:
                 due = [self._ends_at, self._bookmark_at if self._bookmarks else None]
-                yield Wait(min((at for at in due if at is not None), default=None))
+                yield Idle(min((at for at in due if at is not None), default=None))
 
     def _seen(self, change: Change[T]) -> Iterator[WatchEvent[T]]:
         if change.version <= self._position[change.partition]:
             return
         self._position[change.partition] = change.version
-        found = change.object
-        if self._told_at and change.version <= self._told_at.get((found.metadata.namespace, found.metadata.name), 0):
+        obj = change.object
+        if self._initial_versions and change.version <= self._initial_versions.get(
+            (obj.metadata.namespace, obj.metadata.name), 0
+        ):
             return
-        is_in = change.type is not ChangeType.DELETED and self.selection.matches(found)
-        was_in = change.type is not ChangeType.ADDED and self.selection.matched(found, change.was)
+        is_in = change.type is not ChangeType.DELETED and self.selection.matches(obj)
+        was_in = change.type is not ChangeType.ADDED and self.selection.matched(obj, change.was)
         if was_in and not is_in and change.was is not None and change.type is not ChangeType.DELETED:
-            found = restored(found, change.was)  # the values that the reader knows
+            obj = restored(obj, change.was)  # with the values that its reader has seen
         if is_in or was_in:
-            yield WatchEvent(_TOLD[was_in, is_in], found, position=self._version())
+            yield WatchEvent(_EVENT_TYPES[was_in, is_in], obj, position=self._version())
 
     def _bookmark(self) -> WatchEvent[T]:
         self._bookmarked = tuple(self._position)
@@ -291,7 +301,7 @@ class WatchState(Generic[T]):
         return str(Versions(self._position)) if self._finished else UNFINISHED
 
 
-def _nobody_waits() -> None:
+def _ignore() -> None:
     pass
 
 
@@ -306,7 +316,7 @@ class StoreWatch(Generic[T]):
         *,
         state: WatchState[T],
         ready: threading.Event,
-        read: Callable[[Behind], tuple[Sequence[Change[T]], int]],
+        read: Callable[[CatchUp], tuple[Sequence[Change[T]], int]],
         detach: Callable[[WatchState[T]], None],
         clock: Clock,
     ) -> None:
@@ -326,7 +336,7 @@ class StoreWatch(Generic[T]):
                 return
             if isinstance(step, WatchEvent):
                 yield step
-            elif isinstance(step, Wait):
+            elif isinstance(step, Idle):
                 self._ready.wait(None if step.until is None else max(0.0, step.until - now))
             else:
                 self._state.caught_up(*self._read(step))

@@ -20,7 +20,7 @@ from eventbus.store.calls import Call
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.object_storage import PARTITION, DryStorage
 from eventbus.store.reader import ObjectReader
-from eventbus.store.storage import Found, Place, conflict, not_found, replaced, with_metadata
+from eventbus.store.storage import Place, StoredObject, conflict, not_found, replaced, with_metadata
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -42,25 +42,25 @@ class ObjectWriter(ObjectReader[T]):
             InvalidObject: fix the caller.
     """
 
-    def create(self, found: T) -> T:
+    def create(self, obj: T) -> T:
         """Store a new object; it gets uid, creation time, generation and, after *generate_name*, five characters.
 
         Raises: AlreadyExists.
         Redis:  FCALL put, of an event write_event.
         """
-        created = self._new(found)
-        if found.metadata.name or not found.metadata.generate_name:
+        created = self._new(obj)
+        if obj.metadata.name or not obj.metadata.generate_name:
             return self._storage.create(self._checked(created))
         for _ in range(NAME_ATTEMPTS):
             with suppress(AlreadyExists):
                 return self._storage.create(self._checked(_with_generated_name(created)))
         problem = "already exists, the server was not able to generate a unique name for the object"
-        raise AlreadyExists(f'{self.kind.resource} "{found.metadata.generate_name}" {problem}')
+        raise AlreadyExists(f'{self.kind.resource} "{obj.metadata.generate_name}" {problem}')
 
-    def creation(self, found: T) -> Call[T]:
+    def creation(self, obj: T) -> Call[T]:
         """Return the call that stores a new event, for a bus of one partition. Raises: as `create`."""
-        created = self._new(found)
-        if found.metadata.name or not found.metadata.generate_name:
+        created = self._new(obj)
+        if obj.metadata.name or not obj.metadata.generate_name:
             return self._creation(created)
         call = self._creation(_with_generated_name(created))
 
@@ -68,7 +68,7 @@ class ObjectWriter(ObjectReader[T]):
             try:
                 return call.result(reply)
             except AlreadyExists:
-                return self.create(found)  # with another generated name
+                return self.create(obj)  # with another generated name
 
         return Call(call.command, result)
 
@@ -76,12 +76,12 @@ class ObjectWriter(ObjectReader[T]):
         storage = cast("EventStorage", self._storage)
         return cast("Call[T]", storage.creation(cast("Event", self._checked(created))))
 
-    def _new(self, found: T) -> T:
+    def _new(self, obj: T) -> T:
         """Return the object to create. Raises: InvalidObject."""
-        if found.metadata.resource_version:
+        if obj.metadata.resource_version:
             raise InvalidObject("resourceVersion should not be set on objects to be created")
         return with_metadata(
-            found,
+            obj,
             uid=self._storage.new_uid(),
             creation_timestamp=self._now(),
             generation=int(bool(self.kind.has_generation)),
@@ -89,7 +89,7 @@ class ObjectWriter(ObjectReader[T]):
             deletion_grace_period_seconds=None,
         )
 
-    def update(self, found: T) -> T:
+    def update(self, obj: T) -> T:
         """Replace an object; uid and creation time stay, and so does the status of a kind that has one.
 
         An update that removes the last finalizer of a deleted object removes the object, and returns its last state.
@@ -99,9 +99,9 @@ class ObjectWriter(ObjectReader[T]):
         """
 
         def change(former: T) -> T:
-            return replaced(found, status=_part(former, "status")) if self.kind.has_status else found
+            return replaced(obj, status=_part(former, "status")) if self.kind.has_status else obj
 
-        return self._change(found, change)
+        return self._change(obj, change)
 
     def replace(self, former: T, new: T) -> T:
         """Replace *former*, the object as it was last read or written, by *new* in one call.
@@ -117,13 +117,13 @@ class ObjectWriter(ObjectReader[T]):
         changed = self._kept(new, former)
         self._check(changed)
         place = Place(PARTITION, item_key(metadata.namespace, metadata.name))
-        return self._storage.replace(Found(place, former, b""), changed)
+        return self._storage.replace(StoredObject(place, former, b""), changed)
 
-    def update_status(self, found: T) -> T:
+    def update_status(self, obj: T) -> T:
         """Replace the status of an object, and nothing else. Raises: as `update`."""
         if not self.kind.has_status:
             raise InvalidObject(f"{self.kind.resource} have no status of their own: update the object")
-        return self._change(found, lambda former: replaced(former, status=_part(found, "status")))
+        return self._change(obj, lambda former: replaced(former, status=_part(obj, "status")))
 
     def patch(self, name: str, patch: Mapping[str, Any], namespace: str = "", *, status: bool = False) -> T:
         """Apply a JSON merge patch (RFC 7386) to the object's JSON; lists are replaced whole.
@@ -133,8 +133,8 @@ class ObjectWriter(ObjectReader[T]):
         """
         if not isinstance(patch, Mapping):
             raise InvalidObject("a merge patch of an object must be an object")
-        asked = patch.get("metadata")
-        version = str(asked.get("resourceVersion") or "") if isinstance(asked, Mapping) else ""
+        metadata = patch.get("metadata")
+        version = str(metadata.get("resourceVersion") or "") if isinstance(metadata, Mapping) else ""
 
         def change(former: T) -> T:
             new = self.kind.decode(merge(self.kind.encode(former), patch))
@@ -179,13 +179,13 @@ class ObjectWriter(ObjectReader[T]):
         ours = ""  # uid of the marked object: another client that sees the mark may remove it first
         for attempt in range(ATTEMPTS):
             try:
-                found = self._find(name, namespace, "" if ours else version)
-                if ours and found.object.metadata.uid != ours:
+                stored = self._find(name, namespace, "" if ours else version)
+                if ours and stored.object.metadata.uid != ours:
                     return
-                found = self._mark(found, grace_s)
-                ours = found.object.metadata.uid if found.object.metadata.deletion_timestamp else ""
-                if not is_held(found.object):
-                    self._storage.remove(found, found.object.metadata.resource_version)
+                stored = self._mark(stored, grace_s)
+                ours = stored.object.metadata.uid if stored.object.metadata.deletion_timestamp else ""
+                if not is_held(stored.object):
+                    self._storage.remove(stored, stored.object.metadata.resource_version)
                 return
             except Conflict:  # it may have got a finalizer in between
                 if (version and not ours) or attempt == ATTEMPTS - 1:
@@ -195,32 +195,32 @@ class ObjectWriter(ObjectReader[T]):
                     raise
                 return
 
-    def _mark(self, found: Found[T], grace_s: int | None) -> Found[T]:
+    def _mark(self, stored: StoredObject[T], grace_s: int | None) -> StoredObject[T]:
         """Mark an object with finalizers as deleted, also if it is removed at once: watchers see why."""
-        held = found.object
-        if not held.metadata.finalizers:
-            return found
-        new = marked(held, self._now(), grace_s)
-        if new == held:
-            return found
-        return Found(found.place, self._storage.replace(found, self._storage.as_stored(new)), found.packed)
+        obj = stored.object
+        if not obj.metadata.finalizers:
+            return stored
+        new = marked(obj, self._now(), grace_s)
+        if new == obj:
+            return stored
+        return StoredObject(stored.place, self._storage.replace(stored, self._storage.as_stored(new)), stored.packed)
 
-    def _checked(self, found: T) -> T:
+    def _checked(self, obj: T) -> T:
         """Return the object as it will be read back. Raises: InvalidObject."""
-        self._check(found)
-        return self._storage.as_stored(found)
+        self._check(obj)
+        return self._storage.as_stored(obj)
 
-    def _change(self, found: T, change: Callable[[T], T]) -> T:
-        metadata = found.metadata
+    def _change(self, obj: T, change: Callable[[T], T]) -> T:
+        metadata = obj.metadata
         return self._write(metadata.name, metadata.namespace, metadata.resource_version, metadata.uid, change)
 
     def _write(self, name: str, namespace: str, version: str, uid: str, change: Callable[[T], T]) -> T:
         """Store the result of *change*, and try again while other clients write the object in between."""
         for attempt in range(ATTEMPTS):
             former = self._find(name, namespace, version)
-            held = former.object.metadata
-            if uid and uid != held.uid:
-                problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {held.uid}"
+            current = former.object.metadata
+            if uid and uid != current.uid:
+                problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current.uid}"
                 raise Conflict(f'Operation cannot be fulfilled on {self.kind.resource} "{name}": {problem}')
             changed = self._kept(change(former.object), former.object)
             if changed == former.object:
@@ -232,52 +232,52 @@ class ObjectWriter(ObjectReader[T]):
                 return former.object
             try:
                 if is_over(new):
-                    return with_metadata(new, resource_version=self._storage.remove(former, held.resource_version))
+                    return with_metadata(new, resource_version=self._storage.remove(former, current.resource_version))
                 return self._storage.replace(former, new)
             except Conflict:
                 if version or attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 
-    def _find(self, name: str, namespace: str, version: str) -> Found[T]:
+    def _find(self, name: str, namespace: str, version: str) -> StoredObject[T]:
         """Find the object. Raises: NotFound.  Conflict: it does not have *version*; "": any version."""
-        found = self._storage.find(namespace, name)
-        if found is None:
+        stored = self._storage.find(namespace, name)
+        if stored is None:
             raise not_found(self.kind, name)
-        if version and version != found.object.metadata.resource_version:
+        if version and version != stored.object.metadata.resource_version:
             raise conflict(self.kind, name)
-        return found
+        return stored
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC)
 
     def _kept(self, new: T, former: T) -> T:
         """Return *new* with the fields of the former object that clients cannot change."""
-        held = former.metadata
+        current = former.metadata
         counts = self.kind.has_generation and _part(new, "spec") != _part(former, "spec")
         return with_metadata(
             new,
-            uid=held.uid,
-            creation_timestamp=held.creation_timestamp,
-            resource_version=held.resource_version,
-            generate_name=held.generate_name,
-            generation=held.generation + bool(counts),
-            deletion_timestamp=held.deletion_timestamp,
-            deletion_grace_period_seconds=held.deletion_grace_period_seconds,
+            uid=current.uid,
+            creation_timestamp=current.creation_timestamp,
+            resource_version=current.resource_version,
+            generate_name=current.generate_name,
+            generation=current.generation + bool(counts),
+            deletion_timestamp=current.deletion_timestamp,
+            deletion_grace_period_seconds=current.deletion_grace_period_seconds,
         )
 
-    def _check(self, found: T) -> None:
+    def _check(self, obj: T) -> None:
         """Check the object. Raises: InvalidObject: worded as the API server does."""
-        if not isinstance(found, self.kind.type):
-            raise InvalidObject(f"a {self.kind.name} must be a {self.kind.type.__name__}, is {type(found).__name__}")
-        if not found.metadata.name:
+        if not isinstance(obj, self.kind.type):
+            raise InvalidObject(f"a {self.kind.name} must be a {self.kind.type.__name__}, is {type(obj).__name__}")
+        if not obj.metadata.name:
             problem = "metadata.name: Required value: name or generateName is required"
             raise InvalidObject(f'{self.kind.name} "" is invalid: {problem}')
-        self._storage.check(found)
+        self._storage.check(obj)
 
 
-def _part(found: Any, name: str) -> Any:
-    return getattr(found, name)
+def _part(obj: Any, name: str) -> Any:
+    return getattr(obj, name)
 
 
 def _with_generated_name(created: T) -> T:
@@ -295,15 +295,15 @@ _ENDED: Final = ("Succeeded", "Failed")
 _MOST_S: Final = 2**31 - 1
 
 
-def marked(found: T, now: datetime, asked_s: int | None = None) -> T:
-    """Return *found* with its deletion marked, as it stays until its last finalizer is removed.
+def marked(obj: T, now: datetime, asked_s: int | None = None) -> T:
+    """Return *obj* with its deletion marked, as it stays until its last finalizer is removed.
 
     An object that is marked already may only get a shorter grace period. With a grace period of 0 the agent's finalizer
     is removed, the others stay.
 
     Args: asked_s: the grace period of a Pod, seconds; None: its own.
     """
-    metadata, grace_s = found.metadata, _grace_s(found, asked_s)
+    metadata, grace_s = obj.metadata, _grace_s(obj, asked_s)
     since, held_s = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
     if since is None:
         since = now
@@ -312,43 +312,43 @@ def marked(found: T, now: datetime, asked_s: int | None = None) -> T:
     else:
         since -= timedelta(seconds=held_s)
     return with_metadata(
-        found,
+        obj,
         deletion_timestamp=since + timedelta(seconds=grace_s),
         deletion_grace_period_seconds=grace_s,
         finalizers=(_without_agent(metadata.finalizers) if grace_s == 0 else ()) or metadata.finalizers,
     )
 
 
-def is_held(found: HasMetadata) -> bool:
-    """Return True if a finalizer keeps *found*, which is deleted. The agent's does so during the grace period only."""
-    metadata = found.metadata
+def is_held(obj: HasMetadata) -> bool:
+    """Return True if a finalizer keeps *obj*, which is deleted. The agent's does so during the grace period only."""
+    metadata = obj.metadata
     return bool(metadata.finalizers if metadata.deletion_grace_period_seconds else _without_agent(metadata.finalizers))
 
 
-def _grace_s(found: HasMetadata, asked_s: int | None) -> int:
+def _grace_s(obj: HasMetadata, asked_s: int | None) -> int:
     """Source: `registry/core/pod/strategy.go` CheckGracefulDelete."""
-    if not isinstance(found, Pod) or not found.spec.node_name or found.status.phase in _ENDED:
+    if not isinstance(obj, Pod) or not obj.spec.node_name or obj.status.phase in _ENDED:
         return 0
-    grace_s = found.spec.termination_grace_period_seconds if asked_s is None else asked_s
+    grace_s = obj.spec.termination_grace_period_seconds if asked_s is None else asked_s
     return min(grace_s, _MOST_S) if grace_s >= 0 else 1
 
 
 def _without_agent(finalizers: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(one for one in finalizers if one != RUNNING_FINALIZER)
+    return tuple(finalizer for finalizer in finalizers if finalizer != RUNNING_FINALIZER)
 
 
-def is_over(found: HasMetadata) -> bool:
+def is_over(obj: HasMetadata) -> bool:
     """Return True if the object was deleted and has no finalizers left."""
-    return found.metadata.deletion_timestamp is not None and not found.metadata.finalizers
+    return obj.metadata.deletion_timestamp is not None and not obj.metadata.finalizers
 
 
 def check_finalizers(kind: Kind[T], new: T, former: T) -> None:
     """Refuse new finalizers of a deleted object. Raises: InvalidObject: worded as the API server does."""
     added = sorted(set(new.metadata.finalizers) - set(former.metadata.finalizers))
     if former.metadata.deletion_timestamp is not None and added:
-        found = ", ".join(f'"{name}"' for name in added)
+        names = ", ".join(f'"{name}"' for name in added)
         problem = (
-            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{found}}}"
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{names}}}"
         )
         raise InvalidObject(
             f'{kind.name} "{former.metadata.name}" is invalid: metadata.finalizers: Forbidden: {problem}'

@@ -43,6 +43,6 @@ def extra_needed(extra: str, asks: str = "") -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "eventbus":
             raise  # a bug in this package
-        who = f"{asks}: " if asks else ""
+        subject = f"{asks}: " if asks else ""
         why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
-        raise ConfigError(f"{who}{is_needed(extra)}{why}", cure=f"pip install 'eventbus[{extra}]'") from error
+        raise ConfigError(f"{subject}{is_needed(extra)}{why}", cure=f"pip install 'eventbus[{extra}]'") from error

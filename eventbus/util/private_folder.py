@@ -35,19 +35,19 @@ def check_private(
     def refused(path: Path, problem: str, cure: str) -> ConfigError:
         return ConfigError(f"{user} will not use {path}: it {problem}: {cure}", cure=cure)
 
-    found = folder.lstat()
-    if stat.S_ISLNK(found.st_mode):
+    status = folder.lstat()
+    if stat.S_ISLNK(status.st_mode):
         cure = f"set {variable} to the folder that it leads to, {os.path.realpath(folder)}"
         raise refused(folder, "is a symbolic link", cure)
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise refused(folder, "is not a folder", f"remove it, or set {variable} to another")
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         cure = f"run this as that user, or set {variable} to a folder of user {os.geteuid()}"
-        raise refused(folder, f"belongs to user {found.st_uid}", cure)
-    if found.st_mode & forbidden:
+        raise refused(folder, f"belongs to user {status.st_uid}", cure)
+    if status.st_mode & forbidden:
         verb = "write to" if forbidden == WRITE else "enter"
         cure = f"make it anew with mkdir -m 700, or look through it and then chmod 700 {folder}"
-        raise refused(folder, f"is open, others may {verb} it (mode {stat.S_IMODE(found.st_mode):03o})", cure)
+        raise refused(folder, f"is open, others may {verb} it (mode {stat.S_IMODE(status.st_mode):03o})", cure)
     for file in (folder / name for name in names):
         if (owner := _owner(file)) not in (None, os.geteuid()):
             raise refused(file, f"belongs to user {owner}", "look what it is, and remove it")

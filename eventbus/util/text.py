@@ -87,10 +87,10 @@ def quoted(text: str) -> str:
 
 
 def _storable(match: re.Match[str]) -> str:
-    found = match[0]
-    if len(found) == 1:
+    surrogates = match[0]
+    if len(surrogates) == 1:
         return REPLACEMENT
-    return found.encode("utf-16", "surrogatepass").decode("utf-16")
+    return surrogates.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _visible(match: re.Match[str]) -> str:

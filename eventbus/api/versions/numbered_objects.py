@@ -16,7 +16,7 @@ from eventbus.store.changes import Versions
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.list_options import Continue
 from eventbus.store.selection import Selection
-from eventbus.store.storage import ChangeType, Found, Storage, with_metadata
+from eventbus.store.storage import ChangeType, Storage, StoredObject, with_metadata
 from eventbus.store.writer import ObjectWriter
 
 T = TypeVar("T", bound=HasMetadata)
@@ -39,14 +39,14 @@ class _NumberedStorage:
     def index(self, partition: int, selection: Selection[Event]) -> tuple[bytes, bytes]:
         return self._storage.index(partition, selection)
 
-    def find(self, namespace: str, name: str) -> Found[Event] | None:
+    def find(self, namespace: str, name: str) -> StoredObject[Event] | None:
         return read_again(lambda: self._find(namespace, name))
 
-    def _find(self, namespace: str, name: str) -> Found[Event] | None:
+    def _find(self, namespace: str, name: str) -> StoredObject[Event] | None:
         found = self._storage.find(namespace, name)
         if found is None:
             return None
-        return Found(found.place, self._numbered(found.object, found.place.partition), found.packed)
+        return StoredObject(found.place, self._numbered(found.object, found.place.partition), found.packed)
 
     def check(self, found: Event) -> None:
         self._storage.check(found)
@@ -62,18 +62,18 @@ class _NumberedStorage:
         place = self._storage.written_place(made.metadata.namespace, made.metadata.name)
         return self._numbered(made, place.partition)
 
-    def replace(self, former: Found[Event], new: Event) -> Event:
+    def replace(self, former: StoredObject[Event], new: Event) -> Event:
         return self._numbered(self._storage.replace(self._own(former), new), former.place.partition)
 
-    def remove(self, former: Found[Event], version: str) -> str:
+    def remove(self, former: StoredObject[Event], version: str) -> str:
         own = self._own(former)
         # A version in the request was already compared with the number that was found.
         removed = self._storage.remove(own, version and own.object.metadata.resource_version)
         return str(self._numbering.number(former.place.partition, int(removed)))
 
-    def _own(self, found: Found[Event]) -> Found[Event]:
+    def _own(self, found: StoredObject[Event]) -> StoredObject[Event]:
         event = self._storage.decode(found.packed)
-        return Found(found.place, event if event is not None else found.object, found.packed)
+        return StoredObject(found.place, event if event is not None else found.object, found.packed)
 
     def _numbered(self, found: Event, partition: int) -> Event:
         number = self._numbering.number(partition, int(found.metadata.resource_version))

@@ -19,7 +19,7 @@ from eventbus.api.watch.group import CHUNK, Taker, Tone
 from eventbus.errors import EventBusError
 from eventbus.model.list_watch import ListOptions, WatchEvent, WatchEventType
 from eventbus.store.changes import Change
-from eventbus.store.watch import Behind, Wait, WatchState
+from eventbus.store.watch import CatchUp, Idle, WatchState
 
 
 class Outlet(Protocol):
@@ -124,13 +124,13 @@ class Watcher:
                     size += len(lines[-1])
                     self._first = False
                 ended = step is None
-                if isinstance(step, Behind):
+                if isinstance(step, CatchUp):
                     self._state.caught_up(*await self._read(step))
             except EventBusError as error:
                 failure, ended = error, True
             if lines:
                 await outlet.send(b"".join(lines))
-            if isinstance(step, Wait) and not ended:
+            if isinstance(step, Idle) and not ended:
                 await self._wait(step, outlet.taker)
                 await outlet.drain()  # waits for the lines that the group wrote in the meantime
         if failure is not None:
@@ -160,15 +160,15 @@ class Watcher:
         versions = await self._pool.run(lambda context: context.versions(self._resource.kind))
         self._renderer = msgspec.structs.replace(self._renderer, versions=versions)
 
-    async def _read(self, behind: Behind) -> tuple[Sequence[Change[Any]], int]:
-        return await self._pool.run(lambda context: context.objects(self._resource.kind).read_behind(behind))
+    async def _read(self, behind: CatchUp) -> tuple[Sequence[Change[Any]], int]:
+        return await self._pool.run(lambda context: context.objects(self._resource.kind).read_changes(behind))
 
     def _abandon(self, opening: asyncio.Future[WatchState[Any]]) -> None:
         if not opening.cancelled() and opening.exception() is None:
             self._state = opening.result()
             self.close()
 
-    async def _wait(self, step: Wait, taker: Taker | None) -> None:
+    async def _wait(self, step: Idle, taker: Taker | None) -> None:
         # No other code of the loop has run since `next`, so no call of `ready` was missed.
         if self._stopped:
             return

@@ -129,10 +129,12 @@ def _read_fields(value: Mapping[str, Any], info: Info) -> dict[str, Any]:
 
 def _member(value: Any, info: Info) -> Info | None:
     """Return which of a union's types *value* is read as, where that is plain."""
-    members = [one for one in info.types if type(one).__name__ != "NoneType"]
+    members = [member for member in info.types if type(member).__name__ != "NoneType"]
     if len(members) > 1:
-        tagged = [one for one in members if getattr(one, "tag_field", None)] if isinstance(value, Mapping) else []
-        members = [one for one in tagged if value.get(one.tag_field) == one.tag]
+        tagged = (
+            [member for member in members if getattr(member, "tag_field", None)] if isinstance(value, Mapping) else []
+        )
+        members = [member for member in tagged if value.get(member.tag_field) == member.tag]
     return members[0] if len(members) == 1 else None
 
 
@@ -188,11 +190,11 @@ def plain_loader() -> Any:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-            found = super().construct_mapping(node, deep=deep)
-            return {key if isinstance(key, str) else json.dumps(key): value for key, value in found.items()}
+            mapping = super().construct_mapping(node, deep=deep)
+            return {key if isinstance(key, str) else json.dumps(key): value for key, value in mapping.items()}
 
     Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     return Loader

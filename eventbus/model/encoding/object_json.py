@@ -51,22 +51,22 @@ def lease_to_json(lease: Lease) -> dict[str, Any]:
     }
 
 
-def namespace_to_json(found: Namespace) -> dict[str, Any]:
-    """Return *found* as core/v1 JSON."""
+def namespace_to_json(namespace: Namespace) -> dict[str, Any]:
+    """Return *namespace* as core/v1 JSON."""
     return {
         "kind": Namespace.kind,
         "apiVersion": Namespace.api_version,
-        "metadata": metadata_to_json(found.metadata),
-        "spec": {"finalizers": list(found.spec.finalizers)} if found.spec.finalizers else {},
-        "status": {"phase": found.status.phase},
+        "metadata": metadata_to_json(namespace.metadata),
+        "spec": {"finalizers": list(namespace.spec.finalizers)} if namespace.spec.finalizers else {},
+        "status": {"phase": namespace.status.phase},
     }
 
 
-def struct_to_json(found: msgspec.Struct, *, kind: str, api_version: str) -> dict[str, Any]:
+def struct_to_json(struct: msgspec.Struct, *, kind: str, api_version: str) -> dict[str, Any]:
     """Return any other object: kind, apiVersion and metadata, then its fields as msgspec writes them."""
     plain: dict[str, Any] = {"kind": kind, "apiVersion": api_version}
-    plain["metadata"] = metadata_to_json(found.metadata)  # type: ignore[attr-defined]
-    rest: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)
+    plain["metadata"] = metadata_to_json(struct.metadata)  # type: ignore[attr-defined]
+    rest: dict[str, Any] = msgspec.to_builtins(struct, str_keys=True)
     return plain | {key: value for key, value in rest.items() if key != "metadata"}
 
 
@@ -105,8 +105,8 @@ def struct_from_json(mapping: Mapping[str, Any], shape: type[T], *, kind: str, a
     try:
         return msgspec.convert(as_go_reads(mapping, shape), decodable(shape), dec_hook=decode_frozen)
     except msgspec.ValidationError as error:
-        found = _AT_PATH.fullmatch(str(error))
-        problem = f"{found['path']}: {found['problem']}" if found else str(error)
+        location = _AT_PATH.fullmatch(str(error))
+        problem = f"{location['path']}: {location['problem']}" if location else str(error)
         raise InvalidObject(f"{kind} is invalid: {problem}") from None
     except (RecursionError, UnicodeEncodeError):
         raise InvalidObject(f"{kind} is invalid: nested too deeply, or no UTF-8") from None
@@ -133,7 +133,7 @@ def _status(status: NodeStatus) -> dict[str, Any]:
     put_set(plain, allocatable=dict(sorted(status.allocatable.items())))
     put_set(plain, phase=status.phase)
     put_set(plain, conditions=[_condition(condition) for condition in status.conditions])
-    put_set(plain, addresses=[{"type": one.type, "address": one.address} for one in status.addresses])
+    put_set(plain, addresses=[{"type": address.type, "address": address.address} for address in status.addresses])
     plain["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}}
     plain["nodeInfo"] = msgspec.to_builtins(status.node_info)
     return plain

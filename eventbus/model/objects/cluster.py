@@ -136,16 +136,18 @@ def with_condition(
     now, heartbeat = now.replace(microsecond=0), heartbeat and heartbeat.replace(microsecond=0)
     former = status.condition(type)
     since = former.last_transition_time if former and former.status == value else now
-    made = NodeCondition(type, value, heartbeat, since or now, reason, message)
+    condition = NodeCondition(type, value, heartbeat, since or now, reason, message)
     if former is None:
-        return msgspec.structs.replace(status, conditions=(*status.conditions, made))
-    conditions = tuple(made if one.type == type else one for one in status.conditions)
+        return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
+    conditions = tuple(
+        condition if former_condition.type == type else former_condition for former_condition in status.conditions
+    )
     return msgspec.structs.replace(status, conditions=conditions)
 
 
-def differs_beyond_heartbeats(one: NodeStatus, other: NodeStatus) -> bool:
+def differs_beyond_heartbeats(status: NodeStatus, other: NodeStatus) -> bool:
     """True if more than the heartbeat times of the conditions differs."""
-    return _without_heartbeats(one) != _without_heartbeats(other)
+    return _without_heartbeats(status) != _without_heartbeats(other)
 
 
 def transitions(before: NodeStatus, after: NodeStatus, name: str) -> Iterator[Transition]:
@@ -183,7 +185,7 @@ def rebooted(before: Node, after: Node) -> Transition | None:
 
 
 def _without_heartbeats(status: NodeStatus) -> NodeStatus:
-    conditions = tuple(msgspec.structs.replace(one, last_heartbeat_time=None) for one in status.conditions)
+    conditions = tuple(msgspec.structs.replace(condition, last_heartbeat_time=None) for condition in status.conditions)
     return msgspec.structs.replace(status, conditions=conditions)
 
 

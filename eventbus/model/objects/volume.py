@@ -83,7 +83,7 @@ class Volume(FrozenStruct, frozen=True, rename="camel", omit_defaults=True):
         """The sort of the volume, in JSON's spelling, if no agent here has it; "" otherwise."""
         known = ("name", "host_path", "empty_dir", "secret", "config_map")
         names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
-        return next((said for name, said in names if name not in known and getattr(self, name) is not None), "")
+        return next((field for name, field in names if name not in known and getattr(self, name) is not None), "")
 
     def bad_modes(self) -> Iterator[tuple[str, object]]:
         """Yield the modes of files that break FILE_MODE_RULE, each with its field, as `configMap.defaultMode`.

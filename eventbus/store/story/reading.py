@@ -78,7 +78,7 @@ def read_story(
     relations, versioned = Relations(bus, client), reader.versioned if reader else _as_stored
 
     def events_about(objects: Sequence[ObjectReference]) -> tuple[Event, ...]:
-        return _sorted(versioned([one for placed in read_placed_about(bus, client, objects) for one in placed]))
+        return _sorted(versioned([event for placed in read_placed_about(bus, client, objects) for event in placed]))
 
     events = events_about([about])
     about = _as_recorded(about, events)
@@ -94,13 +94,14 @@ def read_story(
         system = system or about.namespace == OWN_NAMESPACE
         linker = _Linker((about, *owned), owners, hosts, start, system=system)
         walk = NewestFirst(bus=bus, client=client, since=since, wanted=linker.may_be_linked)
-        near = (one for one in islice(walk.placed(), MOST_READ) if happened_in(one[1], since, until))
-        links = [(linker.link(one[1]), one) for one in near]
-        links = [one for one in links if not linker.is_start_of_up(one[1][1])]
+        near = (entry for entry in islice(walk.placed(), MOST_READ) if happened_in(entry[1], since, until))
+        links = [(linker.link(entry[1]), entry) for entry in near]
+        links = [entry for entry in links if not linker.is_start_of_up(entry[1][1])]
         linked = _nearest(_together(links), first_seen(start))
-        found = versioned([one.placed for one in linked])
+        events_around = versioned([entry.placed for entry in linked])
         around = tuple(
-            Around(one.link, event, tuple(one.also.values())) for one, event in zip(linked, found, strict=True)
+            Around(entry.link, event, tuple(entry.also.values()))
+            for entry, event in zip(linked, events_around, strict=True)
         )
     return Story(
         object=about,
@@ -132,8 +133,8 @@ def read_verdicts(bus: Bus, client: Client, objects: Sequence[ObjectReference]) 
     Redis:  as `read_events_about`.
     """
     now = datetime.now(UTC)
-    found = (verdict_of(events, now) for events in read_events_about(bus, client, objects))
-    return [verdict for verdict in found if verdict is not None]
+    verdicts = (verdict_of(events, now) for events in read_events_about(bus, client, objects))
+    return [verdict for verdict in verdicts if verdict is not None]
 
 
 class _Linker:
@@ -150,11 +151,11 @@ class _Linker:
     ) -> None:
         self._system = system
         self._up_started: list[tuple[str, datetime]] = []
-        self._family = {_named(one) for one in family}
-        self._owners = {_named(one) for one in owners}
+        self._family = {_named(reference) for reference in family}
+        self._owners = {_named(reference) for reference in owners}
         self._hosts = frozenset(hosts)
         self._reason = start.reason if start.type == EventType.WARNING else ""
-        words = [*hosts, *(one[2] for one in self._owners), self._reason]
+        words = [*hosts, *(reference[2] for reference in self._owners), self._reason]
         self._words = [word.encode("utf-8", "replace") for word in words if word]
 
     def may_be_linked(self, packed: bytes) -> bool:
@@ -213,50 +214,50 @@ class _Linked(msgspec.Struct):
 
 def _together(linked: Iterable[tuple[Link | None, _Placed]]) -> list[_Linked]:
     """Merge the starts of several objects of a kind on one host that began within `TOGETHER` of the first."""
-    ordered = sorted(((link, one) for link, one in linked if link), key=lambda one: first_seen(one[1][1]))
-    found: list[_Linked] = []
+    ordered = sorted(((link, entry) for link, entry in linked if link), key=lambda entry: first_seen(entry[1][1]))
+    merged: list[_Linked] = []
     starts: dict[tuple[Link, str, str, str], list[_Linked]] = {}
     for link, placed in ordered:
         event = placed[1]
-        one = _Linked(link, placed, {})
+        entry = _Linked(link, placed, {})
         if event.type == EventType.WARNING or not _STARTS.match(event.reason):
-            found.append(one)
+            merged.append(entry)
             continue
         where = (link, event.metadata.namespace, event.involved_object.kind.lower(), event.source.host)
         same = starts.setdefault(where, [])
         if same and first_seen(event) - first_seen(same[0].event) > TOGETHER:
-            found += _merged(same)
+            merged += _merged(same)
             same.clear()
-        same.append(one)
+        same.append(entry)
     for same in starts.values():
-        found += _merged(same)
-    return found
+        merged += _merged(same)
+    return merged
 
 
 def _merged(same: list[_Linked]) -> list[_Linked]:
     """Return one entry if the starts are about several objects; a single object keeps all its entries."""
-    about = {_named(one.event.involved_object): one.event.involved_object for one in same}
+    about = {_named(entry.event.involved_object): entry.event.involved_object for entry in same}
     if len(about) < 2:
         return list(same)
     # Keep the last event of the first object: Started, not Created.
     first = _named(same[0].event.involved_object)
-    kept = [one for one in same if _named(one.event.involved_object) == first][-1]
-    return [_Linked(kept.link, kept.placed, {name: one for name, one in about.items() if name != first})]
+    kept = [entry for entry in same if _named(entry.event.involved_object) == first][-1]
+    return [_Linked(kept.link, kept.placed, {name: entry for name, entry in about.items() if name != first})]
 
 
 def _nearest(linked: Iterable[_Linked], when: datetime) -> list[_Linked]:
     """Return the `MOST_OF_A_LINK` entries of each link that are nearest to *when*, in the order of time."""
     counts: Counter[Link] = Counter()
     kept = []
-    for one in sorted(linked, key=lambda one: abs(first_seen(one.event) - when)):
-        if counts[one.link] < MOST_OF_A_LINK:
-            counts[one.link] += 1
-            kept.append(one)
-    return sorted(kept, key=lambda one: first_seen(one.event))
+    for entry in sorted(linked, key=lambda entry: abs(first_seen(entry.event) - when)):
+        if counts[entry.link] < MOST_OF_A_LINK:
+            counts[entry.link] += 1
+            kept.append(entry)
+    return sorted(kept, key=lambda entry: first_seen(entry.event))
 
 
-def _as_stored(found: Iterable[_Placed]) -> Sequence[Event]:
-    return [event for _, event in found]
+def _as_stored(placed: Iterable[_Placed]) -> Sequence[Event]:
+    return [event for _, event in placed]
 
 
 def _as_recorded(about: ObjectReference, events: Sequence[Event]) -> ObjectReference:
@@ -277,8 +278,8 @@ def _plain(about: ObjectReference, stored: Any) -> dict[str, Any]:
     return {} if kind is None else kind.encode(stored)
 
 
-def _named(one: ObjectReference) -> tuple[str, str, str]:
-    return one.namespace or "default", one.kind.lower(), one.name
+def _named(reference: ObjectReference) -> tuple[str, str, str]:
+    return reference.namespace or "default", reference.kind.lower(), reference.name
 
 
 def _sorted(events: Iterable[Event]) -> tuple[Event, ...]:
@@ -329,7 +330,7 @@ class Relations:
 
     def owners(self, about: ObjectReference, stored: Any) -> list[ObjectReference]:
         """Return the owners of *about*, the nearest first."""
-        found: dict[tuple[str, str], ObjectReference] = {}
+        by_reference: dict[tuple[str, str], ObjectReference] = {}
         references = stored.metadata.owner_references if stored is not None else ()
         for owner in references:
             reference = ObjectReference(
@@ -339,23 +340,23 @@ class Relations:
                 uid=owner.uid,
                 api_version=owner.api_version,
             )
-            found[owner.kind, owner.name] = reference
-        nearest = list(found.values()) or self._owners_by_name(about)
+            by_reference[owner.kind, owner.name] = reference
+        nearest = list(by_reference.values()) or self._owners_by_name(about)
         for owner in list(nearest):
             nearest += [further for further in self._owners_by_name(owner) if further not in nearest]
         return nearest
 
     def owned(self, about: ObjectReference) -> list[ObjectReference]:
         """Return the objects that *about* owns, directly or through others; at most `MOST_OWNED`."""
-        found: dict[tuple[str, str], ObjectReference] = {}
+        owned: dict[tuple[str, str], ObjectReference] = {}
         waiting = [about]
-        while waiting and len(found) < MOST_OWNED:
+        while waiting and len(owned) < MOST_OWNED:
             owner = waiting.pop(0)
-            for one in (*self._owned_by_reference(owner), *self._owned_by_name(owner)):
-                if (one.kind, one.name) not in found and len(found) < MOST_OWNED:
-                    found[one.kind, one.name] = one
-                    waiting.append(one)
-        return list(found.values())
+            for reference in (*self._owned_by_reference(owner), *self._owned_by_name(owner)):
+                if (reference.kind, reference.name) not in owned and len(owned) < MOST_OWNED:
+                    owned[reference.kind, reference.name] = reference
+                    waiting.append(reference)
+        return list(owned.values())
 
     def _may_read(self, kind: Kind[Any]) -> bool:
         if kind.plural not in self._permitted:
@@ -364,9 +365,9 @@ class Relations:
 
     def _owners_by_name(self, about: ObjectReference) -> list[ObjectReference]:
         name, dash, _ = about.name.rpartition("-")
-        kinds = [kind for kind, made in _MAKES.items() if about.kind in made] if dash and name else []
+        kinds = [kind for kind, made_kinds in _MAKES.items() if about.kind in made_kinds] if dash and name else []
         candidates = (ObjectReference(kind=kind, namespace=about.namespace, name=name) for kind in kinds)
-        return [one for one in candidates if self._has_events(one) or self.stored(one) is not None]
+        return [owner for owner in candidates if self._has_events(owner) or self.stored(owner) is not None]
 
     def _has_events(self, about: ObjectReference) -> bool:
         return bool(read_events_about(self._bus, self._client, [about])[0])
@@ -385,15 +386,15 @@ class Relations:
 
     def _owned_of(self, kind: Kind[Any], namespace: str) -> _ByOwner:
         """Return the objects of *kind* by owner. Lists them once for all owners."""
-        found = self._by_owner.get((kind.plural, namespace))
-        if found is None:
-            found = self._by_owner[kind.plural, namespace] = {}
-            for one in self._store.objects(kind).list(ListOptions(namespace=namespace)).items:
-                meta = one.metadata
+        by_owner = self._by_owner.get((kind.plural, namespace))
+        if by_owner is None:
+            by_owner = self._by_owner[kind.plural, namespace] = {}
+            for obj in self._store.objects(kind).list(ListOptions(namespace=namespace)).items:
+                meta = obj.metadata
                 owned = ObjectReference(kind=kind.name, namespace=meta.namespace, name=meta.name, uid=meta.uid)
                 for owner in dict.fromkeys((owner.kind, owner.name) for owner in meta.owner_references):
-                    found.setdefault(owner, []).append(owned)
-        return found
+                    by_owner.setdefault(owner, []).append(owned)
+        return by_owner
 
     def _named(self, namespace: str, kind: str, begin: str) -> Iterator[str]:
         """Yield the names that begin so, of objects that have events. Redis: ZRANGE on index:object."""
@@ -408,16 +409,16 @@ class Relations:
 
 
 def _kind_of(about: ObjectReference) -> Kind[Any] | None:
-    found = KINDS.named(about.kind)
-    return None if found is None or found.plural in _HIDDEN else found
+    kind = KINDS.named(about.kind)
+    return None if kind is None or kind.plural in _HIDDEN else kind
 
 
 def fetch_story(
     connection: ApiConnection, about: ObjectReference, *, before: timedelta = BEFORE, system: bool = False
 ) -> Story:
     """As `read_story`."""
-    asked = {"kind": about.kind, "namespace": about.namespace, "name": about.name}
-    query = urlencode({**asked, "before": f"{int(before.total_seconds())}s", "system": str(system).lower()})
+    parameters = {"kind": about.kind, "namespace": about.namespace, "name": about.name}
+    query = urlencode({**parameters, "before": f"{int(before.total_seconds())}s", "system": str(system).lower()})
     body = connection.call("GET", f"/eventbus/v1/why?{query}")
     try:
         return story_from_json(body)

@@ -83,11 +83,11 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
             until = until + later if until and later else None
         return msgspec.structs.replace(
             self,
-            owners=tuple(one for one in self.owners if one.namespace == namespace),
-            owned=tuple(one for one in self.owned if one.namespace == namespace),
+            owners=tuple(entry for entry in self.owners if entry.namespace == namespace),
+            owned=tuple(entry for entry in self.owned if entry.namespace == namespace),
             hosts=tuple(hosts_of((*self.events, *of_owned), self.stored)),
             of_owned=of_owned,
-            around=tuple(one for one in self.around if one.event.metadata.namespace == namespace),
+            around=tuple(entry for entry in self.around if entry.event.metadata.namespace == namespace),
             since=since,
             until=until,
             rhythms=tuple(rhythm for rhythm in self.rhythms if rhythm.uid in uids),
@@ -103,8 +103,8 @@ def hosts_of(events: Iterable[Event], stored: Mapping[str, Any] | None) -> list[
     """Return the hosts that the events come from, and the node that the object is assigned to."""
     spec = (stored or {}).get("spec")
     node = spec.get("nodeName") if isinstance(spec, Mapping) else None
-    found = [node if isinstance(node, str) else "", *(event.source.host for event in events)]
-    return list(dict.fromkeys(host for host in found if host))
+    hosts = [node if isinstance(node, str) else "", *(event.source.host for event in events)]
+    return list(dict.fromkeys(host for host in hosts if host))
 
 
 def _first_warning(events: tuple[Event, ...]) -> Event | None:
@@ -125,9 +125,9 @@ def story_to_json(story: Story, now: datetime, encode: Callable[[Event], dict[st
         "events": _plains(story.events, encode),
         "ofOwned": _plains(story.of_owned, encode),
         "around": [
-            {"link": one.link.value, "event": plain, "also": msgspec.to_builtins(one.also)}
-            for one in story.around
-            for plain in _plains((one.event,), encode)
+            {"link": entry.link.value, "event": plain, "also": msgspec.to_builtins(entry.also)}
+            for entry in story.around
+            for plain in _plains((entry.event,), encode)
         ],
     }
 
@@ -154,11 +154,11 @@ def story_from_json(data: bytes) -> Story:
     try:
         around = tuple(
             Around(
-                Link(one["link"]),
-                from_core(one["event"]),
-                msgspec.convert(one.get("also", ()), decodable(tuple[ObjectReference, ...])),
+                Link(entry["link"]),
+                from_core(entry["event"]),
+                msgspec.convert(entry.get("also", ()), decodable(tuple[ObjectReference, ...])),
             )
-            for one in shape.around
+            for entry in shape.around
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidEvent("around", str(error)) from error
@@ -173,10 +173,10 @@ def story_from_json(data: bytes) -> Story:
 
 
 def _plains(events: tuple[Event, ...], encode: Callable[[Event], dict[str, Any]]) -> list[dict[str, Any]]:
-    found = []
+    plains = []
     for event in events:
         try:
-            found.append(encode(event))
+            plains.append(encode(event))
         except InvalidEvent:
             continue
-    return found
+    return plains

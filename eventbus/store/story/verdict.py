@@ -98,15 +98,19 @@ def verdicts_of(events: Iterable[Event], now: datetime) -> list[Verdict]:
     for event in events:
         about = event.involved_object
         by_object.setdefault((about.namespace or "default", about.kind.lower(), about.name), []).append(event)
-    found = [verdict for of_one in by_object.values() if (verdict := verdict_of(of_one, now))]
-    return sorted(found, key=lambda one: (one.still is Still.GOES_ON, one.times, one.last), reverse=True)
+    verdicts = [verdict for object_events in by_object.values() if (verdict := verdict_of(object_events, now))]
+    return sorted(verdicts, key=_severity, reverse=True)
+
+
+def _severity(verdict: Verdict) -> tuple[bool, int, datetime]:
+    return verdict.still is Still.GOES_ON, verdict.times, verdict.last
 
 
 def _still(warnings: Sequence[Event], events: Sequence[Event], now: datetime) -> tuple[Still, Event | None]:
     last = max(map(last_seen, warnings))
-    ends = [event for event in events if event.type != EventType.WARNING and ends(event, last)]
-    if ends:
-        return Still.STOPPED, max(ends, key=last_seen)
+    recoveries = [event for event in events if event.type != EventType.WARNING and ends(event, last)]
+    if recoveries:
+        return Still.STOPPED, max(recoveries, key=last_seen)
     if sum(event.times_seen for event in warnings) < 2:
         return Still.ONCE, None
     return (Still.GOES_ON if now - last <= patience(warnings) else Still.STOPPED), None
@@ -179,8 +183,8 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
 
 def repeated(events: Iterable[Event]) -> list[Event]:
     """Return the repeated ones of *events*, the last seen first; at most `MOST`."""
-    found = [event for event in events if event.times_seen > 1 and event.last_seen is not None]
-    return sorted(found, key=last_seen, reverse=True)[:MOST]
+    repeats = [event for event in events if event.times_seen > 1 and event.last_seen is not None]
+    return sorted(repeats, key=last_seen, reverse=True)[:MOST]
 
 
 def words_of(event: Event) -> Words:
@@ -192,8 +196,8 @@ def words_of(event: Event) -> Words:
 def rhythms_of(events: Sequence[Event], counted: Minutes) -> tuple[Rhythm, ...]:
     """Return the rhythms of *events*, which come from `repeated`. Events without counted minutes are left out."""
     alike = Counter(map(words_of, events))
-    found = (_rhythm(event, counted, alone=alike[words_of(event)] == 1) for event in events)
-    return tuple(rhythm for rhythm in found if rhythm is not None)
+    rhythms = (_rhythm(event, counted, alone=alike[words_of(event)] == 1) for event in events)
+    return tuple(rhythm for rhythm in rhythms if rhythm is not None)
 
 
 def _rhythm(event: Event, counted: Minutes, *, alone: bool) -> Rhythm | None:

@@ -21,7 +21,7 @@ from eventbus.store.change_hub import ChangeHub, Subscriber
 from eventbus.store.changes import Change, Versions
 from eventbus.store.selection import selection_of
 from eventbus.store.storage import ChangeType, Storage
-from eventbus.store.watch import BUFFERED, Begin, Wait, WatchState
+from eventbus.store.watch import BUFFERED, Idle, WatchStart, WatchState
 
 
 class Hub:
@@ -67,7 +67,7 @@ class Watched:
         self.state: WatchState[Any] = WatchState(
             selection=selection_of(NODE, namespace, "", ""),
             options=ListOptions(),
-            begin=Begin(after=Versions([after]), newest=(after,)),
+            start=WatchStart(after=Versions([after]), newest=(after,)),
             now=0.0,
             ready=self.ready,
         )
@@ -84,7 +84,7 @@ class Watched:
             line = self.scene.lines.line(RENDERER, step, first=False)
             self.scene.lines.note(RENDERER, line)
             self.told.append("alone " + line.decode().strip())
-        self.ended = not isinstance(step, Wait)
+        self.ended = not isinstance(step, Idle)
         if not self.ended:
             tone = Tone(RENDERER, self.state.selection)
             self.scene.fan.gather(self.state, NODE, tone, self, cast("Any", self.scene.lines))

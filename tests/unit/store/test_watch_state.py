@@ -16,7 +16,7 @@ from eventbus.model.objects.cluster import Node
 from eventbus.store.changes import Change, Versions
 from eventbus.store.selection import Selection, Was
 from eventbus.store.storage import ChangeType
-from eventbus.store.watch import BOOKMARK_S, BUFFERED, Begin, Behind, Wait, WatchState
+from eventbus.store.watch import BOOKMARK_S, BUFFERED, CatchUp, Idle, WatchStart, WatchState
 
 
 class Watched:
@@ -29,7 +29,7 @@ class Watched:
         newest: tuple[int, int] | None = None,
         offered: tuple[int, int] | None = None,
         items: tuple[Node, ...] = (),
-        told: bool = False,
+        marks_end: bool = False,
         path: Sequence[tuple[int, int]] = (),
         **options: Any,
     ) -> None:
@@ -38,12 +38,12 @@ class Watched:
         self.state = WatchState(
             selection=Selection(NODE, asked),
             options=asked,
-            begin=Begin(
+            start=WatchStart(
                 after=Versions(after),
                 newest=newest or after,
                 items=items,
-                own=tuple(int(item.metadata.resource_version) for item in items),
-                told=told,
+                item_versions=tuple(int(item.metadata.resource_version) for item in items),
+                marks_end=marks_end,
             ),
             now=0.0,
             ready=self._wake,
@@ -53,7 +53,7 @@ class Watched:
     def _wake(self) -> None:
         self.woken += 1
 
-    def told(self, now: float = 0.0) -> list[str]:
+    def events(self, now: float = 0.0) -> list[str]:
         """Return what there is to deliver up to the first step that is not an event."""
         found = []
         while isinstance(step := self.state.next(now), WatchEvent):
@@ -76,69 +76,69 @@ def change(
 
 def test_it_waits_for_nothing_but_the_hub_and_is_woken_once() -> None:
     watched = Watched()
-    assert watched.told() == []
-    assert watched.last == Wait(None)
+    assert watched.events() == []
+    assert watched.last == Idle(None)
     for version in (11, 12):
         watched.state.offer(0, [change("A", f"n{version}", version)], version)
     assert watched.woken == 1
-    assert watched.told() == ["ADDED n11 11-20", "ADDED n12 12-20"]
-    assert watched.last == Wait(None)
+    assert watched.events() == ["ADDED n11 11-20", "ADDED n12 12-20"]
+    assert watched.last == Idle(None)
     watched.state.offer(1, [], 25)
     assert watched.woken == 1, "there is nothing to tell"
     watched.state.offer(1, [change("M", "x", 26, 1)], 26)
     assert watched.woken == 2
-    assert watched.told() == ["MODIFIED x 12-26"]
+    assert watched.events() == ["MODIFIED x 12-26"]
 
 
 def test_what_came_before_the_hub_is_asked_for_until_it_is_there() -> None:
     watched = Watched(offered=(14, 20))
-    assert watched.state.next(0) == Behind(0, 10, 14)
-    assert watched.state.next(0) == Behind(0, 10, 14), "nothing was read"
+    assert watched.state.next(0) == CatchUp(0, 10, 14)
+    assert watched.state.next(0) == CatchUp(0, 10, 14), "nothing was read"
     watched.state.offer(0, [change("A", "n15", 15)], 15)
     watched.state.caught_up([change("A", "n11", 11), change("A", "n12", 12)], 12)
-    assert watched.told() == ["ADDED n11 11-20", "ADDED n12 12-20"]
-    assert watched.last == Behind(0, 12, 14)
+    assert watched.events() == ["ADDED n11 11-20", "ADDED n12 12-20"]
+    assert watched.last == CatchUp(0, 12, 14)
     watched.state.caught_up([change("A", "n14", 14), change("A", "n15", 15)], 15)
-    assert watched.told() == ["ADDED n14 14-20", "ADDED n15 15-20"], "n15 comes from the hub, once"
-    assert watched.last == Wait(None)
+    assert watched.events() == ["ADDED n14 14-20", "ADDED n15 15-20"], "n15 comes from the hub, once"
+    assert watched.last == Idle(None)
 
 
 def test_nobody_goes_on_from_the_middle_of_what_there_was_at_the_beginning() -> None:
     items = (node("a", 5), node("b", 12))
-    watched = Watched(items=items, newest=(12, 20), offered=(12, 20), told=True)
-    assert watched.told() == ["ADDED a unfinished", "ADDED b unfinished"]
-    assert watched.last == Behind(0, 10, 12)
+    watched = Watched(items=items, newest=(12, 20), offered=(12, 20), marks_end=True)
+    assert watched.events() == ["ADDED a unfinished", "ADDED b unfinished"]
+    assert watched.last == CatchUp(0, 10, 12)
     watched.state.caught_up([change("M", "a", 11), change("M", "b", 12)], 12)
-    assert watched.told() == ["MODIFIED a unfinished", "BOOKMARK  12-20"], "b was listed as it is now"
+    assert watched.events() == ["MODIFIED a unfinished", "BOOKMARK  12-20"], "b was listed as it is now"
 
 
 def test_bookmarks_are_due_by_the_readers_clock_and_one_stands_at_the_end() -> None:
     watched = Watched(allow_bookmarks=True, timeout_s=100.0)
-    assert watched.told() == []
-    assert watched.last == Wait(BOOKMARK_S)
+    assert watched.events() == []
+    assert watched.last == Idle(BOOKMARK_S)
     watched.state.offer(0, [], 13)
-    assert watched.told(BOOKMARK_S) == ["BOOKMARK  13-20"]
-    assert watched.last == Wait(100.0)
+    assert watched.events(BOOKMARK_S) == ["BOOKMARK  13-20"]
+    assert watched.last == Idle(100.0)
     watched.state.offer(1, [], 30)
-    assert watched.told(100.0) == ["BOOKMARK  13-30"]
+    assert watched.events(100.0) == ["BOOKMARK  13-30"]
     assert watched.last is None
     assert watched.state.next(200.0) is None
 
 
 def test_a_stopped_watch_tells_nothing_more_and_wakes_who_waits() -> None:
     watched = Watched(allow_bookmarks=True)
-    watched.told()
+    watched.events()
     watched.state.offer(0, [change("A", "n11", 11)], 11)
     watched.state.stop()
     assert watched.woken == 1
-    assert watched.told() == []
+    assert watched.events() == []
     assert watched.last is None
     watched.state.stop()
 
 
 def test_a_loss_is_raised_behind_all_that_was_whole() -> None:
     watched = Watched()
-    watched.told()
+    watched.events()
     watched.state.offer(0, [change("A", "n11", 11)], 11)
     watched.state.fail(Expired("too old resource version"))
     watched.state.offer(0, [change("A", "n12", 12)], 12)
@@ -146,7 +146,7 @@ def test_a_loss_is_raised_behind_all_that_was_whole() -> None:
     assert isinstance(step, WatchEvent)
     assert step.position == "11-20"
     with pytest.raises(Expired, match="too old"):
-        watched.told()
+        watched.events()
     assert watched.state.next(0) is None
 
 
@@ -154,7 +154,7 @@ def test_one_too_many_that_wait_end_it_behind_those() -> None:
     watched = Watched()
     watched.state.offer(0, [change("A", "n", version) for version in range(11, 11 + BUFFERED)], 10 + BUFFERED)
     watched.state.offer(0, [change("A", "late", 11 + BUFFERED)], 11 + BUFFERED)
-    found = watched.told()
+    found = watched.events()
     assert len(found) == BUFFERED
     assert found[-1] == f"ADDED n {10 + BUFFERED}-20"
     assert watched.last is None
@@ -170,9 +170,9 @@ def test_what_comes_into_a_selection_is_added_and_what_leaves_it_deleted() -> No
         change("D", "out", 15),
     ]
     watched.state.offer(0, changes, 15)
-    assert watched.told() == ["ADDED out 12-20", "MODIFIED out 13-20", "DELETED out 14-20"]
+    assert watched.events() == ["ADDED out 12-20", "MODIFIED out 13-20", "DELETED out 14-20"]
     watched.state.offer(0, [], 16)
-    assert watched.told() == []
+    assert watched.events() == []
 
 
 def test_the_first_events_are_told_one_a_step() -> None:
@@ -187,23 +187,23 @@ def test_what_was_there_at_the_beginning_is_let_go_when_it_is_told() -> None:
     before = sys.getrefcount(held)
     watched = Watched(items=(held,))
     assert sys.getrefcount(held) > before
-    assert watched.told() == ["ADDED a 10-20"]
+    assert watched.events() == ["ADDED a 10-20"]
     assert sys.getrefcount(held) == before
 
 
 def test_what_is_behind_is_told_in_the_order_of_the_path_and_read_once() -> None:
     watched = Watched(after=(10, 20), offered=(10, 20), path=[(11, 21), (12, 21)])
-    assert watched.told() == []
-    assert watched.last == Behind(0, 10, 11)
+    assert watched.events() == []
+    assert watched.last == CatchUp(0, 10, 11)
     watched.state.caught_up([change("A", "a", 11), change("A", "c", 12)], 12)
-    assert watched.told() == ["ADDED a 11-20"]
-    assert watched.last == Behind(1, 20, 21)
+    assert watched.events() == ["ADDED a 11-20"]
+    assert watched.last == CatchUp(1, 20, 21)
     watched.state.caught_up([change("A", "b", 21, 1)], 21)
-    assert watched.told() == ["ADDED b 11-21", "ADDED c 12-21"]
+    assert watched.events() == ["ADDED b 11-21", "ADDED c 12-21"]
 
 
 def test_a_position_tells_of_all_that_was_passed_over_before() -> None:
     watched = Watched()
     watched.state.offer(0, [change("A", "a", 11)], 13)  # two that nobody can read are behind it
     watched.state.offer(1, [change("A", "b", 21, 1)], 21)
-    assert watched.told() == ["ADDED a 11-20", "ADDED b 13-21"]
+    assert watched.events() == ["ADDED a 11-20", "ADDED b 13-21"]
