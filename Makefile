@@ -31,6 +31,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	.ci/page-lint
 
 # A container belongs to one worker process, hence loadgroup. ARGS='-k watch' and the like go to pytest. Many tests
 # wait for processes, so there are more workers than cores.

@@ -1,3 +1,4 @@
+// @ts-check
 // The state of the page is its address: whoever is sent a link sees the same.
 
 /** Facets, in the order they are shown: name in the address, in a row and in the counts; field selector. */
@@ -11,11 +12,23 @@ export const FACETS = [
 
 export const LOOK_BACKS = ["15m", "1h", "3h", "6h", "12h", "1d", "3d", "7d", "14d"];
 const DEFAULTS = { view: "overview", last: "1h", sort: "warnings" };
-const NAMES = ["view", "object", "last", "from", "to", "q", "labels", "fields", "sort", ...FACETS.map(({ name }) => name)];
+const NAMES = [
+  "view",
+  "object",
+  "last",
+  "from",
+  "to",
+  "q",
+  "labels",
+  "fields",
+  "sort",
+  ...FACETS.map(({ name }) => name),
+];
 
 /** The state that an address means. A facet is its word, with a ! before it where that is left out. */
 export function read(search = location.search) {
   const query = new URLSearchParams(search);
+  /** @type {Record<string, string>} */
   const state = { ...DEFAULTS };
   for (const name of NAMES) if (query.get(name)) state[name] = query.get(name);
   if (state.object) state.view = "object";
@@ -47,7 +60,8 @@ export function objectOf(state) {
 
 /** The period asked for, in ms: {since, until}; until null: now. */
 export function periodOf(state, lastSeconds, now = Date.now()) {
-  const from = Date.parse(state.from ?? ""), to = Date.parse(state.to ?? "");
+  const from = Date.parse(state.from ?? ""),
+    to = Date.parse(state.to ?? "");
   if (!Number.isNaN(from)) return { since: from, until: Number.isNaN(to) ? null : to };
   return { since: now - (lastSeconds ?? 3600) * 1000, until: null };
 }

@@ -1,3 +1,4 @@
+// @ts-check
 // Requests to the worker that served this page: the API that kubectl uses, and /eventbus/v1.
 
 /** What the API refused, with its Status' own words. */
@@ -9,7 +10,14 @@ export class Refused extends Error {
   }
 }
 
-/** GET, or another method, of a path with its query; resolves to the JSON. Rejects: Refused, TypeError: no answer. */
+/**
+ * Send a request and resolve to its JSON, or null for 204. Rejects with Refused for an error status, and with TypeError if
+ * there is no answer.
+ *
+ * @param {string} path
+ * @param {Record<string, any>} [query] Empty and missing values are left out.
+ * @param {{ method?: string, body?: object, signal?: AbortSignal }} [options]
+ */
 export async function call(path, query = {}, { method = "GET", body, signal } = {}) {
   const response = await fetch(withQuery(path, query), {
     method,
@@ -25,7 +33,11 @@ export async function call(path, query = {}, { method = "GET", body, signal } = 
 
 /** The lines of a watch, parsed, as an async iterator over what arrived at once. Ends with the response. */
 export async function* watchLines(path, query, signal, onOpen) {
-  const response = await fetch(withQuery(path, query), { signal, cache: "no-store", headers: { Accept: "application/json" } });
+  const response = await fetch(withQuery(path, query), {
+    signal,
+    cache: "no-store",
+    headers: { Accept: "application/json" },
+  });
   if (!response.ok) throw await refusalOf(response);
   onOpen();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,10 +1,13 @@
+// @ts-check
 // What a core/v1 Event says, read once: when, how often, from where.
 import { line } from "./text.js";
 import { parse } from "./time.js";
 
 /** The row of an event. Everything shown of it is made here, once a change. */
 export function rowOf(event) {
-  const metadata = event.metadata ?? {}, about = event.involvedObject ?? {}, source = event.source ?? {};
+  const metadata = event.metadata ?? {},
+    about = event.involvedObject ?? {},
+    source = event.source ?? {};
   const series = event.series;
   const created = parse(metadata.creationTimestamp);
   const first = firstOf(parse(event.firstTimestamp), parse(event.eventTime), created);
@@ -39,11 +42,25 @@ function textOf(event) {
     Object.entries(map ?? {}).map(([key, value]) => `${key}=${value}`),
   );
   return [
-    event.reason, event.message, event.type, event.action, metadata.name,
-    `${metadata.namespace}/${about.kind}/${about.name}`, about.namespace, about.uid, about.fieldPath, about.apiVersion,
-    source.component, source.host, event.reportingComponent, event.reportingInstance,
-    ...pairs, ...(related ? [`${related.kind}/${related.name}`] : []),
-  ].filter(Boolean).join("\n");
+    event.reason,
+    event.message,
+    event.type,
+    event.action,
+    metadata.name,
+    `${metadata.namespace}/${about.kind}/${about.name}`,
+    about.namespace,
+    about.uid,
+    about.fieldPath,
+    about.apiVersion,
+    source.component,
+    source.host,
+    event.reportingComponent,
+    event.reportingInstance,
+    ...pairs,
+    ...(related ? [`${related.kind}/${related.name}`] : []),
+  ]
+    .filter(Boolean)
+    .join("\n");
 }
 
 function firstOf(...times) {

@@ -1,17 +1,20 @@
+// @ts-check
 // The words that occur, with how often: a click keeps one, a second takes it back, Alt-click leaves it out.
 import { html, useState } from "./vendor/preact-htm.js";
 import { FACETS, fitsFacets } from "./address.js";
 import { number } from "./parts.js";
 import { line } from "./text.js";
 
-const SHORT = 8, LONG = 60;
+const SHORT = 8,
+  LONG = 60;
 
 /**
  * How often each word of a facet occurs among what fits all others: [[word, count]], the most first. Counted are the
  * occurrences of the period; of what the bus does not count, as what others have written, the rows that are there.
  */
 function wordsOf(facet, state, counts, rows) {
-  const counted = new Map(), listed = new Map();
+  const counted = new Map(),
+    listed = new Map();
   const add = (found, word, count) => found.set(word, (found.get(word) ?? 0) + count);
   for (const row of counts?.rows ?? []) {
     if (fitsFacets(state, row, facet.name)) add(counted, row[facet.name], row.count);
@@ -34,14 +37,17 @@ function Facet({ facet, state, words, onChange }) {
   const [all, setAll] = useState(false);
   const value = state[facet.name] ?? "";
   const most = Math.max(1, ...words.map(([, count]) => count));
-  const choose = (word, out) => onChange({ [facet.name]: value === (out ? `!${word}` : word) ? "" : out ? `!${word}` : word });
+  const choose = (word, out) =>
+    onChange({ [facet.name]: value === (out ? `!${word}` : word) ? "" : out ? `!${word}` : word });
   return html`<section class="facet" aria-labelledby=${`facet-${facet.name}`}>
     <h2 id=${`facet-${facet.name}`}>${facet.label}</h2>
     ${!words.length && html`<p class="faint">nothing</p>`}
     <ul>
       ${words.slice(0, all ? LONG : SHORT).map(([word, count]) => {
-        const on = value === word && word, out = value === `!${word}`;
-        if (!word) return html`<li key="-"><span class="word other" title="200 combinations of these words are told apart in a minute; what came after them is counted together"><span class="text">(not told apart)</span><span class="number">${number(count)}</span></span></li>`;
+        const on = value === word && word,
+          out = value === `!${word}`;
+        if (!word)
+          return html`<li key="-"><span class="word other" title="200 combinations of these words are told apart in a minute; what came after them is counted together"><span class="text">(not told apart)</span><span class="number">${number(count)}</span></span></li>`;
         return html`<li key=${word}>
           <button type="button" class=${`word${on ? " on" : ""}${out ? " out" : ""}`} aria-pressed=${on || out ? "true" : "false"}
             title=${`${line(word)}: click to keep, Alt-click (Alt-Enter) to leave out`}

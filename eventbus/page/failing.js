@@ -1,3 +1,4 @@
+// @ts-check
 // The answer before the question: which object fails, with what, since when, how often, and does it still?
 import { html, useState } from "./vendor/preact-htm.js";
 import { Ago, At, number, ObjectLink, State } from "./parts.js";
@@ -7,7 +8,8 @@ import { MOST } from "./verdicts.js";
 const SHORT = 6;
 const WORDS = {
   "goes-on": () => html`<${State} good=${false}>goes on<//>`,
-  stopped: ({ endedBy }) => html`<${State} good=${true}>recovered<//> <span class="faint">${line(endedBy || "no Warning")} since</span>`,
+  stopped: ({ endedBy }) =>
+    html`<${State} good=${true}>recovered<//> <span class="faint">${line(endedBy || "no Warning")} since</span>`,
   once: () => html`<${State} good=${null}>once so far<//>`,
 };
 
@@ -32,14 +34,16 @@ export function Failing({ verdicts, now, onGo, ready, period, narrowed }) {
     <table role="table" aria-labelledby="failing">
       <thead role="rowgroup"><tr role="row">${["Object", "What", "How often", "Since", "Last", "Still?"].map((name) => html`<th role="columnheader" scope="col" key=${name}>${name}</th>`)}</tr></thead>
       <tbody role="rowgroup">
-        ${failing.slice(0, all ? MOST : SHORT).map((one) => html`<tr role="row" key=${one.key}>
+        ${failing.slice(0, all ? MOST : SHORT).map(
+          (one) => html`<tr role="row" key=${one.key}>
           <td role="cell" class="object-cell"><${ObjectLink} about=${one.object} onGo=${onGo} />${one.place !== "default" && html` <span class="faint">${line(one.place)}</span>`}</td>
           <td role="cell" class="what" title=${line(one.message)}><b>${reasonsOf(one)}</b> ${line(one.message)}</td>
           <td role="cell" class="number">×${number(one.total)}</td>
           <td role="cell"><${At} ms=${one.since} now=${now} /></td>
           <td role="cell"><${Ago} ms=${one.last} now=${now} suffix=" ago" /></td>
           <td role="cell" class="still"><${Still} verdict=${one} /></td>
-        </tr>`)}
+        </tr>`,
+        )}
       </tbody>
     </table>
     ${failing.length > SHORT && html`<button type="button" class="more" onClick=${() => setAll(!all)}>${all ? "fewer" : `${failing.length - SHORT} more`}</button>`}

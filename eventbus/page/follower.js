@@ -1,3 +1,4 @@
+// @ts-check
 // Keeps one object's story as it is: asked for once, then told on by the page's stream, and judged anew by the server.
 import { call } from "./api.js";
 import { Live, watchOf } from "./live.js";
@@ -22,7 +23,11 @@ export class Follower {
 
   constructor(about, before, on) {
     [this.#about, this.#before, this.#on] = [about, before, on];
-    const source = { list: (signal) => this.#ask(signal), watch: watchOf(about.namespace || "default", {}), ended: false };
+    const source = {
+      list: (signal) => this.#ask(signal),
+      watch: watchOf(about.namespace || "default", {}),
+      ended: false,
+    };
     this.#live = new Live(source, { changed: (frames) => this.#take(frames), state: on.state });
   }
 
@@ -50,7 +55,8 @@ export class Follower {
       const name = nameOf(about);
       if (!this.#family.has(name)) {
         // Perhaps a new one of its own: a Job's pod, called after it.
-        concerns ||= about.name.startsWith(`${this.#about.name}-`) || this.#found.owners.some((owner) => nameOf(owner) === name);
+        concerns ||=
+          about.name.startsWith(`${this.#about.name}-`) || this.#found.owners.some((owner) => nameOf(owner) === name);
         continue;
       }
       concerns = true;
@@ -65,7 +71,11 @@ export class Follower {
   #askAfter(ms) {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
-      if (document.hidden) return document.addEventListener("visibilitychange", () => this.#askAfter(0), { once: true, signal: this.#abort.signal });
+      if (document.hidden)
+        return document.addEventListener("visibilitychange", () => this.#askAfter(0), {
+          once: true,
+          signal: this.#abort.signal,
+        });
       // Cut off: the stream says so, and asks for all anew.
       this.#ask(this.#abort.signal).catch(() => this.#abort.signal.aborted || this.#askAfter(AGAIN_MS));
     }, ms);

@@ -1,3 +1,4 @@
+// @ts-check
 // How the bus itself does: groups, sinks, partitions, what was held back, what was buried, nodes, pods.
 import { html, useState } from "./vendor/preact-htm.js";
 import { call, Refused } from "./api.js";
@@ -8,7 +9,8 @@ import { rowOf } from "./event.js";
 
 const EVERY_MS = 5000;
 /** Shown of each kind; of nodes more are asked for, that those in trouble come first. */
-const MOST = 200, MOST_NODES = 1000;
+const MOST = 200,
+  MOST_NODES = 1000;
 
 /** What cannot be had, for it is not served or not for this user, is left out. */
 async function maybe(asked) {
@@ -21,9 +23,16 @@ async function maybe(asked) {
 }
 
 async function askAll(signal) {
-  const paths = { status: "/eventbus/v1/status", sinks: "/eventbus/v1/sinks", suppressed: "/eventbus/v1/suppressed", dead: `/eventbus/v1/dead?limit=${MOST}`, nodes: `/api/v1/nodes?limit=${MOST_NODES}` };
+  const paths = {
+    status: "/eventbus/v1/status",
+    sinks: "/eventbus/v1/sinks",
+    suppressed: "/eventbus/v1/suppressed",
+    dead: `/eventbus/v1/dead?limit=${MOST}`,
+    nodes: `/api/v1/nodes?limit=${MOST_NODES}`,
+  };
   const served = await maybe(call("/api/v1", {}, { signal }));
-  if (served.resources?.some(({ name, verbs }) => name === "pods" && verbs.includes("list"))) paths.pods = `/api/v1/pods?limit=${MOST}`;
+  if (served.resources?.some(({ name, verbs }) => name === "pods" && verbs.includes("list")))
+    paths.pods = `/api/v1/pods?limit=${MOST}`;
   const found = await Promise.all(Object.values(paths).map((path) => maybe(call(path, {}, { signal }))));
   return Object.fromEntries(Object.keys(paths).map((name, at) => [name, found[at]]));
 }
@@ -32,7 +41,8 @@ export function Health({ session, onGo, keys }) {
   const now = useNow();
   const { found, error, again } = usePolled(askAll, EVERY_MS, []);
   keys.current = { Escape: () => onGo("") };
-  if (!found) return html`<main id="main" class="health"><h1>Health</h1><p class=${error ? "bad" : "faint"} role="status">${error ? error.message : "Asking …"}</p></main>`;
+  if (!found)
+    return html`<main id="main" class="health"><h1>Health</h1><p class=${error ? "bad" : "faint"} role="status">${error ? error.message : "Asking …"}</p></main>`;
   const { status, sinks, suppressed, dead, nodes, pods } = found;
   return html`<main id="main" class="health">
     <div class="title"><h1>Health</h1>${error ? html`<span class="line bad"><span aria-hidden="true">✕</span> cut off: ${error.message}</span>` : html`<span class="faint">every ${EVERY_MS / 1000} s</span>`}
@@ -77,9 +87,11 @@ function Sinks({ sinks, now }) {
   const items = sinks.items ?? [];
   return html`<${Card} id="sinks" title="Sinks" missing=${sinks.missing} empty=${!items.length && "No external sink: eventbus worker export --to …"}>
     <${Table} label="sinks" columns=${["Sink", "State", "#Lag", "#Behind", "#Written", "#Retries", "#Dead"]}>
-      ${items.map((sink) => html`<tr key=${sink.name}><th scope="row">${line(sink.name)}</th>
+      ${items.map(
+        (sink) => html`<tr key=${sink.name}><th scope="row">${line(sink.name)}</th>
         <td class="wrap">${sink.pausedSinceMs ? html`<${State} good=${false}>paused since <${At} ms=${sink.pausedSinceMs} now=${now} /><//>` : sink.orphans.length ? html`<${State} good=${false}>no worker lives<//>` : html`<${State} good=${true}>writes<//>`}${sink.error && html`<div>${line(sink.error)} <span class="faint"><${Ago} ms=${sink.errorMs} now=${now} suffix=" ago" /></span></div>`}</td>
-        <td class="number">${number(sink.lag)}</td><td class="number">${duration(sink.behindS)}</td><td class="number">${number(sink.written)}</td><td class="number">${number(sink.retries)}</td><td class="number">${number(sink.dead)}</td></tr>`)}<//><//>`;
+        <td class="number">${number(sink.lag)}</td><td class="number">${duration(sink.behindS)}</td><td class="number">${number(sink.written)}</td><td class="number">${number(sink.retries)}</td><td class="number">${number(sink.dead)}</td></tr>`,
+      )}<//><//>`;
 }
 
 /** The conditions that are not as they should be: Ready False, or any other True. */
@@ -90,12 +102,16 @@ function wrongOf(node) {
 
 function Nodes({ nodes, now, onGo }) {
   const items = nodes.items ?? [];
-  const sorted = [...items].sort((a, b) => wrongOf(b).length - wrongOf(a).length || (a.metadata.name < b.metadata.name ? -1 : 1));
+  const sorted = [...items].sort(
+    (a, b) => wrongOf(b).length - wrongOf(a).length || (a.metadata.name < b.metadata.name ? -1 : 1),
+  );
   const wrong = items.filter((node) => wrongOf(node).length).length;
   return html`<${Card} id="nodes" title="Nodes" note=${items.length ? `${number(items.length - wrong)} of ${number(items.length)} well${beyond(nodes)}` : ""} missing=${nodes.missing} empty=${!items.length && "No node: eventbus worker agent, or eventbus heartbeat"}>
     <${Table} label="nodes" columns=${["Node", "Conditions", "Heard of", "Machine"]}>
       ${sorted.slice(0, MOST).map((node) => {
-        const conditions = node.status?.conditions ?? [], wrongs = wrongOf(node), ready = conditions.find(({ type }) => type === "Ready");
+        const conditions = node.status?.conditions ?? [],
+          wrongs = wrongOf(node),
+          ready = conditions.find(({ type }) => type === "Ready");
         return html`<tr key=${node.metadata.name}><th scope="row"><${ObjectLink} about=${{ kind: "Node", namespace: "", name: node.metadata.name }} onGo=${onGo} /></th>
           <td>${wrongs.length ? wrongs.map((one) => html`<div key=${one.type} title=${line(one.message)}><${State} good=${one.status === "Unknown" ? null : false}>${line(one.type)} ${line(one.status)}<//> <span class="faint">${line(one.reason)}, ${duration((now - parse(one.lastTransitionTime)) / 1000)}</span></div>`) : html`<${State} good=${conditions.length ? true : null}>${conditions.length ? "Ready" : "no condition"}<//>`}</td>
           <td>${ready?.lastHeartbeatTime && html`<${Ago} ms=${parse(ready.lastHeartbeatTime)} now=${now} suffix=" ago" />`}</td>
@@ -104,19 +120,27 @@ function Nodes({ nodes, now, onGo }) {
 }
 
 /** How many a list leaves out. */
-const beyond = ({ metadata }) => (metadata.remainingItemCount ? `, ${number(metadata.remainingItemCount)} more not asked for` : "");
+const beyond = ({ metadata }) =>
+  metadata.remainingItemCount ? `, ${number(metadata.remainingItemCount)} more not asked for` : "";
 
 function Pods({ pods, now, onGo }) {
-  const restarts = (pod) => (pod.status?.containerStatuses ?? []).reduce((sum, { restartCount = 0 }) => sum + restartCount, 0);
+  const restarts = (pod) =>
+    (pod.status?.containerStatuses ?? []).reduce((sum, { restartCount = 0 }) => sum + restartCount, 0);
   return html`<${Card} id="pods" title="Pods" note=${`${number(pods.items.length)}${beyond(pods)}`}>
     <${Table} label="pods" columns=${["Pod", "State", "#Restarts", "Node", "Age"]}>
-      ${pods.items.map((pod) => html`<tr key=${pod.metadata.uid}><th scope="row"><${ObjectLink} about=${{ kind: "Pod", namespace: pod.metadata.namespace, name: pod.metadata.name }} onGo=${onGo} /></th>
+      ${pods.items.map(
+        (
+          pod,
+        ) => html`<tr key=${pod.metadata.uid}><th scope="row"><${ObjectLink} about=${{ kind: "Pod", namespace: pod.metadata.namespace, name: pod.metadata.name }} onGo=${onGo} /></th>
         <td><${State} good=${["Running", "Succeeded"].includes(pod.status?.phase) ? true : pod.status?.phase === "Failed" ? false : null}>${line(pod.status?.phase ?? "Unknown")}<//></td>
-        <td class="number">${number(restarts(pod))}</td><td>${line(pod.spec?.nodeName)}</td><td><${Ago} ms=${parse(pod.metadata.creationTimestamp)} now=${now} /></td></tr>`)}<//><//>`;
+        <td class="number">${number(restarts(pod))}</td><td>${line(pod.spec?.nodeName)}</td><td><${Ago} ms=${parse(pod.metadata.creationTimestamp)} now=${now} /></td></tr>`,
+      )}<//><//>`;
 }
 
 function Dead({ dead, now, session, onDone, onGo }) {
-  const [shown, show] = useState(""), [sure, setSure] = useState(""), [said, say] = useState("");
+  const [shown, show] = useState(""),
+    [sure, setSure] = useState(""),
+    [said, say] = useState("");
   const items = dead.items ?? [];
   const act = async (entry, verb) => {
     if (verb === "discard" && sure !== entry.id) return setSure(entry.id);
@@ -138,7 +162,8 @@ function Dead({ dead, now, session, onDone, onGo }) {
           <td class="actions"><button type="button" aria-expanded=${shown === entry.id ? "true" : "false"} onClick=${() => show(shown === entry.id ? "" : entry.id)} aria-label=${`Show ${entry.id}`}>show</button>
             ${may.replay && html`<button type="button" onClick=${() => act(entry, "replay")} aria-label=${`Replay ${entry.id}`}>replay</button>`}
             ${may.discard && html`<button type="button" class="danger" onClick=${() => act(entry, "discard")} aria-label=${sure === entry.id ? `Discard ${entry.id} for good` : `Discard ${entry.id}`}>${sure === entry.id ? "for good?" : "discard"}</button>`}</td></tr>`,
-        shown === entry.id && html`<tr key=${`${entry.id} shown`}><td colspan="7">${entry.events.length ? entry.events.map((event) => html`<${Buried} event=${event} onGo=${onGo} />`) : "None of its events can be read."}
+        shown === entry.id &&
+          html`<tr key=${`${entry.id} shown`}><td colspan="7">${entry.events.length ? entry.events.map((event) => html`<${Buried} event=${event} onGo=${onGo} />`) : "None of its events can be read."}
           <pre tabindex="0" aria-label="The entry as JSON">${block(JSON.stringify(entry, null, 2))}</pre></td></tr>`,
       ])}<//><//>`;
 }
@@ -152,14 +177,23 @@ function Suppressed({ suppressed }) {
   const items = suppressed.items ?? [];
   return html`<${Card} id="suppressed" title="Held back, folded, evicted" missing=${suppressed.missing} empty=${!items.length && "Nothing was held back, folded or evicted."}>
     <${Table} label="suppressed" columns=${["Source", "Kind", "Type", "Reason", "#Held back", "#Folded", "#Not created", "#Evicted"]}>
-      ${items.slice(0, 50).map((one, at) => html`<tr key=${at}><th scope="row">${one.kind ? line(one.component) : "all others"}</th><td>${line(one.kind)}</td><td>${line(one.type)}</td><td>${line(one.reason)}</td>
-        <td class="number">${number(one.suppressed)}</td><td class="number">${number(one.aggregated)}</td><td class="number">${number(one.notCreated)}</td><td class="number">${number(one.evicted)}</td></tr>`)}<//><//>`;
+      ${items.slice(0, 50).map(
+        (
+          one,
+          at,
+        ) => html`<tr key=${at}><th scope="row">${one.kind ? line(one.component) : "all others"}</th><td>${line(one.kind)}</td><td>${line(one.type)}</td><td>${line(one.reason)}</td>
+        <td class="number">${number(one.suppressed)}</td><td class="number">${number(one.aggregated)}</td><td class="number">${number(one.notCreated)}</td><td class="number">${number(one.evicted)}</td></tr>`,
+      )}<//><//>`;
 }
 
 function Partitions({ status }) {
   const share = (level) => (level.bound ? `${Math.round((100 * level.used) / level.bound)} %` : number(level.used));
   return html`<${Card} id="partitions" title="Partitions" missing=${status.missing}>
     <${Table} label="partitions" columns=${["Partition", "#Published", "#Stream", "#Changes", "#Stored", "#Stored share", "#Buried", "Held by"]}>
-      ${(status.partitions ?? []).map((one) => html`<tr key=${one.number}><th scope="row">${one.number}</th><td class="number">${number(one.published)}</td><td class="number">${share(one.incoming)}</td><td class="number">${share(one.changes)}</td>
-        <td class="number">${number(one.stored.used)}</td><td class="number">${share(one.stored)}</td><td class="number">${number(one.deadEvents)}</td><td>${line(one.holder) || html`<span class="faint">nobody</span>`}</td></tr>`)}<//><//>`;
+      ${(status.partitions ?? []).map(
+        (
+          one,
+        ) => html`<tr key=${one.number}><th scope="row">${one.number}</th><td class="number">${number(one.published)}</td><td class="number">${share(one.incoming)}</td><td class="number">${share(one.changes)}</td>
+        <td class="number">${number(one.stored.used)}</td><td class="number">${share(one.stored)}</td><td class="number">${number(one.deadEvents)}</td><td>${line(one.holder) || html`<span class="faint">nobody</span>`}</td></tr>`,
+      )}<//><//>`;
 }

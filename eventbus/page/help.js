@@ -1,3 +1,4 @@
+// @ts-check
 // What the keys do, in a dialog.
 import { html, useEffect, useRef } from "./vendor/preact-htm.js";
 

@@ -1,3 +1,4 @@
+// @ts-check
 // How often things happened: the counts a minute that the bus keeps of every occurrence, Warnings told apart.
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { call } from "./api.js";
@@ -24,7 +25,8 @@ function barsOf(counts, state) {
   const { since, until, stepS } = counts;
   const first = Math.floor(since / 1000 / stepS) * stepS;
   const length = Math.max(1, Math.floor((until / 1000 - first) / stepS) + 1);
-  const normal = new Array(length).fill(0), warning = new Array(length).fill(0);
+  const normal = new Array(length).fill(0),
+    warning = new Array(length).fill(0);
   for (const row of counts.rows) {
     const place = Math.round((row.ms / 1000 - first) / stepS);
     if (place < 0 || place >= length || !fitsFacets(state, row)) continue;
@@ -53,9 +55,10 @@ export function Histogram({ counts, state, onZoom, scheme }) {
 }
 
 function Chart({ bars, counts, onZoom, onOver, scheme }) {
-  const place = useRef(null), zoom = useRef(onZoom);
+  const place = useRef(null),
+    zoom = useRef(onZoom);
   zoom.current = onZoom;
-  const [loaded, setLoaded] = useState(Boolean(window.uPlot));
+  const [loaded, setLoaded] = useState(Boolean(uPlotOf()));
   // What a mouse is dragged over stays: a chart that is drawn anew would forget where the drag began.
   const [held, setHeld] = useState(null);
   const drawn = held ?? { bars, counts };
@@ -68,7 +71,9 @@ function Chart({ bars, counts, onZoom, onOver, scheme }) {
   useEffect(() => {
     if (!loaded) return whenLoaded(() => setLoaded(true));
     const chart = draw(place.current, drawn.bars, drawn.counts, (from, to) => zoom.current(from, to), onOver);
-    const resized = new ResizeObserver(([entry]) => chart.setSize({ width: Math.floor(entry.contentRect.width), height: HEIGHT }));
+    const resized = new ResizeObserver(([entry]) =>
+      chart.setSize({ width: Math.floor(entry.contentRect.width), height: HEIGHT }),
+    );
     resized.observe(place.current);
     return () => {
       resized.disconnect();
@@ -78,7 +83,10 @@ function Chart({ bars, counts, onZoom, onOver, scheme }) {
   return html`<div class="chart" ref=${place} aria-hidden="true" onMouseDown=${() => setHeld({ bars, counts })}></div>`;
 }
 
-/** uPlot comes beside the modules, that the list need not wait for it. Returns what calls it off. */
+/** The chart library is a classic script, loaded without delaying the list; undefined until then. */
+const uPlotOf = () => /** @type {any} */ (window).uPlot;
+
+/** Call *then* when the chart library is loaded. Returns a function that cancels this. */
 function whenLoaded(then) {
   const script = document.querySelector('script[src$="uPlot.iife.min.js"]');
   script.addEventListener("load", then);
@@ -89,6 +97,7 @@ function draw(place, bars, counts, onZoom, onOver) {
   const colour = (name) => getComputedStyle(place).getPropertyValue(name).trim();
   const probe = (name) => resolved(place, colour(name));
   const both = bars.normal.map((count, at) => count + bars.warning[at]);
+  const uPlot = uPlotOf();
   const bar = uPlot.paths.bars({ size: [0.86, 28, 1], align: 1 });
   const axis = { stroke: probe("--faint"), font: "11px system-ui, sans-serif", ticks: { show: false } };
   const series = (name) => ({ fill: probe(name), stroke: probe(name), width: 0, paths: bar, points: { show: false } });
@@ -103,8 +112,20 @@ function draw(place, bars, counts, onZoom, onOver) {
       y: { range: (_, __, most) => [0, Math.max(most, 4)] },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 70, size: 22, values: (_, times) => times.map((time) => clock(time * 1000).replace(/:\d\d$/, "")) },
-      { ...axis, grid: { stroke: probe("--line"), width: 1 }, size: (_, counts) => 19 + 7 * Math.max(3, ...(counts ?? []).map(({ length }) => length)), space: 28, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000, 100000] },
+      {
+        ...axis,
+        grid: { show: false },
+        space: 70,
+        size: 22,
+        values: (_, times) => times.map((time) => clock(time * 1000).replace(/:\d\d$/, "")),
+      },
+      {
+        ...axis,
+        grid: { stroke: probe("--line"), width: 1 },
+        size: (_, counts) => 19 + 7 * Math.max(3, ...(counts ?? []).map(({ length }) => length)),
+        space: 28,
+        incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000, 100000],
+      },
     ],
     series: [{}, series("--bar"), series("--warning-bar")],
     hooks: {
@@ -143,8 +164,9 @@ function AsTable({ bars, onZoom }) {
   const [open, setOpen] = useState(false);
   return html`<details class="as-table" onToggle=${(happened) => setOpen(happened.target.open)}>
     <summary>The chart as a table</summary>
-    ${open &&
-    html`<div class="scroll" tabindex="0" role="region" aria-label="The chart as a table">
+    ${
+      open &&
+      html`<div class="scroll" tabindex="0" role="region" aria-label="The chart as a table">
       <table>
         <thead><tr><th scope="col">From</th><th scope="col" class="number">Warning</th><th scope="col" class="number">Normal</th><th scope="col">Zoom</th></tr></thead>
         <tbody>
@@ -158,7 +180,8 @@ function AsTable({ bars, onZoom }) {
           })}
         </tbody>
       </table>
-    </div>`}
+    </div>`
+    }
   </details>`;
 }
 

@@ -1,3 +1,4 @@
+// @ts-check
 // The list of events: a real table, a row an event, opened where it stands.
 import { Component, html, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { Ago, At, Command, Go, Message, number, ObjectLink, Type } from "./parts.js";
@@ -19,7 +20,11 @@ export function List({ rows, now, selected, open, goesOn, onSelect, onOpen, onGo
     if (!selected) return;
     const row = body.current?.querySelector(`[data-key="${CSS.escape(selected)}"]`);
     // Rows that change places lose the focus with some browsers.
-    if (row && document.activeElement !== row && (!body.current.contains(document.activeElement) || document.activeElement.closest("tr")?.dataset.key !== selected)) {
+    if (
+      row &&
+      document.activeElement !== row &&
+      (!body.current.contains(document.activeElement) || document.activeElement.closest("tr")?.dataset.key !== selected)
+    ) {
       row.focus({ preventScroll: true });
       row.scrollIntoView({ block: "nearest" });
     }
@@ -36,8 +41,10 @@ export function List({ rows, now, selected, open, goesOn, onSelect, onOpen, onGo
         ])}
       </tbody>
     </table>
-    ${rows.length > most &&
-    html`<p class="end"><button type="button" onClick=${() => setMost(most + PAGE)}>Show ${Math.min(PAGE, rows.length - most)} more of ${rows.length - most}</button></p>`}
+    ${
+      rows.length > most &&
+      html`<p class="end"><button type="button" onClick=${() => setMost(most + PAGE)}>Show ${Math.min(PAGE, rows.length - most)} more of ${rows.length - most}</button></p>`
+    }
   </div>`;
 }
 
@@ -78,13 +85,18 @@ export function often(row) {
 }
 
 function Details({ row, now, onGo }) {
-  const { event, about } = row, [raw, setRaw] = useState(false);
-  const place = row.namespace || "default", target = `${line(about.kind).toLowerCase()}/${line(about.name)}`;
+  const { event, about } = row,
+    [raw, setRaw] = useState(false);
+  const place = row.namespace || "default",
+    target = `${line(about.kind).toLowerCase()}/${line(about.name)}`;
   const pairs = [
     ["First seen", html`<${At} ms=${row.first} now=${now} />, ${duration((now - row.first) / 1000)} ago`],
     ["Last seen", html`<${At} ms=${row.last} now=${now} />, ${duration((now - row.last) / 1000)} ago`],
     ["Count", number(row.count)],
-    ["Object", html`<${ObjectLink} about=${about} onGo=${onGo} />${about.fieldPath ? ` ${line(about.fieldPath)}` : ""}${about.namespace ? ` in ${line(about.namespace)}` : ""}`],
+    [
+      "Object",
+      html`<${ObjectLink} about=${about} onGo=${onGo} />${about.fieldPath ? ` ${line(about.fieldPath)}` : ""}${about.namespace ? ` in ${line(about.namespace)}` : ""}`,
+    ],
     ["Source", `${row.source}${row.host ? ` on ${row.host}` : ""}`],
     ["Action", line(event.action)],
     ["Related", event.related && html`<${ObjectLink} about=${event.related} onGo=${onGo} />`],
@@ -106,5 +118,7 @@ function Details({ row, now, onGo }) {
 }
 
 function labels(map) {
-  return Object.entries(map ?? {}).map(([key, value]) => line(`${key}=${value}`)).join(", ");
+  return Object.entries(map ?? {})
+    .map(([key, value]) => line(`${key}=${value}`))
+    .join(", ");
 }

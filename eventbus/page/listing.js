@@ -1,3 +1,4 @@
+// @ts-check
 // What the overview follows: the events that its state asks for, listed by /eventbus/v1/events, then watched.
 import { call } from "./api.js";
 import { fieldSelector, namespaceOf } from "./address.js";
@@ -10,7 +11,14 @@ const LIMIT = 500;
 export function listing(state, { since, until }, listed) {
   const selectors = { fieldSelector: fieldSelector(state), labelSelector: state.labels };
   const list = async (signal) => {
-    const query = { namespace: namespaceOf(state), ...selectors, q: state.q, since: iso(since), until: until ? iso(until) : "", limit: LIMIT };
+    const query = {
+      namespace: namespaceOf(state),
+      ...selectors,
+      q: state.q,
+      since: iso(since),
+      until: until ? iso(until) : "",
+      limit: LIMIT,
+    };
     // Warnings have a list of their own, so that none hides behind five hundred newer others.
     const warnings = { ...query, fieldSelector: [query.fieldSelector, "type=Warning"].filter(Boolean).join(",") };
     const asked = [call("/eventbus/v1/events", query, { signal })];

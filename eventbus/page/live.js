@@ -1,3 +1,4 @@
+// @ts-check
 // One list and one stream behind it: what is asked for, then all that changes, for as long as the page shows it.
 import { Refused, watchLines } from "./api.js";
 

@@ -1,3 +1,4 @@
+// @ts-check
 // The page: who looks, at what, in which light; everything else is a view of its own.
 import { html, render, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { objectAddress, objectOf, read, write } from "./address.js";
@@ -19,7 +20,8 @@ asked.catch(() => {}); // told where it is drawn
 
 function Page() {
   const [state, setState] = useState(read());
-  const [session, setSession] = useState(null), [refused, setRefused] = useState("");
+  const [session, setSession] = useState(null),
+    [refused, setRefused] = useState("");
   const [help, setHelp] = useState(false);
   const [scheme, nextScheme, dark] = useScheme();
   const keys = useRef({});
@@ -44,15 +46,25 @@ function Page() {
     history.pushState(null, "", write(next));
     setState(read());
   };
-  useKeys(keys, { "?": () => setHelp(true), 1: () => go(""), 2: () => go(write({ view: "health" })), t: nextScheme }, help);
+  useKeys(
+    keys,
+    { "?": () => setHelp(true), 1: () => go(""), 2: () => go(write({ view: "health" })), t: nextScheme },
+    help,
+  );
   const about = objectOf(state);
-  const title = state.view === "object" ? `${line(about.kind)}/${line(about.name)}` : state.view === "health" ? "Health" : "Overview";
+  const title =
+    state.view === "object"
+      ? `${line(about.kind)}/${line(about.name)}`
+      : state.view === "health"
+        ? "Health"
+        : "Overview";
   useEffect(() => {
     document.title = `${title} · eventbus`;
   }, [title]);
 
   // Who may list in some namespaces alone begins in the first of them.
-  const placed = session?.namespaces?.length && !state.namespace ? { ...state, namespace: session.namespaces[0] } : state;
+  const placed =
+    session?.namespaces?.length && !state.namespace ? { ...state, namespace: session.namespaces[0] } : state;
   const rest = { state: placed, onChange: change, onGo: go, keys, session, scheme: `${scheme} ${dark}` };
   const signOut = async () => {
     await call("/eventbus/v1/session", {}, { method: "DELETE" });
@@ -84,7 +96,8 @@ function view(rest) {
 
 /** The keys of the view that is shown, and those of all; not while something is typed. */
 function useKeys(keys, always, closed) {
-  const known = useRef(always), asleep = useRef(closed);
+  const known = useRef(always),
+    asleep = useRef(closed);
   known.current = always;
   // Not what the effect depends on: effects come a frame later, and a quick key would be lost.
   asleep.current = closed;

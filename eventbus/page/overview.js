@@ -1,3 +1,4 @@
+// @ts-check
 // What is wrong in the fleet and since when: failing objects, the histogram, facets, and the list that lives.
 import { html, useEffect, useLayoutEffect, useReducer, useRef, useState } from "./vendor/preact-htm.js";
 import { FACETS, LOOK_BACKS, namespaceOf, periodOf } from "./address.js";
@@ -24,13 +25,23 @@ export function Overview({ state, onChange, onGo, scheme, keys, session }) {
   const [line, setLine] = useState({ name: "listing" });
   const [listed, setListed] = useState(null);
   const [words, setWords] = useState(state.q ?? "");
-  const [selected, select] = useState(""), [open, setOpen] = useState("");
-  const [down, setDown] = useState(false), [more, setMore] = useState(false);
+  const [selected, select] = useState(""),
+    [open, setOpen] = useState("");
+  const [down, setDown] = useState(false),
+    [more, setMore] = useState(false);
   const search = useRef(null);
   const lastS = seconds(state.last) ?? 3600;
 
   // One stream: what the server selects by is another when these are.
-  const asked = [state.last, state.from, state.to, state.labels, state.fields, state.q, ...FACETS.map(({ name }) => state[name])];
+  const asked = [
+    state.last,
+    state.from,
+    state.to,
+    state.labels,
+    state.fields,
+    state.q,
+    ...FACETS.map(({ name }) => state[name]),
+  ];
   // Before the first frame, and not after it: nothing is drawn that is worth to wait for.
   useLayoutEffect(() => {
     const source = listing(state, periodOf(state, lastS), (found) => (setListed(found), rows.listed(found.events)));
@@ -51,7 +62,8 @@ export function Overview({ state, onChange, onGo, scheme, keys, session }) {
   rows.held = Boolean(selected) || down;
   const { since } = periodOf(state, lastS, now);
   // What was asked of the server holds for what the stream brings, too.
-  const typed = wordsOf(words), asWords = [...new Set([...wordsOf(state.q ?? ""), ...typed])];
+  const typed = wordsOf(words),
+    asWords = [...new Set([...wordsOf(state.q ?? ""), ...typed])];
   const shown = rows.shown(state, asWords, state.from ? 0 : since);
   const verdicts = useVerdicts(shown);
   const waiting = rows.waiting(state, asWords, state.from ? 0 : since);
@@ -71,7 +83,12 @@ export function Overview({ state, onChange, onGo, scheme, keys, session }) {
       const row = shown.find(({ key }) => key === selected);
       if (row) onGo({ about: row.about });
     },
-    Escape: () => (open ? setOpen("") : selected ? (select(""), document.activeElement?.blur()) : state.from && onChange({ from: "", to: "" })),
+    Escape: () =>
+      open
+        ? setOpen("")
+        : selected
+          ? (select(""), /** @type {HTMLElement} */ (document.activeElement)?.blur())
+          : state.from && onChange({ from: "", to: "" }),
     p: pause,
     n: join,
     w: () => onChange({ type: state.type === "Warning" ? "" : "Warning" }),
@@ -96,9 +113,11 @@ export function Overview({ state, onChange, onGo, scheme, keys, session }) {
           <${Line} line=${line} rows=${rows} now=${now} />
           <span role="status" aria-live="polite" class="badge">${waiting > 0 && html`<button type="button" class="new" onClick=${join}>${number(waiting)} new</button>`}</span>
         </div>
-        ${shown.length
-          ? html`<${List} rows=${shown} now=${now} selected=${selected} open=${open} goesOn=${goingOn(verdicts ?? [])} onSelect=${select} onOpen=${setOpen} onGo=${onGo} />`
-          : html`<${Nothing} listed=${listed} line=${line} state=${state} words=${typed} onChange=${onChange} />`}
+        ${
+          shown.length
+            ? html`<${List} rows=${shown} now=${now} selected=${selected} open=${open} goesOn=${goingOn(verdicts ?? [])} onSelect=${select} onOpen=${setOpen} onGo=${onGo} />`
+            : html`<${Nothing} listed=${listed} line=${line} state=${state} words=${typed} onChange=${onChange} />`
+        }
       </div>
     </div>
   </main>`;
@@ -140,7 +159,8 @@ function useCounts(state, lastS) {
 }
 
 function Filters({ state, words, onWords, onChange, search, session, more, onMore }) {
-  const [labels, setLabels] = useState(state.labels ?? ""), [fields, setFields] = useState(state.fields ?? "");
+  const [labels, setLabels] = useState(state.labels ?? ""),
+    [fields, setFields] = useState(state.fields ?? "");
   useEffect(() => setLabels(state.labels ?? ""), [state.labels]);
   useEffect(() => setFields(state.fields ?? ""), [state.fields]);
   const ask = (happened) => {
@@ -160,16 +180,22 @@ function Filters({ state, words, onWords, onChange, search, session, more, onMor
     <label>Last <select aria-label="Look-back" value=${state.from ? "" : state.last} onChange=${(happened) => onChange({ last: happened.target.value, from: "", to: "" })}>
       ${state.from && html`<option value="">as zoomed</option>`}
       ${LOOK_BACKS.map((name) => html`<option key=${name} value=${name}>${name.replace("m", " min").replace("h", " h").replace("d", " d")}</option>`)}</select></label>
-    ${session.namespaces && html`<label>Namespace <select aria-label="Namespace" value=${state.namespace ?? ""} onChange=${(happened) => onChange({ namespace: happened.target.value })}>
-      ${session.namespaces.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
+    ${
+      session.namespaces &&
+      html`<label>Namespace <select aria-label="Namespace" value=${state.namespace ?? ""} onChange=${(happened) => onChange({ namespace: happened.target.value })}>
+      ${session.namespaces.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`
+    }
     <button type="submit">Ask</button>
     <button type="button" class="narrow-only" aria-expanded=${more ? "true" : "false"} onClick=${() => onMore(!more)}>${more ? "Fewer filters" : "All filters"}</button>
-    ${(chips.length > 0 || state.from || state.q) && html`<span class="chips">
+    ${
+      (chips.length > 0 || state.from || state.q) &&
+      html`<span class="chips">
       ${state.from && html`<button type="button" class="chip" onClick=${() => onChange({ from: "", to: "" })} aria-label="Back from the zoom">${clock(past.since)} – ${past.until ? clock(past.until) : "now"} <span aria-hidden="true">✕</span></button>`}
       ${state.q && html`<button type="button" class="chip" onClick=${() => onChange({ q: "" })} aria-label=${`Take away the words ${state.q}`}>“${state.q}” <span aria-hidden="true">✕</span></button>`}
       ${chips.map(({ name, label }) => html`<button type="button" class="chip" key=${name} onClick=${() => onChange({ [name]: "" })} aria-label=${`Take away ${label} ${state[name]}`}>${label}: ${state[name].replace(/^!/, "not ")} <span aria-hidden="true">✕</span></button>`)}
       <button type="button" class="chip clear" onClick=${() => onChange({ from: "", to: "", q: "", labels: "", fields: "", ...Object.fromEntries(FACETS.map(({ name }) => [name, ""])) })}>clear</button>
-    </span>`}
+    </span>`
+    }
   </form>`;
 }
 
@@ -179,11 +205,15 @@ function Reach({ listed, since, now, counts }) {
   const parts = [];
   if (since < listed.begins - 60_000) parts.push(`events are kept ${duration((now - listed.begins) / 1000)}`);
   if (counts && since < counts.begins - 60_000) parts.push(`counts ${duration((now - counts.begins) / 1000)}`);
-  return parts.length > 0 && html`<span class="reach" title="The bus' options event_ttl_s and occurrences_s">${parts.join(", ")} after they were last seen</span>`;
+  return (
+    parts.length > 0 &&
+    html`<span class="reach" title="The bus' options event_ttl_s and occurrences_s">${parts.join(", ")} after they were last seen</span>`
+  );
 }
 
 function Line({ line, rows, now }) {
-  if (line.name === "live" && rows.paused) return html`<span class="line"><span aria-hidden="true">❚❚</span> paused</span>`;
+  if (line.name === "live" && rows.paused)
+    return html`<span class="line"><span aria-hidden="true">❚❚</span> paused</span>`;
   const rate = rows.rate(now);
   return html`<${Connection} line=${line} now=${now}>${rate > 0 ? `, ${rate}/s` : ""}${rate > 30 ? ": new rows wait" : ""}<//>`;
 }
@@ -197,7 +227,8 @@ function Nothing({ listed, line, state, words, onChange }) {
 }
 
 /** Is less asked for than all of the period? */
-const isNarrowed = (state, words) => Boolean(words.length || state.labels || state.fields || FACETS.some(({ name }) => state[name]));
+const isNarrowed = (state, words) =>
+  Boolean(words.length || state.labels || state.fields || FACETS.some(({ name }) => state[name]));
 
 function beside(shown, selected, step) {
   const place = shown.findIndex(({ key }) => key === selected);
@@ -206,6 +237,7 @@ function beside(shown, selected, step) {
 }
 
 function periodWord(state) {
-  const last = { "1h": "hour", "1d": "day" }[state.last] ?? state.last.replace("m", " min").replace("h", " h").replace("d", " d");
+  const last =
+    { "1h": "hour", "1d": "day" }[state.last] ?? state.last.replace("m", " min").replace("h", " h").replace("d", " d");
   return state.from ? "in this period" : `in the last ${last}`;
 }

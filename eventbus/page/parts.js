@@ -1,3 +1,4 @@
+// @ts-check
 // Small components that all views use.
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { block, line, pieces } from "./text.js";
@@ -38,14 +39,17 @@ export function Go({ to, onGo, children, ...rest }) {
 }
 
 export function ObjectLink({ about, onGo }) {
-  const kind = line(about.kind), name = line(about.name);
+  const kind = line(about.kind),
+    name = line(about.name);
   return html`<${Go} to=${objectAddress(about)} onGo=${onGo} class="object" title=${`${kind}/${name}`}><span class="kind">${kind}/</span>${name}<//>`;
 }
 
 /** The text of an event: text nodes, and links where it names http(s) addresses. */
 export function Message({ text }) {
   return html`${pieces(block(text)).map((piece) =>
-    typeof piece === "string" ? piece : html`<a href=${piece.href} target="_blank" rel="noopener noreferrer nofollow">${piece.href}</a>`,
+    typeof piece === "string"
+      ? piece
+      : html`<a href=${piece.href} target="_blank" rel="noopener noreferrer nofollow">${piece.href}</a>`,
   )}`;
 }
 
@@ -70,7 +74,8 @@ export function Command({ text }) {
 /** How the page's stream is: asking, live, cut off; *children*: said behind live. */
 export function Connection({ line, now, children }) {
   if (line.name === "still") return html`<span class="line">a period that has ended</span>`;
-  if (line.name === "cut") return html`<span class="line bad"><span aria-hidden="true">✕</span> cut off for ${duration((now - line.at) / 1000)}: ${line.why}${line.hopeless ? "" : "; trying again"}</span>`;
+  if (line.name === "cut")
+    return html`<span class="line bad"><span aria-hidden="true">✕</span> cut off for ${duration((now - line.at) / 1000)}: ${line.why}${line.hopeless ? "" : "; trying again"}</span>`;
   if (line.name === "listing") return html`<span class="line faint">asking …</span>`;
   return html`<span class="line good"><span aria-hidden="true">●</span> live${children}</span>`;
 }

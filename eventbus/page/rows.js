@@ -1,3 +1,4 @@
+// @ts-check
 // The rows of the list: what was listed and what came since, in an order that does not jump under the reader's eyes.
 import { fitsFacets } from "./address.js";
 import { rowOf } from "./event.js";

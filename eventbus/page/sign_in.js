@@ -1,9 +1,11 @@
+// @ts-check
 // The door, where the worker knows people by their tokens: asked for once, kept by the browser where no script reads it.
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { call } from "./api.js";
 
 export function SignIn({ onIn, why }) {
-  const [said, say] = useState(""), [busy, setBusy] = useState(false);
+  const [said, say] = useState(""),
+    [busy, setBusy] = useState(false);
   const field = useRef(null);
   useEffect(() => field.current.focus(), []);
   const send = async (happened) => {

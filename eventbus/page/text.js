@@ -1,7 +1,9 @@
+// @ts-check
 // Makes texts of events safe to read. What they hold is never markup: components put it into text nodes alone.
 
 // As `printable` in eventbus/util/text.py: C0 but newline, DEL, C1, line separators, bidirectional controls, lone surrogates.
-const DECEIVING = /[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]|[\ud800-\udfff]/gu;
+const DECEIVING =
+  /[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]|[\ud800-\udfff]/gu;
 
 /** One line that cannot reorder or hide what stands beside it; newlines become spaces. */
 export function line(text) {

@@ -1,6 +1,9 @@
+// @ts-check
 // Durations as kubectl writes them, and times as people read them: local, with UTC on hover.
 
-const MINUTE = 60, HOUR = 3600, DAY = 86400;
+const MINUTE = 60,
+  HOUR = 3600,
+  DAY = 86400;
 
 /** As human_duration.py: 119s, 3m27s, 11m, 2d3h. */
 export function duration(seconds) {
@@ -27,7 +30,10 @@ export function seconds(text) {
 }
 
 // Made when they are first used: that takes longer than all else here, and the list is asked for meanwhile.
-const format = (options, made = null) => (time) => (made ??= new Intl.DateTimeFormat(undefined, options)).format(time);
+const format =
+  (options, made = null) =>
+  (time) =>
+    (made ??= new Intl.DateTimeFormat(undefined, options)).format(time);
 const CLOCK = format({ hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 const DATE = format({ month: "short", day: "numeric" });
 
@@ -40,7 +46,10 @@ export function clock(ms, now = Date.now()) {
 
 /** For a tooltip. */
 export function utc(ms) {
-  return new Date(ms).toISOString().replace("T", " ").replace(/(\.\d+)?Z$/, " UTC");
+  return new Date(ms)
+    .toISOString()
+    .replace("T", " ")
+    .replace(/(\.\d+)?Z$/, " UTC");
 }
 
 export const iso = (ms) => new Date(ms).toISOString();

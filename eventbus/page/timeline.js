@@ -1,8 +1,12 @@
+// @ts-check
 // Lanes of time: a bar from the first to the last of each event, what began and ended, and where nothing was heard.
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { clock, duration, utc } from "./time.js";
 
-const LANE = 22, TOP = 22, LABEL = 300, COUNT = 64;
+const LANE = 22,
+  TOP = 22,
+  LABEL = 300,
+  COUNT = 64;
 /** For the words of silences. */
 const BELOW = 16;
 const TICKS = 6;
@@ -25,7 +29,8 @@ export function Timeline({ rows, warning, now }) {
   const from = Math.min(...rows.map((row) => row.first));
   const to = Math.max(now, from + 60_000, ...rows.map((row) => row.last)); // clocks differ
   const span = to - from;
-  const left = label + 6, right = width - COUNT;
+  const left = label + 6,
+    right = width - COUNT;
   const x = (ms) => left + ((ms - from) / span) * (right - left);
   const height = TOP + lanes.length * LANE + BELOW;
   const most = Math.max(1, Math.min(TICKS, Math.floor((right - left) / 90)));
@@ -50,7 +55,8 @@ function Lane({ row, y, x, label, right, now }) {
   const rest = most - name.length - 2;
   const { silences = [], minutes = [], own = false } = row.rhythm ?? {};
   const bars = barsOf(row, silences);
-  const restarts = RESTARTS.test(row.reason) && row.count > 1 ? (own ? minutes : [{ at: row.first }, { at: row.last }]) : [];
+  const restarts =
+    RESTARTS.test(row.reason) && row.count > 1 ? (own ? minutes : [{ at: row.first }, { at: row.last }]) : [];
   return html`<g class=${row.warning ? "lane warns" : "lane"}>
     <title>${`${row.type} ${row.reason} ${row.kind}/${row.name}: ${row.message}\n${clock(row.first, now)} – ${clock(row.last, now)} (${utc(row.last)})`}</title>
     <text class="lane-name" x="0" y=${middle + 4}><tspan class="sign">${row.warning ? "▲ " : "· "}</tspan>${short(name, most)}${rest > 6 && html`<tspan class="told" dx="8">${short(row.message, rest)}</tspan>`}</text>
@@ -64,7 +70,8 @@ function Lane({ row, y, x, label, right, now }) {
 
 /** From the first to the last of an event, without the silences: [[start, end]]. */
 function barsOf({ first, last }, silences) {
-  const starts = [first, ...silences.map(([, until]) => until)], ends = [...silences.map(([since]) => since), last];
+  const starts = [first, ...silences.map(([, until]) => until)],
+    ends = [...silences.map(([since]) => since), last];
   return starts.map((start, at) => [start, ends[at]]);
 }
 
@@ -72,7 +79,9 @@ function barsOf({ first, last }, silences) {
 function gapsOf(rows, from, to) {
   const found = [];
   let until = from;
-  for (const [first, last] of rows.flatMap((row) => barsOf(row, row.rhythm?.silences ?? [])).sort((a, b) => a[0] - b[0])) {
+  for (const [first, last] of rows
+    .flatMap((row) => barsOf(row, row.rhythm?.silences ?? []))
+    .sort((a, b) => a[0] - b[0])) {
     if (first - until > (to - from) * GAP) found.push([until, first]);
     until = Math.max(until, last);
   }
