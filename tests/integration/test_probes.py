@@ -113,7 +113,7 @@ def test_a_probe_has_its_timeout_as_a_whole_and_not_for_each_byte(
     context = make_certificate(tmp_path, "IP:127.0.0.1")[1] if scheme == "HTTPS" else None
     with dribbling(whole, context) as port:
         probe = Probe(http_get=HTTPGetAction(scheme=scheme, port=port))
-        answer = ask(probed.world.runtime, UID, Container(name="main"), probe, 1.0)  # of the four that it takes
+        answer = ask(probed.world.runtime.exec_in, UID, Container(name="main"), probe, 1.0)  # of the four that it takes
     assert answer == (False, f'Get "{scheme.lower()}://127.0.0.1:{port}": timed out')
 
 
@@ -124,7 +124,7 @@ def test_a_probe_goes_on_to_the_next_address_where_the_system_has_no_sockets_of_
         found = [(family, socket.SOCK_STREAM, 0, "", server.getsockname()) for family in (255, socket.AF_INET)]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_named: found)
         probe = Probe(tcp_socket=TCPSocketAction(port=server.getsockname()[1]))
-        assert ask(probed.world.runtime, UID, Container(name="main"), probe, 10.0) == (True, "")
+        assert ask(probed.world.runtime.exec_in, UID, Container(name="main"), probe, 10.0) == (True, "")
 
 
 def test_a_container_without_probes_is_ready_when_it_runs(probed: Probed) -> None:

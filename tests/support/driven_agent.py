@@ -16,17 +16,13 @@ from typing import Any
 import msgspec
 
 from eventbus.agent.config.file_source import FileSource
-from eventbus.agent.pods.admission import NodeCapacity
 from eventbus.agent.pods.permission import Permission
-from eventbus.agent.pods.pleg import Pleg
-from eventbus.agent.pods.pod_agent import Machinery, PodAgent
-from eventbus.agent.pods.prober import ProbeManager
+from eventbus.agent.pods.pod_agent import PodAgent
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.runtime import process_runtime
 from eventbus.agent.runtime.contract import PodEvents, PodRuntimeStatus
 from eventbus.agent.runtime.isolation import RlimitIsolation
 from eventbus.agent.runtime.observed import Observer
-from eventbus.agent.runtime.pod_facts import qos_class
 from eventbus.agent.shim.state import State
 from eventbus.store.object_store import ObjectStore
 from eventbus.testing.clock import FakeClock
@@ -71,14 +67,7 @@ class DrivenAgent:
         self.runtime = runtime
         self.agent = PodAgent(
             node_name="n1",
-            machinery=Machinery(
-                runtime=runtime,
-                volumes=runtime.volumes,
-                generator=self._make_pleg,
-                probes=self._make_probes,
-                close=runtime.close,
-            ),
-            node=lambda: NodeCapacity({}, {}),
+            runtime=runtime,
             permission=Permission(),
             events=events,
             clock=clock,
@@ -93,9 +82,8 @@ class DrivenAgent:
                     clock=clock,
                 )
             ],
-            address=lambda: "",
-            qos_class=qos_class,
         )
+        self._pleg, self._probes = self.agent._pleg, self.agent._probes
 
     def attach(self, store: ObjectStore) -> None:
         self.agent.attach(store)
@@ -164,11 +152,3 @@ class DrivenAgent:
         return any(self.agent.loop._queues.values()) or any(
             self._pleg._told.get(pod.uid) is not pod for pod in self.runtime.pods() if pod.sandbox and pod.sandbox.ready
         )
-
-    def _make_pleg(self, tell: Any) -> Pleg:
-        self._pleg = Pleg(self.runtime, tell, self.clock)
-        return self._pleg
-
-    def _make_probes(self, tell: Any) -> ProbeManager:
-        self._probes = ProbeManager(runtime=self.runtime, tell=tell, events=self._events, clock=self.clock)
-        return self._probes

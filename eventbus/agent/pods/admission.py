@@ -32,6 +32,10 @@ class NodeCapacity(NamedTuple):
     labels: Mapping[str, str]
 
 
+#: The capacity of a node that limits no pod.
+UNLIMITED: Final = NodeCapacity({}, {})
+
+
 class Admission:
     """Compares pods with the free capacity of the node. Pure: it keeps nothing.
 
@@ -42,7 +46,7 @@ class Admission:
 
     def __init__(
         self,
-        node: Callable[[], NodeCapacity],
+        node: NodeCapacity,
         permission: Permission,
         *,
         pressures: Callable[[], Sequence[str]] = tuple,
@@ -53,7 +57,7 @@ class Admission:
 
     def refuse(self, pod: Pod, others: Sequence[Pod]) -> Refusal | None:
         """Return why *pod* may not run in addition to *others*; None: it may."""
-        node = self._node()
+        node = self._node
         return (
             _pressure(pod, self._pressures)
             or _resources(pod, others, node)

@@ -25,13 +25,10 @@ from eventbus.agent.node.thresholds import parse_thresholds, pressures
 from eventbus.agent.pods.admission import NodeCapacity
 from eventbus.agent.pods.options import PodOptions, agent_folder
 from eventbus.agent.pods.permission import Permission
-from eventbus.agent.pods.pleg import Pleg
-from eventbus.agent.pods.pod_agent import Machinery, PodAgent, PodSource
-from eventbus.agent.pods.prober import ProbeManager
+from eventbus.agent.pods.pod_agent import PodAgent, PodSource
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.runtime.folders import make_folder
 from eventbus.agent.runtime.isolation import ISOLATION_LABEL, find_isolation
-from eventbus.agent.runtime.pod_facts import qos_class
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.errors import ConfigError
 from eventbus.model.event import ObjectReference
@@ -106,8 +103,8 @@ def open_pods(
     )
     agent = PodAgent(
         node_name=machine.name,
-        machinery=_machinery(runtime, recorder, clock),
-        node=lambda: machine.capacity,
+        runtime=runtime,
+        capacity=machine.capacity,
         permission=Permission(
             options.allow_commands, options.allow_users, options.allow_env, options.allow_groups, options.from_bus
         ),
@@ -115,8 +112,7 @@ def open_pods(
         clock=clock,
         store_handle=store_handle,
         make_sources=_sources_of(options, machine.name, recorder, clock, environ),
-        address=lambda: machine.address,
-        qos_class=qos_class,
+        address=machine.address,
         expects_bus=not standalone,
         pressures=lambda: pressures(machine.measured, thresholds),
         leave_pods=options.leave_pods,
@@ -175,16 +171,6 @@ def _describe_machine(
     capacity = NodeCapacity(dict(described.status.allocatable), node_labels(name, identity, labels))
     address = next((one.address for one in described.status.addresses if one.type == "InternalIP"), "")
     return _Machine(name, capacity, address, machine)
-
-
-def _machinery(runtime: ProcessRuntime, recorder: EventRecorder, clock: Clock) -> Machinery:
-    return Machinery(
-        runtime=runtime,
-        volumes=runtime.volumes,
-        generator=lambda tell: Pleg(runtime, tell, clock),
-        probes=lambda tell: ProbeManager(runtime=runtime, tell=tell, events=recorder, clock=clock),
-        close=runtime.close,
-    )
 
 
 def _sources_of(

@@ -16,11 +16,11 @@ from eventbus.agent.runtime.contract import (
     Change,
     ContainerPhase,
     PodLifecycleEvent,
-    PodRuntime,
     PodRuntimeStatus,
     PodUid,
     Tell,
 )
+from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.shim.procfs import read_process
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
@@ -45,7 +45,7 @@ class Pleg:
     Differences for which there is no room are found again by the next relist.
     """
 
-    def __init__(self, runtime: PodRuntime, tell: Tell, clock: Clock, every_s: float = RELIST_EVERY_S) -> None:
+    def __init__(self, runtime: ProcessRuntime, tell: Tell, clock: Clock, every_s: float = RELIST_EVERY_S) -> None:
         self._runtime = runtime
         self._tell = tell
         self._clock = clock

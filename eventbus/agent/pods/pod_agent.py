@@ -6,29 +6,28 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
 from eventbus.agent.config.bus_source import BusSource
 from eventbus.agent.config.pod_config import PodConfig
-from eventbus.agent.pods.admission import Admission, NodeCapacity
+from eventbus.agent.pods.admission import UNLIMITED, Admission, NodeCapacity
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pleg import Pleg
 from eventbus.agent.pods.pod_loop import PodLoop, orphan
 from eventbus.agent.pods.pod_manager import PodManager
-from eventbus.agent.pods.pod_syncer import Parts, PodSyncer
+from eventbus.agent.pods.pod_syncer import PodSyncer
 from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
 from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.pods.sync_loop import CONFIG, HANGS_AFTER_S, HOUSEKEEPING, PLEG, PROBES, SYNC, SyncLoop
 from eventbus.agent.pods.updates import Source, Work, is_static
-from eventbus.agent.runtime.contract import PodEvents, PodRuntime, PodUid, Tell, TellProbe
-from eventbus.agent.runtime.volumes import PodVolumes
+from eventbus.agent.runtime.contract import PodEvents, PodUid
+from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.client.store import RemoteStore
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError
-from eventbus.model.objects.pod import Pod
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import Clock
 from eventbus.util.periodic import Periodic
@@ -46,16 +45,6 @@ class PodSource(Protocol):
     def stop(self, timeout_s: float) -> bool: ...
 
 
-class Machinery(NamedTuple):
-    """The parts of the runtime. *generator* and *probes* are made with the function that receives their reports."""
-
-    runtime: PodRuntime
-    volumes: PodVolumes
-    generator: Callable[[Tell], Pleg]
-    probes: Callable[[TellProbe], ProbeManager]
-    close: Callable[[], object]
-
-
 class PodAgent:
     """Runs pods from `start` to `stop`, with a bus (`attach`) or without one.
 
@@ -68,24 +57,21 @@ class PodAgent:
         self,
         *,
         node_name: str,
-        machinery: Machinery,
-        node: Callable[[], NodeCapacity],
+        runtime: ProcessRuntime,
         permission: Permission,
         events: PodEvents,
         clock: Clock,
         store_handle: StoreHandle,
         make_sources: Callable[[PodConfig], Sequence[PodSource]],
-        address: Callable[[], str],
-        qos_class: Callable[[Pod], str],
+        capacity: NodeCapacity = UNLIMITED,
+        address: str = "",
         pressures: Callable[[], Sequence[str]] = tuple,
         expects_bus: bool = True,
         leave_pods: bool = False,
     ) -> None:
         self._node_name, self._leave_pods = node_name, leave_pods
-        self._clock = clock
         self._store_handle = store_handle
-        self._runtime = machinery.runtime
-        self._machinery = machinery
+        self._runtime = runtime
         self.manager = PodManager()
         self.config = PodConfig(lambda update: self.loop.offer(CONFIG, update))
         if expects_bus:
@@ -93,68 +79,54 @@ class PodAgent:
         self._sources = list(make_sources(self.config))
         self._bus_source: BusSource | None = None
         self._mirrors = Mirrors(self.manager)
-        self._probes = machinery.probes(lambda result: self.loop.offer(PROBES, result, wait=False))
-        self._generator = machinery.generator(lambda event: self.loop.offer(PLEG, event, wait=False))
+        self._probes = ProbeManager(
+            runtime=runtime,
+            tell=lambda result: self.loop.offer(PROBES, result, wait=False),
+            events=events,
+            clock=clock,
+        )
+        self._pleg = Pleg(runtime, lambda event: self.loop.offer(PLEG, event, wait=False), clock)
         self.statuses = StatusManager(self.manager, clock=clock, changed=lambda: self._writer.wake())
-        self.syncer = self._make_syncer(permission, events, address, qos_class)
+        syncer = PodSyncer(
+            runtime=runtime,
+            probes=self._probes,
+            statuses=self.statuses,
+            mirrors=self._mirrors,
+            events=events,
+            clock=clock,
+            ends=lambda uid: self.workers.is_terminating(uid),
+            refuse=permission.problem,
+            store=store_handle.pods,
+            address=address,
+        )
         self.workers = PodWorkers(
-            self.syncer.perform, clock=clock, failed=lambda pod, error: self.handlers.failed(pod, error)
+            syncer.perform, clock=clock, failed=lambda pod, error: self.handlers.failed(pod, error)
         )
         self.handlers = PodLoop(
             config=self.config,
             manager=self.manager,
             workers=self.workers,
-            syncer=self.syncer,
+            syncer=syncer,
             statuses=self.statuses,
-            admission=Admission(node, permission, pressures=pressures),
-            runtime=machinery.runtime,
+            admission=Admission(capacity, permission, pressures=pressures),
+            runtime=runtime,
             events=events,
         )
-        self.loop = self._make_loop()
+        handlers: dict[str, Callable[[Any], object]] = {
+            CONFIG: self.handlers.on_config,
+            PLEG: self.handlers.on_pleg,
+            SYNC: self.handlers.on_sync,
+            PROBES: self.handlers.on_probe,
+            HOUSEKEEPING: self.handlers.on_housekeeping,
+        }
+        self.loop = SyncLoop(handlers, clock=clock, runtime_problem=self._pleg.problem)
         self._writer = Periodic(self._write, every_s=WRITE_EVERY_S, name="eventbus-agent-pod-status")
         self._thread = threading.Thread(target=self.loop.run, name="eventbus-agent-loop", daemon=True)
-
-    def _make_syncer(
-        self,
-        permission: Permission,
-        events: PodEvents,
-        address: Callable[[], str],
-        qos_class: Callable[[Pod], str],
-    ) -> PodSyncer:
-        return PodSyncer(
-            Parts(
-                runtime=self._runtime,
-                volumes=self._machinery.volumes,
-                probes=self._probes,
-                statuses=self.statuses,
-                mirrors=self._mirrors,
-                events=events,
-                clock=self._clock,
-                ends=lambda uid: self.workers.is_terminating(uid),
-                refuse=permission.problem,
-                store=self._store_handle.pods,
-                address=address,
-                qos_class=qos_class,
-            )
-        )
-
-    def _make_loop(self) -> SyncLoop:
-        return SyncLoop(
-            {
-                CONFIG: self.handlers.on_config,
-                PLEG: self.handlers.on_pleg,
-                SYNC: self.handlers.on_sync,
-                PROBES: self.handlers.on_probe,
-                HOUSEKEEPING: self.handlers.on_housekeeping,
-            },
-            clock=self._clock,
-            runtime_errors=lambda: list(filter(None, [self._generator.problem()])),
-        )
 
     def start(self) -> None:
         """Begin; returns at once. Pods of files start whether or not there is a bus."""
         self._thread.start()
-        self._generator.start()
+        self._pleg.start()
         self._writer.start()
         for source in self._sources:
             source.start()
@@ -194,13 +166,13 @@ class PodAgent:
             self._thread.join(max(0.5, deadline - time.monotonic()))
         ended = self._leave_pods or self._drain(deadline)
         self.workers.stop(max(0.0, deadline - time.monotonic()))
-        self._generator.stop()
+        self._pleg.stop()
         self._probes.stop()
         self._writer.stop(1.0)
         with suppress(EventBusError):
             self._leave(ended=ended)
         self.detach()
-        self._machinery.close()
+        self._runtime.close()
         return ended
 
     def loop_health(self) -> list[LoopHealth]:

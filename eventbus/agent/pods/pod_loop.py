@@ -17,13 +17,13 @@ from eventbus.agent.runtime.contract import (
     Change,
     PodEvents,
     PodLifecycleEvent,
-    PodRuntime,
     PodRuntimeStatus,
     PodUid,
     ProbeResult,
     ProbeType,
 )
 from eventbus.agent.runtime.pod_facts import about_pod
+from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.errors import EventBusError
 from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.cluster import WARNING
@@ -50,7 +50,7 @@ class PodLoop:
         syncer: PodSyncer,
         statuses: StatusManager,
         admission: Admission,
-        runtime: PodRuntime,
+        runtime: ProcessRuntime,
         events: PodEvents,
     ) -> None:
         self.refused = 0

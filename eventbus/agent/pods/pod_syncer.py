@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -18,14 +18,13 @@ from eventbus.agent.pods.updates import Work, is_static
 from eventbus.agent.runtime.contract import (
     MountFailed,
     PodEvents,
-    PodRuntime,
     PodUid,
     ProbeResult,
     ProbeType,
     StartFailure,
 )
-from eventbus.agent.runtime.pod_facts import about_pod
-from eventbus.agent.runtime.volumes import PodVolumes
+from eventbus.agent.runtime.pod_facts import about_pod, qos_class
+from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.errors import EventBusError
 from eventbus.model.objects.cluster import NORMAL, WARNING
 from eventbus.model.objects.pod import Pod, PodStatus
@@ -45,35 +44,39 @@ class SyncFailed(ExpectedError):
     """A step of the sync did not succeed; it is tried again after 10 s, and a FailedSync says why."""
 
 
-class Parts(NamedTuple):
-    """Parts that a syncer works with. *store*: None while there is no bus.  *refuse*: may it run here?
-
-    *ends*: whether the pod of a uid is to be ended: a sync under way stops at the next step.
-    """
-
-    runtime: PodRuntime
-    volumes: PodVolumes
-    probes: ProbeManager
-    statuses: StatusManager
-    mirrors: Mirrors
-    events: PodEvents
-    clock: Clock
-    refuse: Refuse
-    ends: Callable[[str], bool]
-    store: Callable[[], PodObjects | None]
-    address: Callable[[], str]
-    qos_class: Callable[[Pod], str]
-
-
 class PodSyncer:
     """Syncs and ends pods. Calls about one pod come from its worker; `probe_failed` from the loop.
 
+    Args:   refuse: may the pod run here?  store: None while there is no bus.
+            ends: whether the pod of a uid is to be ended: a sync under way stops at the next step.
     Source: kubelet `kubelet.go` SyncPod, SyncTerminatingPod, SyncTerminatedPod.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._ages = Ages(parts.clock)
+    def __init__(
+        self,
+        *,
+        runtime: ProcessRuntime,
+        probes: ProbeManager,
+        statuses: StatusManager,
+        mirrors: Mirrors,
+        events: PodEvents,
+        clock: Clock,
+        refuse: Refuse,
+        ends: Callable[[str], bool],
+        store: Callable[[], PodObjects | None],
+        address: str,
+    ) -> None:
+        self._runtime = runtime
+        self._probes = probes
+        self._statuses = statuses
+        self._mirrors = mirrors
+        self._events = events
+        self._clock = clock
+        self._refuse = refuse
+        self._ends = ends
+        self._store = store
+        self._address = address
+        self._ages = Ages(clock)
         self._lock = threading.Lock()
         self._waiting: dict[str, Mapping[str, StartFailure]] = {}
         self._unmounted: dict[str, tuple[float, int]] = {}  # uid → since when, tries
@@ -90,16 +93,16 @@ class PodSyncer:
 
     def status(self, pod: Pod) -> PodStatus:
         """Return how *pod* is now."""
-        parts, uid = self._parts, PodUid(pod.metadata.uid)
+        uid = PodUid(pod.metadata.uid)
         seen = Seen(
-            runtime=parts.runtime.status(uid),
+            runtime=self._runtime.status(uid),
             waiting=self._waiting.get(uid, {}),
-            started=lambda container, run: parts.probes.started(uid, container, run),
-            ready=lambda container, run: parts.probes.ready(uid, container, run),
-            address=parts.address(),
-            qos_class=parts.qos_class(pod),
+            started=lambda container, run: self._probes.started(uid, container, run),
+            ready=lambda container, run: self._probes.ready(uid, container, run),
+            address=self._address,
+            qos_class=qos_class(pod),
         )
-        return pod_status(pod, seen, parts.statuses.get(pod))
+        return pod_status(pod, seen, self._statuses.get(pod))
 
     def forget(self, uid: str) -> None:
         """Forget the state of a pod that is gone."""
@@ -116,9 +119,9 @@ class PodSyncer:
         if late := self._past_deadline(pod, status):
             return self._end(PodWork(Work.KILL, pod, reason=DEADLINE_EXCEEDED, message=late))
         failpoint("pod:status")
-        if refused := self._parts.refuse(pod):
-            self._parts.statuses.set(pod, _blocked(status, *refused))
-            self._parts.runtime.kill_pod(PodUid(pod.metadata.uid), self._with_hooks(pod))
+        if refused := self._refuse(pod):
+            self._statuses.set(pod, _blocked(status, *refused))
+            self._runtime.kill_pod(PodUid(pod.metadata.uid), self._with_hooks(pod))
             raise SyncFailed(f"pod may not run here: {refused[1]}")
         self._mirror(pod)
         failpoint("pod:mirror")
@@ -126,16 +129,16 @@ class PodSyncer:
         if mount_again_s is not None:
             return Done(again_s=mount_again_s)
         failpoint("pod:volumes")
-        self._parts.probes.add_pod(pod)
+        self._probes.add_pod(pod)
         self._kill_unhealthy(pod)
         return self._run(pod)
 
     def _tell_status(self, pod: Pod) -> PodStatus:
-        return self._parts.statuses.set(pod, self.status(pod))
+        return self._statuses.set(pod, self.status(pod))
 
     def _run(self, pod: Pod) -> Done:
         uid = pod.metadata.uid
-        result = self._parts.runtime.sync_pod(pod, wanted=lambda: not self._parts.ends(uid))
+        result = self._runtime.sync_pod(pod, wanted=lambda: not self._ends(uid))
         failpoint("pod:runtime")
         self._waiting[uid] = result.waiting
         status = self._tell_status(pod)
@@ -154,29 +157,29 @@ class PodSyncer:
     def _complete(self, pod: Pod, status: PodStatus) -> Done:
         """End the leftovers of a pod with a final phase: its shim, and containers that are not needed any more."""
         uid = PodUid(pod.metadata.uid)
-        held = self._parts.runtime.status(uid)
+        held = self._runtime.status(uid)
         if held is not None and held.active:
-            self._parts.runtime.kill_pod(uid, self._with_hooks(pod))
-        self._parts.probes.remove_pod(uid)
+            self._runtime.kill_pod(uid, self._with_hooks(pod))
+        self._probes.remove_pod(uid)
         self._mirror(pod)
         self._waiting.pop(uid, None)
-        self._parts.statuses.set(pod, self.status(pod) if not status.reason else status)
+        self._statuses.set(pod, self.status(pod) if not status.reason else status)
         return Done(over=True)
 
     def _end(self, work: PodWork) -> Done:
         """Kill path: nothing else is done for a pod that has to go."""
-        pod, parts = work.pod, self._parts
+        pod = work.pod
         uid = PodUid(pod.metadata.uid)
         if work.reason:
-            parts.statuses.set(pod, ended_status(self.status(pod), work.reason, work.message))
+            self._statuses.set(pod, ended_status(self.status(pod), work.reason, work.message))
         failpoint("pod:kill")
-        parts.probes.stop_liveness_and_startup(uid)
-        parts.runtime.kill_pod(uid, self._with_hooks(pod), work.grace_s)
+        self._probes.stop_liveness_and_startup(uid)
+        self._runtime.kill_pod(uid, self._with_hooks(pod), work.grace_s)
         failpoint("pod:ended")
-        parts.probes.remove_pod(uid)
+        self._probes.remove_pod(uid)
         if pod.spec.containers:
-            parts.statuses.set(pod, self._final(pod, reason=work.reason))
-        parts.statuses.finish(pod)
+            self._statuses.set(pod, self._final(pod, reason=work.reason))
+        self._statuses.finish(pod)
         self.forget(uid)
         return Done(over=True)
 
@@ -185,7 +188,7 @@ class PodSyncer:
 
         Its spec may have changed since it started, for example its pre-stop hook.
         """
-        refused = self._parts.refuse(pod)
+        refused = self._refuse(pod)
         return pod if pod.spec.containers and (refused is None or refused[0] == COMMAND_NOT_FOUND) else None
 
     def _final(self, pod: Pod, *, reason: str) -> PodStatus:
@@ -198,12 +201,12 @@ class PodSyncer:
         return msgspec.structs.replace(status, phase="Succeeded" if good else FAILED)
 
     def _mirror(self, pod: Pod) -> None:
-        store = self._parts.store()
+        store = self._store()
         if store is None or not is_static(pod):
             return
         try:
-            if self._parts.mirrors.ensure(store, pod):
-                self._parts.statuses.write_again(pod)
+            if self._mirrors.ensure(store, pod):
+                self._statuses.write_again(pod)
         except EventBusError as error:  # people cannot see it; it runs all the same
             log.info("the mirror of pod %s waits: %s", pod.metadata.name, error)
 
@@ -212,9 +215,9 @@ class PodSyncer:
 
         Raises: SyncFailed: not for two minutes.
         """
-        uid, now = pod.metadata.uid, self._parts.clock.monotonic()
+        uid, now = pod.metadata.uid, self._clock.monotonic()
         try:
-            self._parts.volumes.mount(pod)
+            self._runtime.volumes.mount(pod)
         except MountFailed as error:
             since, tries = self._unmounted.get(uid, (now, 0))
             self._event(pod, WARNING, "FailedMount", str(error))
@@ -229,13 +232,13 @@ class PodSyncer:
     def _kill_unhealthy(self, pod: Pod) -> None:
         with self._lock:
             failed = self._unhealthy.pop(pod.metadata.uid, {})
-        held = self._parts.runtime.status(PodUid(pod.metadata.uid)) if failed else None
+        held = self._runtime.status(PodUid(pod.metadata.uid)) if failed else None
         for name, result in failed.items():
             run = held.container(name) if held is not None else None
             if run is not None and run.running and run.id == result.container_id:
                 kind = "liveness" if result.type is ProbeType.LIVENESS else "startup"
                 said = f"Container {name} failed {kind} probe, will be restarted"
-                self._parts.runtime.kill_container(pod, name, said)
+                self._runtime.kill_container(pod, name, said)
 
     def _past_deadline(self, pod: Pod, status: PodStatus) -> str:
         left_s = self._deadline_s(pod, status)
@@ -256,7 +259,7 @@ class PodSyncer:
         return min((one for one in given if one is not None), default=None)
 
     def _event(self, pod: Pod, event_type: str, reason: str, message: str) -> None:
-        self._parts.events.event(about_pod(pod), event_type, reason, message)
+        self._events.event(about_pod(pod), event_type, reason, message)
 
 
 def _blocked(status: PodStatus, reason: str, message: str) -> PodStatus:

@@ -14,13 +14,13 @@ from eventbus.agent.runtime.contract import (
     ContainerId,
     ContainerRuntimeStatus,
     PodEvents,
-    PodRuntime,
     PodUid,
     ProbeResult,
     ProbeType,
     TellProbe,
 )
 from eventbus.agent.runtime.pod_facts import about_container
+from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.model.objects.cluster import WARNING
 from eventbus.model.objects.container import Container, Probe
 from eventbus.model.objects.pod import Pod
@@ -116,7 +116,7 @@ class ProbeManager:
     Its own threads begin with the first probe and end with `stop`.
     """
 
-    def __init__(self, *, runtime: PodRuntime, tell: TellProbe, events: PodEvents, clock: Clock) -> None:
+    def __init__(self, *, runtime: ProcessRuntime, tell: TellProbe, events: PodEvents, clock: Clock) -> None:
         self._runtime = runtime
         self._tell = tell
         self._events = events
@@ -252,7 +252,9 @@ class ProbeManager:
         if not worker.wants(run, age_s, started=self.started(uid, worker.container, run)):
             return
         self.asked += 1
-        answer = ask(self._runtime, uid, worker.container, worker.probe, float(max(1, worker.probe.timeout_seconds)))
+        answer = ask(
+            self._runtime.exec_in, uid, worker.container, worker.probe, float(max(1, worker.probe.timeout_seconds))
+        )
         if not answer.ok and not self._still_runs(uid, run):
             return  # it ended meanwhile, which says nothing about its health
         if not answer.ok:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from eventbus.util.clock import Clock
@@ -26,7 +26,7 @@ class SyncLoop:
     """Passes each message to its handler, exactly one a turn. `run` is for one thread; `offer` for any.
 
     The channel that is looked at first moves on by one each turn, so that none starves. A handler that raises is
-    logged and counted in *failures*, and the loop goes on. While *runtime_errors* says something, nothing is taken.
+    logged and counted in *failures*, and the loop goes on. While *runtime_problem* returns a text, no message is taken.
 
     Args:   handlers: by channel; of sync and housekeeping they get None.
     Source: kubelet `syncLoop`, `syncLoopIteration`, where Go's select chooses by chance.
@@ -37,14 +37,14 @@ class SyncLoop:
         handlers: Mapping[str, Callable[[Any], object]],
         *,
         clock: Clock,
-        runtime_errors: Callable[[], Sequence[str]] = lambda: (),
+        runtime_problem: Callable[[], str] = str,
         room: int = ROOM,
     ) -> None:
         self.failures: Counter[str] = Counter()
         self.turns = 0
         self._handlers = handlers
         self._clock = clock
-        self._runtime_errors = runtime_errors
+        self._runtime_problem = runtime_problem
         self._room = room
         self._queues: dict[str, deque[Any]] = {name: deque() for name in CHANNELS}
         self._changed = threading.Condition()
@@ -84,8 +84,8 @@ class SyncLoop:
 
     def turn(self) -> bool:
         """Handle one message, or none. Returns: False: there was none, or the runtime cannot be trusted."""
-        if errors := self._runtime_errors():
-            log.error("skipping pod synchronization: %s", "; ".join(errors))
+        if problem := self._runtime_problem():
+            log.error("skipping pod synchronization: %s", problem)
             self._pause()
             return False
         taken = self._take()

@@ -17,12 +17,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from eventbus.agent.node.factory import node_name
-from eventbus.agent.pods.admission import NodeCapacity
 from eventbus.agent.pods.permission import Permission
-from eventbus.agent.pods.pleg import Pleg
-from eventbus.agent.pods.pod_agent import Machinery, PodAgent
+from eventbus.agent.pods.pod_agent import PodAgent
 from eventbus.agent.pods.pod_workers import PodWork
-from eventbus.agent.pods.prober import ProbeManager
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.pods.updates import CONFIG_SOURCE, RUN_BY_UP, Source, Work, full_name
 from eventbus.agent.procfile.line_follower import LineFollower
@@ -31,7 +28,7 @@ from eventbus.agent.procfile.procfile_pods import line_pod
 from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
 from eventbus.agent.runtime.folders import PodFolders, make_folder
 from eventbus.agent.runtime.isolation import NoIsolation
-from eventbus.agent.runtime.pod_facts import about_container, qos_class
+from eventbus.agent.runtime.pod_facts import about_container
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.client.store import RemoteStore
@@ -88,7 +85,7 @@ class ProcfileRunner:
         self._restart_policy = restart_policy
         self._folders = PodFolders(self.folder.absolute())
         store_handle = StoreHandle()  # lines need no ConfigMaps; the bus is where their mirrors are
-        self._runtime = runtime = ProcessRuntime(
+        self._runtime = ProcessRuntime(
             state_dir=self.folder,
             events=events,
             configs=store_handle,
@@ -98,21 +95,12 @@ class ProcfileRunner:
         )
         self._agent = PodAgent(
             node_name=self._node,
-            machinery=Machinery(
-                runtime=runtime,
-                volumes=runtime.volumes,
-                generator=lambda tell: Pleg(runtime, tell, clock),
-                probes=lambda tell: ProbeManager(runtime=runtime, tell=tell, events=events, clock=clock),
-                close=runtime.close,
-            ),
-            node=lambda: NodeCapacity({}, {}),
+            runtime=self._runtime,
             permission=Permission(),
             events=events,
             clock=clock,
             store_handle=store_handle,
             make_sources=lambda _config: (),
-            address=lambda: "",
-            qos_class=qos_class,
             expects_bus=False,
         )
         self._agent.config.expect(Source.FILE)

@@ -7,10 +7,10 @@ import io
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from eventbus.agent.runtime.contract import CommandNotFound, PodRuntime, PodUid, RuntimeProblem
+from eventbus.agent.runtime.contract import CommandNotFound, ExecResult, PodUid, RuntimeProblem
 from eventbus.model.objects.container import Container, HTTPGetAction, LifecycleHandler, Port, Probe, TCPSocketAction
 from eventbus.util.text import printable
 
@@ -26,8 +26,12 @@ class Answer(NamedTuple):
     said: str
 
 
+#: Runs a command in a container of a pod, within a time: `ProcessRuntime.exec_in`.
+ExecIn = Callable[[PodUid, str, Sequence[str], float], ExecResult]
+
+
 def ask(
-    runtime: PodRuntime, uid: PodUid, container: Container, handler: Probe | LifecycleHandler, timeout_s: float
+    exec_in: ExecIn, uid: PodUid, container: Container, handler: Probe | LifecycleHandler, timeout_s: float
 ) -> Answer:
     """Do the action of *handler*; blocks for at most *timeout_s*, and while a host's name is resolved.
 
@@ -35,7 +39,7 @@ def ask(
     """
     try:
         if handler.exec is not None:
-            return _exec(runtime, uid, container, handler.exec.command, timeout_s)
+            return _exec(exec_in, uid, container, handler.exec.command, timeout_s)
         if handler.http_get is not None:
             return _http_get(container, handler.http_get, timeout_s)
         if handler.tcp_socket is not None:
@@ -60,8 +64,8 @@ def _port_of(container: Container, port: Port) -> int:
     raise ValueError(f"couldn't find port {port!r} in container {container.name}")
 
 
-def _exec(runtime: PodRuntime, uid: PodUid, container: Container, command: Sequence[str], timeout_s: float) -> Answer:
-    result = runtime.exec_in(uid, container.name, command, timeout_s)
+def _exec(exec_in: ExecIn, uid: PodUid, container: Container, command: Sequence[str], timeout_s: float) -> Answer:
+    result = exec_in(uid, container.name, command, timeout_s)
     if result.timed_out:
         return Answer(False, f"command timed out: {' '.join(command)!r} timed out after {timeout_s:g}s")
     return Answer(result.exit_code == 0, _said(result.output.decode("utf-8", "replace")))

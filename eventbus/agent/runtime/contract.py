@@ -1,12 +1,12 @@
-"""Contract between the agent's loop and a runtime: the values it reads, its calls, and the reports and errors it gets.
+"""Contract between the agent's loop and the runtime: the values that it returns, its reports and errors.
 
-The loop decides which pods run, where and when; a runtime runs them, remembers their runs, and knows nothing of the
-store. The contract is not about processes alone: another runtime could run containers with the same calls.
+The loop decides which pods run, where and when; the runtime (`process_runtime.py`) runs them, remembers their runs, and
+knows nothing of the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import NewType, Protocol, TypeAlias
@@ -17,7 +17,6 @@ from eventbus.errors import EventBusError
 from eventbus.model.event import ObjectReference
 from eventbus.model.frozen import EMPTY, FrozenStruct
 from eventbus.model.objects.config import ConfigMap, Secret
-from eventbus.model.objects.pod import Pod
 
 PodUid = NewType("PodUid", str)
 #: `<pod uid>/<container name>/<attempt>`: of one run of a container, never given twice.
@@ -148,67 +147,6 @@ class ExecResult(msgspec.Struct, frozen=True):
     exit_code: int
     output: bytes
     timed_out: bool = False
-
-
-class PodRuntime(Protocol):
-    """Runs pods. Every call about one pod comes from that pod's worker alone, those marked * from any thread."""
-
-    #: How pods are held apart and limited: `cgroup-v2` or `rlimits`. The Node says it.
-    isolation: str
-
-    def pods(self) -> Sequence[PodRuntimeStatus]:
-        """* All pods there is anything of, running or not. Reads files and /proc; asks no shim, blocks for nothing."""
-        ...
-
-    def status(self, uid: PodUid) -> PodRuntimeStatus | None:
-        """* One of them, as it is now."""
-        ...
-
-    def sync_pod(self, pod: Pod, *, wanted: Callable[[], bool] = lambda: True) -> SyncResult:
-        """Bring the pod's processes to the state of *pod*: SyncPod of the runtime, in its order, with its events.
-
-        Kills changed containers, makes the sandbox (`SandboxChanged`), then starts init containers one by one and the
-        containers, each after its artifact (`Pulling` …), with back-off (`BackOff`) and hooks. Whether a container
-        that ended is started again follows its restart policy. Its volumes must be there (`PodVolumes.mount`).
-        Blocks for post-start hooks, artifacts and pre-stop hooks; never for an init container: call again when
-        it has ended. Safe to call again after any error or crash.
-
-        Args: wanted: asked again and again; False: it is to be ended, so nothing more is started or waited for.
-        """
-        ...
-
-    def kill_pod(self, uid: PodUid, pod: Pod | None, grace_s: float | None = None) -> None:
-        """End all its containers at once (`Killing`): pre-stop hook, SIGTERM, grace, SIGKILL; then the shim.
-
-        Blocks until nothing of it runs: at most the grace time and a few seconds.
-
-        Args: pod: for hooks and grace; None: the pod is unknown, and its grace is that of its start.
-              grace_s: instead of the pod's.
-        """
-        ...
-
-    def hurry(self, uid: PodUid, grace_s: float) -> None:
-        """Limit the grace of a pod's processes to *grace_s*, also if they are being ended. Returns at once."""
-        ...
-
-    def kill_container(self, pod: Pod, container: str, reason: str) -> None:
-        """End one container. *reason* stands in its `Killing` event: "Container web failed liveness probe"."""
-        ...
-
-    def remove(self, uid: PodUid) -> None:
-        """Forget a pod: its folder, volumes, logs, back-off. Raises: RuntimeProblem: something of it still runs."""
-        ...
-
-    def collect(self) -> None:
-        """Remove shared files that no pod has used for long. Call it regularly; most calls are quick."""
-        ...
-
-    def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
-        """* Run a command with the environment, user, folder and limits of a running container.
-
-        Raises: RuntimeProblem: it does not run.  CommandNotFound.
-        """
-        ...
 
 
 class ConfigSource(Protocol):

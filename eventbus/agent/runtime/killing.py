@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from eventbus.agent.runtime.ask_container import ask
+from eventbus.agent.runtime.ask_container import ExecIn, ask
 from eventbus.agent.runtime.contract import (
     ContainerRuntimeStatus,
     PodEvents,
-    PodRuntime,
     PodRuntimeStatus,
     PodUid,
     RuntimeProblem,
@@ -44,13 +43,13 @@ class ContainerKiller:
     """Ends containers of one pod at once, and waits for it. Calls about one pod come from one thread."""
 
     def __init__(
-        self, *, folders: PodFolders, observer: Observer, events: PodEvents, clock: Clock, runtime: PodRuntime
+        self, *, folders: PodFolders, observer: Observer, events: PodEvents, clock: Clock, exec_in: ExecIn
     ) -> None:
         self._folders = folders
         self._observer = observer
         self._events = events
         self._clock = clock
-        self._runtime = runtime
+        self._exec_in = exec_in
 
     def kill(
         self,
@@ -105,7 +104,7 @@ class ContainerKiller:
         hook = container and container.lifecycle and container.lifecycle.pre_stop
         if not container or not hook:
             return
-        answer = ask(self._runtime, PodUid(pod.metadata.uid), container, hook, grace_s)
+        answer = ask(self._exec_in, PodUid(pod.metadata.uid), container, hook, grace_s)
         if not answer.ok:
             message = printable(f"PreStopHook failed: {answer.said}")
             self._events.event(about_container(pod, run.name), WARNING, "FailedPreStopHook", message)

@@ -1,4 +1,4 @@
-"""The runtime that runs pods as plain processes: `PodRuntime` of the contract, and the order of its SyncPod."""
+"""The runtime: runs pods as plain processes, and brings them to their desired state in the order of SyncPod."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ COLLECT_EVERY_S: Final = 60.0
 
 
 class ProcessRuntime:
-    """Implements `PodRuntime`. After any crash, the next agent finds the running pods by the files in *state_dir*.
+    """Runs pods. Calls about one pod come from that pod's worker alone, those marked * from any thread.
+
+    After any crash, the next agent finds the running pods by the files in *state_dir*.
 
     Args: state_dir: ours alone, made when it is missing.  facts: values for `fieldRef` that no Pod holds.
           isolation: None: the best one of this system.
@@ -75,7 +77,7 @@ class ProcessRuntime:
         self.volumes = PodVolumes(self._folders, configs)
         self._sandboxes = Sandboxes(folders=self._folders, observer=self._observer, zygote=self._zygote, clock=clock)
         self._killer = ContainerKiller(
-            folders=self._folders, observer=self._observer, events=events, clock=clock, runtime=self
+            folders=self._folders, observer=self._observer, events=events, clock=clock, exec_in=self.exec_in
         )
         self._clock, self._collect_at = clock, clock.monotonic()
         artifacts = self._artifacts = Artifacts(state_dir.absolute())
@@ -92,20 +94,30 @@ class ProcessRuntime:
             backoff=self._backoff,
             events=events,
             clock=clock,
-            runtime=self,
+            exec_in=self.exec_in,
             kill=self.kill_container,
         )
 
     def pods(self) -> Sequence[PodRuntimeStatus]:
-        """All pods there is anything of."""
+        """* Return all pods with any traces, running or not. Reads files and /proc; asks no shim, never blocks."""
         return self._observer.pods()
 
     def status(self, uid: PodUid) -> PodRuntimeStatus | None:
-        """One of them, as it is now."""
+        """* Return one of them, as it is now."""
         return self._observer.status(uid)
 
     def sync_pod(self, pod: Pod, *, wanted: Callable[[], bool] = lambda: True) -> SyncResult:
-        """See `PodRuntime.sync_pod`. Source: kubelet `kuberuntime_manager.go` SyncPod."""
+        """Bring the pod's processes to the state of *pod*, with events.
+
+        Kills changed containers, makes the sandbox (`SandboxChanged`), then starts init containers one by one and the
+        containers, each after its artifact (`Pulling` …), with back-off (`BackOff`) and hooks. The restart policy
+        decides whether a container that ended is started again. Its volumes must be there (`PodVolumes.mount`).
+        Blocks for post-start hooks, artifacts and pre-stop hooks; never for an init container: call again when
+        it has ended. Safe to call again after any error or crash.
+
+        Args:   wanted: called repeatedly; False: the pod is to be ended, so no container is started or waited for.
+        Source: kubelet `kuberuntime_manager.go` SyncPod.
+        """
         uid = PodUid(pod.metadata.uid)
         status = self.status(uid)
         actions = pod_actions(pod, status, self._restart)
@@ -123,7 +135,13 @@ class ProcessRuntime:
         return SyncResult(waiting=self._start(pod, actions, wanted))
 
     def kill_pod(self, uid: PodUid, pod: Pod | None, grace_s: float | None = None) -> None:
-        """See `PodRuntime.kill_pod`."""
+        """End all its containers at once (`Killing`): pre-stop hook, SIGTERM, grace, SIGKILL; then the shim.
+
+        Blocks until no process of it runs: at most the grace time and a few seconds.
+
+        Args: pod: for hooks and grace; None: the pod is unknown, and its grace is that of its start.
+              grace_s: instead of the pod's.
+        """
         status = self.status(uid)
         if status is None:
             return
@@ -137,7 +155,10 @@ class ProcessRuntime:
         self._sandboxes.kill_without_shim(uid, self._shimless_grace_s(pod, grace_s))
 
     def kill_container(self, pod: Pod, container: str, reason: str) -> None:
-        """See `PodRuntime.kill_container`. A policy that restarts failures restarts it, with any exit code."""
+        """End one container. *reason* is the message of its `Killing` event.
+
+        A policy that restarts failures restarts it, with any exit code.
+        """
         status = self.status(PodUid(pod.metadata.uid))
         run = status.container(container) if status else None
         if status is not None and run is not None and run.running:
@@ -154,7 +175,7 @@ class ProcessRuntime:
         self._sandboxes.kill_at_once()
 
     def hurry(self, uid: PodUid, grace_s: float) -> None:
-        """See `PodRuntime.hurry`."""
+        """Limit the grace of a pod's processes to *grace_s*, also if they are being ended. Returns at once."""
         status = self.status(uid)
         for run in status.containers if status is not None else ():
             if run.running:
@@ -162,7 +183,7 @@ class ProcessRuntime:
                     call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": grace_s}, HURRY_S)
 
     def remove(self, uid: PodUid) -> None:
-        """See `PodRuntime.remove`."""
+        """Forget a pod: its folder, volumes, logs, back-off. Raises: RuntimeProblem: a process of it still runs."""
         status, state = self.status(uid), self._observer.state(uid)
         folder = str(self._folders.of(uid).root)
         if status is not None and state is not None and (status.active or leftovers(state, folder)):
@@ -175,14 +196,17 @@ class ProcessRuntime:
             self._restart = {id for id in self._restart if not id.startswith(f"{uid}/")}
 
     def collect(self) -> None:
-        """See `PodRuntime.collect`."""
+        """Remove shared files that no pod has used for long. Call it regularly; most calls are quick."""
         now = self._clock.monotonic()
         if now >= self._collect_at:
             self._collect_at = now + COLLECT_EVERY_S
             self._artifacts.collect({run.image for pod in self.pods() for run in pod.containers})
 
     def exec_in(self, uid: PodUid, container: str, command: Sequence[str], timeout_s: float) -> ExecResult:
-        """See `PodRuntime.exec_in`."""
+        """* Run a command with the environment, user, folder and limits of a running container.
+
+        Raises: RuntimeProblem: it does not run.  CommandNotFound.
+        """
         status = self.status(uid)
         run = status.container(container) if status else None
         if run is None or not run.running:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from eventbus.agent.runtime.artifacts import ArtifactProblem, Artifacts
-from eventbus.agent.runtime.ask_container import Answer, ask
+from eventbus.agent.runtime.ask_container import Answer, ExecIn, ask
 from eventbus.agent.runtime.contract import (
     CRASH_LOOP_BACK_OFF,
     CREATE_CONTAINER_CONFIG_ERROR,
@@ -25,7 +25,6 @@ from eventbus.agent.runtime.contract import (
     CommandNotFound,
     ContainerRuntimeStatus,
     PodEvents,
-    PodRuntime,
     PodRuntimeStatus,
     PodUid,
     RuntimeProblem,
@@ -65,7 +64,7 @@ class ContainerStarter:
         backoff: RestartBackoff,
         events: PodEvents,
         clock: Clock,
-        runtime: PodRuntime,
+        exec_in: ExecIn,
         kill: Callable[[Pod, str, str], object],
     ) -> None:
         self._folders = folders
@@ -74,7 +73,7 @@ class ContainerStarter:
         self._backoff = backoff
         self._events = events
         self._clock = clock
-        self._runtime = runtime
+        self._exec_in = exec_in
         self._kill = kill
         self._failed_pulls: dict[str, float] = {}  #: key of the back-off → when, seconds since 1970
 
@@ -194,7 +193,7 @@ class ContainerStarter:
         uid = PodUid(pod.metadata.uid)
 
         def run() -> None:
-            answers.append(ask(self._runtime, uid, container, hook, POST_START_S))
+            answers.append(ask(self._exec_in, uid, container, hook, POST_START_S))
 
         hanging = threading.Thread(target=run, name=f"eventbus-hook-{uid[:8]}", daemon=True)
         hanging.start()

@@ -33,13 +33,13 @@ permitting = partial(Permission, namespaces=["default"])
 
 
 def refused(pod: Pod, *others: Pod, permission: Permission | None = None) -> tuple[str, str] | None:
-    return Admission(lambda: NODE, permission or permitting()).refuse(pod, others)
+    return Admission(NODE, permission or permitting()).refuse(pod, others)
 
 
 def under(pressures: list[str], pod: Pod) -> tuple[str, str] | None:
     """Return why *pod* is refused while the machine is short of something."""
     permission = permitting(["/bin/**", "/usr/bin/**"])
-    return Admission(lambda: NODE, permission, pressures=lambda: pressures).refuse(pod, [])
+    return Admission(NODE, permission, pressures=lambda: pressures).refuse(pod, [])
 
 
 def reason_of(found: tuple[str, str] | None) -> str:

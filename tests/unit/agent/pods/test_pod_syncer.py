@@ -12,7 +12,7 @@ import pytest
 
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_manager import PodManager
-from eventbus.agent.pods.pod_syncer import Parts, PodSyncer, SyncFailed
+from eventbus.agent.pods.pod_syncer import PodSyncer, SyncFailed
 from eventbus.agent.pods.pod_workers import PodWork
 from eventbus.agent.pods.status_manager import StatusManager
 from eventbus.agent.pods.updates import Work
@@ -49,7 +49,7 @@ class Anything:
 
 def perform(work: PodWork, permission: Permission) -> list[Pod | None]:
     runtime, clock = Runtime(), FakeClock()
-    parts = dict.fromkeys(Parts._fields, cast(Any, Anything())) | {
+    parts = dict.fromkeys(("mirrors", "events", "ends"), cast(Any, Anything())) | {
         "runtime": runtime,
         "clock": clock,
         "statuses": StatusManager(PodManager(), clock=clock, changed=lambda: None),
@@ -61,10 +61,9 @@ def perform(work: PodWork, permission: Permission) -> list[Pod | None]:
         ),
         "refuse": permission.problem,
         "store": lambda: None,
-        "address": lambda: "",
-        "qos_class": lambda _pod: "BestEffort",
+        "address": "",
     }
-    syncer = PodSyncer(Parts(**cast(Any, parts)))
+    syncer = PodSyncer(**cast(Any, parts))
     with suppress(SyncFailed):
         syncer.perform(work)
     return runtime.ended_with

@@ -72,7 +72,7 @@ def test_ticks_come_every_second_and_every_two_and_missed_ones_are_not_made_up_f
 def test_while_the_runtime_is_broken_nothing_is_taken(caplog: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("eventbus.agent.pods.sync_loop.SKIP_S", 0.0)
     noting, clock, errors = Noting(), FakeClock(), ["PLEG is not healthy"]
-    loop = SyncLoop(noting.handlers(), clock=clock, runtime_errors=lambda: errors)
+    loop = SyncLoop(noting.handlers(), clock=clock, runtime_problem=lambda: "; ".join(errors))
     loop.offer(CONFIG, 1)
     assert not loop.turn()
     assert noting.seen == []
