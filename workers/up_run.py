@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Self
 
 from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, read_page
-from eventbus.agent.procfile.procfile import RESERVED, ports_of
-from eventbus.agent.procfile.procfile_runner import Line, ProcfileRunner, Screen
+from eventbus.agent.procfile.procfile import RESERVED, line_name, line_pod, ports_of, procfile_pods
+from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker import function_library
 from eventbus.broker.bus import Bus, open_bus, read_options
@@ -29,6 +29,7 @@ from eventbus.cli.session import find_url
 from eventbus.consume.consumer import consumer_name
 from eventbus.errors import BusRefused, BusReplaced, BusUnavailable, ConfigError, EventBusError
 from eventbus.model.event import ObjectReference
+from eventbus.model.objects.pod import Pod
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
@@ -86,7 +87,7 @@ class UpRun:
     ) -> None:
         self._settings = settings
         self._commands = commands
-        self._line_ports = ports_of(commands, os.environ)
+        ports_of(commands, os.environ)  # a wrong PORT is reported before anything starts
         self._ports = ports
         self._api = api
         self._make_backoff = make_backoff
@@ -168,25 +169,25 @@ class UpRun:
         Returns: True if all processes exited in time; False: some had to be killed.
         Raises:  KeyboardInterrupt: a second signal arrived, and all processes were killed.
         """
-        workers, lines = self._make_lines()
-        for extra in missing_extras(self._commands, self._api):
-            self._tell(f"{OPTIONAL[extra]}: {is_needed(extra)}")
         try:
-            self._pods.add([*workers, *lines])
+            workers, lines = self._make_lines()
         except EventBusError as error:
             raise ConfigError(str(error)) from error
+        for extra in missing_extras(self._commands, self._api):
+            self._tell(f"{OPTIONAL[extra]}: {is_needed(extra)}")
+        self._pods.add([*workers, *lines])
         self._shown.start()
         while not self._stop_asked and not self._output.is_broken:
             self._stop_asked = self._asked_to_end(LOOK_EVERY_S)
             if self._keeper:
                 self._keeper.look()
             if not self._page_told:
-                self._look_for_page([line.name for line in workers])
+                self._look_for_page([*map(line_name, workers)])
         self._say_stopping()
         ended = []
         for stage in (lines, workers):
             self._broadcaster.flush(FLUSH_S)
-            ended.append(self._end(self._pods, [line.name for line in stage]))
+            ended.append(self._end(self._pods, [*map(line_name, stage)]))
         return all(ended)
 
     def _make_keeper(self) -> ServerKeeper:
@@ -197,7 +198,7 @@ class UpRun:
             note=lambda *said: self._recorder.event(SERVER, *said),
         )
 
-    def _make_lines(self) -> tuple[list[Line], list[Line]]:
+    def _make_lines(self) -> tuple[list[Pod], list[Pod]]:
         """Make the workers, and the lines of the Procfile. A line with the name of a worker replaces it."""
         environ = environment(os.environ, self._url)
         python = (sys.executable, "-P", "-m", "eventbus", "worker")
@@ -206,14 +207,15 @@ class UpRun:
             workers[API] = (*python, API, *self._api, "--page-file", str((self._pods.folder / PAGE_FILE).absolute()))
         for extra in missing_extras(self._commands, self._api):
             workers.pop(extra, None)
-        lines = [
-            Line(name, ("/bin/sh", "-c", command), environ | {"PORT": self._line_ports[name]})
-            for name, command in self._commands.items()
-        ]
+        lines = procfile_pods(self._commands, Path.cwd(), environ)
         tied = environ | self._lifeline.environ
-        ours = [Line(name, words, tied, NAMESPACE) for name, words in workers.items() if name not in self._commands]
-        replaced = [line for line in lines if line.name in (*WORKERS, API)]
-        return [*ours, *replaced], [line for line in lines if line.name not in (*WORKERS, API)]
+        ours = [
+            line_pod(name, words, tied, Path.cwd(), namespace=NAMESPACE)
+            for name, words in workers.items()
+            if name not in self._commands
+        ]
+        replaced = [line for line in lines if line_name(line) in (*WORKERS, API)]
+        return [*ours, *replaced], [line for line in lines if line not in replaced]
 
     def _end(self, pods: ProcfileRunner, names: Sequence[str]) -> bool:
         """Stop *names* in parallel, and wait for all; False: a process had to be killed."""

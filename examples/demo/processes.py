@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from eventbus.agent.procfile.procfile_runner import Line, ProcfileRunner, Screen
+from eventbus.agent.procfile.procfile import line_pod
+from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.model.event import ObjectReference
 from eventbus.util.clock import SystemClock
 
@@ -56,14 +57,13 @@ class Processes:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._pods = ProcfileRunner(
-            folder / "pods", events=_NoEvents(), screen=Screen(), clock=SystemClock(), restart_policy="Never"
-        )
+        self._pods = ProcfileRunner(folder / "pods", events=_NoEvents(), screen=Screen(), clock=SystemClock())
         self._pods.start()
         self._started: list[Process] = []
 
     def start(self, name: str, *arguments: str) -> Process:
-        self._pods.add([Line(name, (sys.executable, *arguments), self._environment)])
+        words = (sys.executable, *arguments)
+        self._pods.add([line_pod(name, words, self._environment, Path.cwd(), restart_policy="Never")])
         process = Process(name, self._pods)
         self._started.append(process)
         return process

@@ -302,7 +302,7 @@ def test_the_lines_of_one_that_was_killed_go_on_until_the_next_one_begins(
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as second:
         eventually(lambda: "pid=" in second.out)
         assert not alive(left)
-        assert "left by another one that was killed; it is ended" in second.out
+        assert "left running by an `eventbus up` that was killed; ended" in second.out
         assert second.stop() == 0
         assert not alive(pid_of(second.out))
 
@@ -442,7 +442,7 @@ def test_two_lines_of_the_same_name_as_pods_are_refused(env: dict[str, str], pro
     done = run(*UP, "--procfile", str(procfile), env=env)
 
     assert done.returncode == 2
-    assert "two lines, my_web and my-web, are called my-web-" in done.stderr
+    assert "two lines, my_web and my-web, are called my-web as pods" in done.stderr
 
 
 def test_lines_have_the_env_file_and_a_port_each(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:

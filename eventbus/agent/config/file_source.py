@@ -11,8 +11,7 @@ from eventbus.agent.config.manifest import MAX_BYTES, read_pods, static_pod
 from eventbus.agent.config.own_files import check_own_folders, read_own
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import Source
-from eventbus.agent.procfile.procfile import parse_env_file, parse_procfile
-from eventbus.agent.procfile.procfile_pods import procfile_pods
+from eventbus.agent.procfile.procfile import parse_env_file, parse_procfile, procfile_pods
 from eventbus.errors import ConfigError, EventBusError
 from eventbus.model.objects.pod import Pod
 from eventbus.util.clock import Clock

@@ -10,7 +10,7 @@ import msgspec
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR, RUN_BY_UP, full_name
-from eventbus.agent.procfile.procfile_pods import LINE_LABEL
+from eventbus.agent.procfile.procfile import LINE_LABEL
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
 from eventbus.model.objects.container import EnvVar
 from eventbus.model.objects.pod import Pod, PodSpec, PodStatus

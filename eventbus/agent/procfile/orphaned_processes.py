@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,6 +21,9 @@ from eventbus.model.event import ObjectReference
 from eventbus.model.kinds import POD
 from eventbus.model.list_watch import ListOptions
 from eventbus.store.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from eventbus.agent.runtime.process_runtime import ProcessRuntime
 
 #: Below the state folder: where the lines of an `up` are; those of a second one at the same time in `up-2`, ….
 LINES: Final = "up"
@@ -108,19 +111,28 @@ def end_left_lines(directory: Path) -> list[str]:
 
     ended = []
     for folder in line_folders(directory):
-        names = _left_in(folder)
+        if not _left_in(folder):
+            continue
         with _claimed(folder) as is_ours:
-            if not names or not is_ours:
+            if not is_ours:
                 continue
             runtime = ProcessRuntime(
                 state_dir=folder, events=_Nobody(), configs=StoreHandle(), clock=SystemClock(), isolation=NoIsolation()
             )
-            for pod in runtime.pods():
-                runtime.kill_pod(pod.uid, None, GRACE_S)
-                runtime.remove(pod.uid)
+            ended += end_pods(runtime)
             runtime.close()
-            ended += names
     return ended
+
+
+def end_pods(runtime: ProcessRuntime) -> list[str]:
+    """End all pods of *runtime*, SIGTERM first, and remove them. Returns: the names of those that ran."""
+    names = []
+    for pod in runtime.pods():
+        if pod.active:
+            names.append(pod.name)
+        runtime.kill_pod(pod.uid, None, GRACE_S)
+        runtime.remove(pod.uid)
+    return sorted(names)
 
 
 class _Nobody:

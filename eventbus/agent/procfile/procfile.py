@@ -1,13 +1,17 @@
-"""Reads a Procfile and its `.env`, and gives each line a PORT, as foreman and honcho do."""
+"""Reads a Procfile and its `.env` as foreman and honcho do, and makes a pod of each line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from eventbus.errors import ConfigError
+from eventbus.errors import ConfigError, InvalidObject
+from eventbus.model.event import ObjectMeta
+from eventbus.model.names import MAX_LABEL
+from eventbus.model.objects.container import Container, EnvVar
+from eventbus.model.objects.pod import Pod, PodSpec
 
 _COMMAND: Final = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
 _VARIABLE: Final = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
@@ -18,6 +22,9 @@ RESERVED: Final = "up"
 FIRST_PORT, PORT_STEP = 5000, 100
 LAST_PORT: Final = 65_535
 _PORT: Final = re.compile(r"[0-9]{1,5}")
+#: Which line of which Procfile a pod is.
+LINE_LABEL: Final = "eventbus.dev/procfile-line"
+_NO_LABEL: Final = re.compile(r"[^a-z0-9-]+")
 
 
 def read_procfile(path: Path) -> dict[str, str]:
@@ -88,6 +95,54 @@ def ports_of(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]
     return {name: str(port) for name, port in ports.items()}
 
 
+def procfile_pods(commands: Mapping[str, str], folder: Path, environ: Mapping[str, str]) -> list[Pod]:
+    """Return a pod a line, in their order. They run in *folder* and have the variables of *environ* and a PORT.
+
+    As with `eventbus up`, a line that ends with exit code 0 is complete.
+
+    Raises: InvalidObject: two lines have the same name as pods: `my_web` and `my-web`.  ConfigError: no such port.
+    """
+    ports = ports_of(commands, environ)
+    pods: dict[str, Pod] = {}
+    for name, command in commands.items():
+        pod = line_pod(name, ("/bin/sh", "-c", command), {**environ, "PORT": ports[name]}, folder)
+        if other := pods.get(pod.metadata.name):
+            raise InvalidObject(
+                f"two lines, {line_name(other)} and {name}, are called {pod.metadata.name} as pods: names of pods have "
+                "no _ and no capitals, so rename one"
+            )
+        pods[pod.metadata.name] = pod
+    return list(pods.values())
+
+
+def line_name(pod: Pod) -> str:
+    """Return the name that the line of *pod* has in its Procfile."""
+    return pod.metadata.labels[LINE_LABEL]
+
+
+def line_pod(
+    name: str,
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    folder: Path,
+    *,
+    namespace: str = "",
+    restart_policy: str = "OnFailure",
+) -> Pod:
+    """Return the pod of a line that is called *name*, and runs *words* in *folder*. *namespace*: "" is the default."""
+    called = _NO_LABEL.sub("-", name.lower()).strip("-")[:MAX_LABEL] or "line"
+    container = Container(
+        name=called,
+        command=tuple(map(_literal, words)),
+        working_dir=str(folder.absolute()),
+        env=tuple(EnvVar(name=key, value=_literal(value)) for key, value in environ.items()),
+    )
+    return Pod(
+        metadata=ObjectMeta(name=called, namespace=namespace, labels={LINE_LABEL: name}),
+        spec=PodSpec(containers=(container,), restart_policy=restart_policy),
+    )
+
+
 def _lines(data: bytes, path: Path) -> list[tuple[int, str]]:
     """Return the lines, stripped, each with its number; not empty ones and comments. Raises: ConfigError: no UTF-8."""
     try:
@@ -108,3 +163,8 @@ def _value(text: str) -> str:
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path} cannot be read: {error.strerror or error}")
+
+
+def _literal(word: str) -> str:
+    """Escape $, because $(NAME) and $$ are replaced in a Pod's command."""
+    return word.replace("$", "$$")

@@ -10,9 +10,9 @@ import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -21,10 +21,10 @@ from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_agent import PodAgent
 from eventbus.agent.pods.pod_workers import PodWork
 from eventbus.agent.pods.store_handle import StoreHandle
-from eventbus.agent.pods.updates import CONFIG_SOURCE, RUN_BY_UP, Source, Work, full_name
+from eventbus.agent.pods.updates import CONFIG_SOURCE, RUN_BY_UP, Source, Work
 from eventbus.agent.procfile.line_follower import LineFollower
-from eventbus.agent.procfile.orphaned_processes import GRACE_S, remove_mirrors, run_by
-from eventbus.agent.procfile.procfile_pods import line_pod
+from eventbus.agent.procfile.orphaned_processes import end_pods, remove_mirrors, run_by
+from eventbus.agent.procfile.procfile import line_name
 from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
 from eventbus.agent.runtime.folders import PodFolders, make_folder
 from eventbus.agent.runtime.isolation import NoIsolation
@@ -32,8 +32,8 @@ from eventbus.agent.runtime.pod_facts import about_container
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.client.store import RemoteStore
-from eventbus.errors import InvalidObject
 from eventbus.model.objects.pod import Pod
+from eventbus.model.reference import DEFAULT_NAMESPACE
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import Clock
 from eventbus.util.periodic import Periodic
@@ -41,15 +41,6 @@ from eventbus.util.periodic import Periodic
 #: The interval at which new output of lines is read, seconds.
 LOOK_EVERY_S: Final = 0.1
 _CLOSE_S: Final = 5.0
-
-
-class Line(NamedTuple):
-    """A line: its name, its command, and all of its environment."""
-
-    name: str
-    words: Sequence[str]
-    environ: Mapping[str, str]
-    namespace: str = "default"
 
 
 class Screen:
@@ -63,10 +54,7 @@ class Screen:
 
 
 class ProcfileRunner:
-    """Pods of lines, from `start` to `close`. *folder* holds their logs, and is used by this runner alone.
-
-    Args: restart_policy: of all lines: `OnFailure`, `Never`.
-    """
+    """Pods of lines, from `start` to `close`. *folder* holds their logs, and is used by this runner alone."""
 
     def __init__(
         self,
@@ -76,13 +64,11 @@ class ProcfileRunner:
         screen: Screen,
         clock: Clock,
         backoff: RestartBackoff | None = None,
-        restart_policy: str = "OnFailure",
     ) -> None:
         self.folder, self._lock = claim(folder)
         self._events = events
         self._screen = screen
         self._node = node_name(os.uname().nodename)
-        self._restart_policy = restart_policy
         self._folders = PodFolders(self.folder.absolute())
         store_handle = StoreHandle()  # lines need no ConfigMaps; the bus is where their mirrors are
         self._runtime = ProcessRuntime(
@@ -110,12 +96,9 @@ class ProcfileRunner:
         self._looks = Periodic(self._look, every_s=LOOK_EVERY_S, name="eventbus-lines")
 
     def start(self) -> None:
-        """Begin, with no lines yet; leftovers of a killed process of ours are ended first."""
-        for left in self._runtime.pods():
-            if left.active:
-                self._screen.tell(f"{left.name}: left by another one that was killed; it is ended")
-            self._runtime.kill_pod(left.uid, None, GRACE_S)
-            self._runtime.remove(left.uid)
+        """Start without lines, after ending the pods that a killed process has left in the folder."""
+        for name in end_pods(self._runtime):
+            self._screen.tell(f"{name}: left running by an `eventbus up` that was killed; ended")
         self._agent.start()
         self._looks.start()
 
@@ -131,15 +114,12 @@ class ProcfileRunner:
         """Show them no more, for that bus is another one now."""
         self._agent.detach()
 
-    def add(self, lines: Iterable[Line]) -> None:
-        """Run *lines* besides those that there are. Raises: InvalidObject: two have the same name."""
+    def add(self, lines: Iterable[Pod]) -> None:
+        """Run more lines: pods of `procfile_pods` or `line_pod`. No two in a namespace have the same name."""
         for line in lines:
-            pod = self._pod_of(line)
-            for name, other in self._pods.items():  # a pod waits for the end of the one of its name
-                if full_name(other) == full_name(pod):
-                    raise InvalidObject(f"two lines, {name} and {line.name}, are called {pod.metadata.name} as pods")
-            self._followers[line.name] = self._follower(line.name, pod)
-            self._pods[line.name] = pod
+            name, pod = line_name(line), self._static_pod(line)
+            self._followers[name] = self._follower(name, pod)
+            self._pods[name] = pod
         self._agent.config.set(Source.FILE, list(self._pods.values()))
 
     def ask_to_end(self, names: Collection[str], grace_s: float) -> None:
@@ -149,7 +129,7 @@ class ProcfileRunner:
             self._agent.workers.update(PodWork(Work.KILL, self._pods[name], grace_s))
 
     def have_ended(self, names: Collection[str]) -> bool:
-        """Return True if nothing of *names* runs, and all that they have said is shown."""
+        """Return True if nothing of *names* runs, and all of their output is shown."""
         uids = [self._pods[name].metadata.uid for name in names]
         if not all(self._agent.workers.is_finished(uid) for uid in uids):
             return False
@@ -190,18 +170,16 @@ class ProcfileRunner:
         os.close(self._lock)
         self._lock = -1
 
-    def _pod_of(self, line: Line) -> Pod:
-        pod = line_pod(line.name, line.words, line.environ, Path.cwd(), restart_policy=self._restart_policy)
-        metadata = pod.metadata
-        made = msgspec.structs.replace(
-            metadata,
-            name=f"{metadata.name}-{self._node}",
-            namespace=line.namespace,
+    def _static_pod(self, line: Pod) -> Pod:
+        metadata = msgspec.structs.replace(
+            line.metadata,
+            name=f"{line.metadata.name}-{self._node}",
+            namespace=line.metadata.namespace or DEFAULT_NAMESPACE,
             uid=str(uuid.uuid4()),
             annotations={CONFIG_SOURCE: str(Source.FILE), RUN_BY_UP: run_by(self.folder)},
         )
-        spec = msgspec.structs.replace(pod.spec, node_name=self._node)
-        return msgspec.structs.replace(pod, metadata=made, spec=spec)
+        spec = msgspec.structs.replace(line.spec, node_name=self._node)
+        return msgspec.structs.replace(line, metadata=metadata, spec=spec)
 
     def _follower(self, name: str, pod: Pod) -> LineFollower:
         folder, container = self._folders.of(PodUid(pod.metadata.uid)), pod.spec.containers[0].name

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from eventbus.agent.procfile.procfile_runner import Line, ProcfileRunner, Screen
+from eventbus.agent.procfile.procfile import line_pod
+from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.errors import BusUnavailable
 from eventbus.model.event import ObjectReference
 from eventbus.model.list_watch import ObjectList
@@ -70,7 +71,7 @@ def test_the_end_asks_a_bus_that_does_not_answer_only_once(tmp_path: Path) -> No
     try:
         runner.start()
         runner.show(cast(ObjectStore, store))
-        runner.add([Line("web", ("/bin/sleep", "1000"), {})])
+        runner.add([line_pod("web", ("/bin/sleep", "1000"), {}, tmp_path)])
         eventually(lambda: store.pod is not None and store.pod.status.phase == "Running")
         store.away = True
     finally:
