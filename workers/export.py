@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from eventbus.cli.input.option_types import Finite
+from eventbus.cli.input.options import Finite
 from eventbus.workers.options import metrics_option, worker_help
 
 

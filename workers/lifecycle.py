@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eventbus.cli.input.option_types import Finite, seconds_option
+from eventbus.cli.input.options import Finite, seconds_option
 from eventbus.workers.options import metrics_option, worker_help
 
 if TYPE_CHECKING:

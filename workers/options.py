@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from eventbus.cli.input.option_types import Finite
+from eventbus.cli.input.options import Finite
 
 #: Hidden, for tests: with a time shorter than a live worker's pause, workers take over each other's batches.
 take_over_option = click.option("--take-over-s", type=Finite(min=0), default=15.0, hidden=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from eventbus.agent.runtime.restart_backoff import BASE_S, MAX_S, RestartBackoff
-from eventbus.cli.input.option_types import Finite
+from eventbus.cli.input.options import Finite
 from eventbus.errors import ConfigError
 from eventbus.util.clock import SystemClock
 

@@ -1,4 +1,4 @@
-"""Formats durations as kubectl does: `119s`, `3m27s`, `11m`, `2d3h`, `<unknown>`."""
+"""Formats durations and times as kubectl does: `119s`, `3m27s`, `2d3h`, `<unknown>`, RFC 1123."""
 
 from __future__ import annotations
 
@@ -50,3 +50,10 @@ def age(now: datetime, then: datetime | None) -> str:
 def _in_two(whole: int, large: int, large_sign: str, small: int, small_sign: str) -> str:
     rest = whole % large // small
     return f"{whole // large}{large_sign}" + (f"{rest}{small_sign}" if rest else "")
+
+
+def local_time(time: datetime) -> str:
+    """Format as `Mon, 02 Jan 2006 15:04:05 -0700`; TZ says which zone. *time*: aware."""
+    from email.utils import format_datetime  # it takes long to import, and few commands print a date
+
+    return format_datetime(time.astimezone())

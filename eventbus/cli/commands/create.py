@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from eventbus.cli.completion import complete_files
-from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.options import namespace_option
 from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import open_session
 from eventbus.errors import AlreadyExists, InvalidObject

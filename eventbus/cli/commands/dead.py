@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eventbus.cli.completion import complete_groups
-from eventbus.cli.input.consent import ask_consent
+from eventbus.cli.input.options import ask_consent
 from eventbus.cli.printers.output import core_of, dump_json, write, write_bytes
 from eventbus.cli.session import open_session
 from eventbus.errors import GroupMissing, NotFound

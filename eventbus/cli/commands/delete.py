@@ -10,10 +10,10 @@ import click
 
 from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.lookup import demanded_kind, objects_from_words
-from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.up_lines import up_lines
+from eventbus.cli.input.options import namespace_option
 from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import Session, open_session
+from eventbus.cli.this_machine import up_lines
 from eventbus.errors import NotFound
 from eventbus.util.text import printable
 

@@ -19,7 +19,7 @@ from eventbus.cli.input.lookup import (
     readable_kind,
     waiting,
 )
-from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.options import namespace_option
 from eventbus.cli.printers.output import dump_json, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusRefused, NotFound

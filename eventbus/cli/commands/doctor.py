@@ -79,7 +79,7 @@ def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
 
 
 def _embedded() -> list[Finding]:
-    from eventbus.cli.local_checks import check_disk, check_keepers, check_left_lines
+    from eventbus.cli.this_machine import check_disk, check_keepers, check_left_lines
 
     try:
         disk = check_disk(os.environ)
@@ -92,7 +92,7 @@ def _embedded() -> list[Finding]:
 def _spool(settings: Settings) -> list[Finding]:
     if not settings.spool:
         return []
-    from eventbus.cli.local_checks import check_spool
+    from eventbus.cli.this_machine import check_spool
 
     return [check_spool(settings.spool)]
 

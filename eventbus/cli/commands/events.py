@@ -28,7 +28,7 @@ from eventbus.model.event import Event, ObjectReference
 from eventbus.model.list_watch import ListOptions, ObjectList, WatchEventType
 
 if TYPE_CHECKING:
-    from eventbus.cli.object_follower import ObjectFollower
+    from eventbus.cli.listing import ObjectFollower
     from eventbus.cli.printers.object_printer import PrintedChange, Printer
     from eventbus.store.object_store import AnyStore
 
@@ -68,7 +68,7 @@ def events(
       eventbus events -A --types=Warning --since 10m
       eventbus events --sort-by=.count
     """
-    from eventbus.cli.getting import order_option, printer_option
+    from eventbus.cli.listing import order_option, printer_option
     from eventbus.cli.printers.object_printer import PrintedChange
     from eventbus.model.kinds import EVENT
 
@@ -101,7 +101,7 @@ def _follower(
     store: AnyStore, place: str | None, reference: ObjectReference | None, is_one: Callable[[Event], bool]
 ) -> ObjectFollower:
     """Make a follower that lists and watches the chosen events of the namespace *place* (None: of all)."""
-    from eventbus.cli.object_follower import ObjectFollower
+    from eventbus.cli.listing import ObjectFollower
     from eventbus.model.kinds import EVENT
 
     changed = ListOptions(namespace=place or "", allow_bookmarks=True)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eventbus.cli.completion import complete_files
-from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.option_types import Finite
+from eventbus.cli.input.options import Finite, namespace_option
 from eventbus.model.event import ObjectReference
 from eventbus.model.reference import named_reference, reference_to
 from eventbus.model.validation import MAX_NAME

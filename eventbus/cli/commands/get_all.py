@@ -12,7 +12,7 @@ import msgspec
 from eventbus.cache.pager import list_all
 from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.lookup import demanded_kind, waiting
-from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.options import namespace_option
 from eventbus.cli.printers.output import write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
@@ -98,7 +98,7 @@ def _permitted(
 def _find(
     session: Session, asked: GetOptions, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
 ) -> tuple[list[tuple[Kind[Any], list[Any]]], list[NotFound]]:
-    from eventbus.cli.getting import order_option
+    from eventbus.cli.listing import order_option
 
     found: list[tuple[Kind[Any], list[Any]]] = []
     missing: list[NotFound] = []
@@ -119,7 +119,7 @@ def _find(
 
 
 def _print(found: Sequence[tuple[Kind[Any], list[Any]]], asked: GetOptions) -> None:
-    from eventbus.cli.getting import printer_option
+    from eventbus.cli.listing import printer_option
     from eventbus.cli.printers.object_printer import plain_of
 
     some = [(kind, items) for kind, items in found if items]

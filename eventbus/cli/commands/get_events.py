@@ -24,7 +24,7 @@ from eventbus.cli.input.event_options import (
 )
 from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.lookup import list_about, no_worker, object_from_words, waiting
-from eventbus.cli.input.option_types import since_option
+from eventbus.cli.input.options import since_option
 from eventbus.cli.printers.output import wants_colour
 from eventbus.cli.session import Session
 from eventbus.model.event import Event, ObjectReference
@@ -64,7 +64,7 @@ def get_events(
       eventbus get events --field-selector type=Warning,reason!=BackOff -o json
       eventbus get events -o jsonpath='{.items[*].reason}' --sort-by=.count
     """
-    from eventbus.cli.getting import Request, run_get
+    from eventbus.cli.listing import Request, run_get
     from eventbus.model.kinds import EVENT
 
     asked = GetOptions(**common)

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from eventbus.cli.input.get_options import GetOptions, common_options
-from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.up_lines import up_lines
+from eventbus.cli.input.options import namespace_option
+from eventbus.cli.this_machine import up_lines
 from eventbus.util.text import printable
 
 
@@ -102,7 +102,7 @@ def _tell_lines(asked: GetOptions) -> Sequence[str]:
 
 
 def _get(plural: str, asked: dict[str, Any], on_empty: Callable[[GetOptions], Sequence[str]] = lambda _: ()) -> None:
-    from eventbus.cli.getting import Request, run_get
+    from eventbus.cli.listing import Request, run_get
     from eventbus.model.kinds import KINDS
 
     kind = KINDS.get(plural)

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from eventbus.cli.completion import complete_deletable
-from eventbus.cli.input.consent import ask_consent
+from eventbus.cli.input.options import ask_consent
 from eventbus.cli.printers.output import dump_json, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound

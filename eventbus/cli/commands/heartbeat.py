@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eventbus.cli.completion import complete_files
-from eventbus.cli.input.option_types import seconds_option
+from eventbus.cli.input.options import seconds_option
 
 if TYPE_CHECKING:
     from eventbus.agent.node.heartbeat import Heartbeat

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
-from eventbus.cli.input.namespaces import namespace_option
+from eventbus.cli.input.options import namespace_option
 from eventbus.errors import EventBusError, NotFound
 from eventbus.model.reference import meant_kinds, reference_from_text
 from eventbus.util.text import printable

@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from eventbus.cli.completion import complete_objects
-from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.option_types import instant_option
+from eventbus.cli.input.options import instant_option, namespace_option
 from eventbus.cli.session import open_session
 from eventbus.errors import InvalidEvent
 from eventbus.model.event import EventType

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from eventbus.cli.input.option_types import Finite
-from eventbus.cli.input.up_lines import up_page
+from eventbus.cli.input.options import Finite
 from eventbus.cli.printers.output import dump_json, is_terminal, wants_colour, write
 from eventbus.cli.session import Session, open_session
+from eventbus.cli.this_machine import up_page
 from eventbus.errors import BusRefused, BusUnavailable
 from eventbus.util.text import printable
 

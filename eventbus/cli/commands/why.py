@@ -11,8 +11,7 @@ import msgspec
 
 from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.lookup import HINTS, object_from_words, waiting
-from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.option_types import seconds_option
+from eventbus.cli.input.options import namespace_option, seconds_option
 from eventbus.cli.printers.output import dump_json, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound

@@ -9,8 +9,7 @@ import click
 
 from eventbus.cli.completion import complete_objects, complete_types
 from eventbus.cli.input.lookup import is_about
-from eventbus.cli.input.namespaces import namespace_option
-from eventbus.cli.input.option_types import since_option
+from eventbus.cli.input.options import namespace_option, since_option
 from eventbus.model.event import Event, EventType, ObjectReference
 from eventbus.model.reference import meant_kinds
 

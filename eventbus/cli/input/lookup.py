@@ -16,8 +16,8 @@ from eventbus.model.reference import meant_kinds, named_reference, reference_fro
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
+    from eventbus.cli.printers.description import Stored
     from eventbus.cli.printers.node_description import Around
-    from eventbus.cli.printers.stored_object import Stored
     from eventbus.model.kinds import Kind
     from eventbus.store.object_store import AnyStore, EventList
 
@@ -70,7 +70,7 @@ def readable_kind(store: AnyStore, typed: str, namespace: str | None) -> Kind[An
 def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
     """The object *name* as it is stored; namespace None: those of all of them."""
     from eventbus.cache.pager import list_all
-    from eventbus.cli.printers.stored_object import Stored
+    from eventbus.cli.printers.description import Stored
     from eventbus.model.selectors import escape_value
 
     objects = store.objects(kind)
@@ -109,7 +109,7 @@ def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
 def find_stored_beginning(store: AnyStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
     """Return all objects with this name prefix."""
     from eventbus.cache.pager import list_all
-    from eventbus.cli.printers.stored_object import Stored
+    from eventbus.cli.printers.description import Stored
 
     place = namespace if namespace and kind.namespaced else ""
     found, _ = list_all(store.objects(kind), ListOptions(namespace=place))

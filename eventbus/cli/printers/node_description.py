@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from eventbus.model.columns.events import DESCRIPTION
 from eventbus.model.objects.cluster import Lease, Node
-from eventbus.util.human_duration import age
-from eventbus.util.local_time import local_time
+from eventbus.util.human_duration import age, local_time
 from eventbus.util.table import format_table
 from eventbus.util.text import printable
 

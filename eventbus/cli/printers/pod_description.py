@@ -10,7 +10,7 @@ from eventbus.model.columns.events import DESCRIPTION
 from eventbus.model.objects.container import Container, EnvVar, Probe
 from eventbus.model.objects.pod import ContainerState, ContainerStatus, Pod
 from eventbus.model.objects.volume import Volume
-from eventbus.util.local_time import local_time
+from eventbus.util.human_duration import local_time
 from eventbus.util.table import format_table
 from eventbus.util.text import printable
 

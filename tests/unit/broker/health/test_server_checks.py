@@ -20,7 +20,7 @@ from eventbus.broker.health.doctor import (
 )
 from eventbus.broker.health.findings import Finding, Severity, error, ok, warning, worst
 from eventbus.broker.health.status import Level
-from eventbus.cli.local_checks import judge_disk
+from eventbus.cli.this_machine import judge_disk
 from eventbus.settings import MIB, Options
 
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from eventbus.cli.input.option_types import parse_duration, parse_instant, since_option
+from eventbus.cli.input.options import parse_duration, parse_instant, since_option
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from eventbus.cli.printers.description import describe_objects, format_description
-from eventbus.cli.printers.stored_object import Stored
-from eventbus.model.columns.pods import HEADERS, WIDE_HEADERS, pod_row
+from eventbus.cli.printers.description import Stored, describe_objects, format_description
+from eventbus.model.columns.objects import columns_of, pod_row
 from eventbus.model.kinds import POD
 
 VECTOR: dict[str, Any] = json.loads((Path(__file__).parents[3] / "vectors/kubectl/pods.json").read_text("utf-8"))
@@ -27,7 +26,7 @@ def recorded(*command: str) -> list[str]:
     return str(text).splitlines()
 
 
-@pytest.mark.parametrize(("wide", "headers"), [(False, HEADERS), (True, WIDE_HEADERS)])
+@pytest.mark.parametrize(("wide", "headers"), [(False, columns_of(POD).headers), (True, columns_of(POD).wide_headers)])
 def test_every_state_has_kubectls_cells(wide: bool, headers: tuple[str, ...]) -> None:
     command = ("get", "pods", "-o", "wide") if wide else ("get", "pods")
     first, *rows = recorded(*command)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.health.findings import Severity
-from eventbus.cli.local_checks import check_spool
+from eventbus.cli.this_machine import check_spool
 from eventbus.model.encoding.wire import pack_events
 from eventbus.record.spool.journal import BATCHES, LOCK, Claim
 from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, Stamp, encode_file

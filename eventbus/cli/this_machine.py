@@ -1,7 +1,8 @@
-"""The doctor's checks of this machine: the embedded server's disk and supervisor, and the spool."""
+"""Facts about this machine: lines and page of `eventbus up`, and the doctor's checks of disk, `up` and spool."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,3 +83,27 @@ def check_spool(spool: str) -> Finding:
         wait = gone if waiting == 1 else f"{waiting} events of processes that are gone wait"
         return warning("spool", f"{wait} in {spool}", "eventbus spool send")
     return ok("spool", f"{len(found)} in use in {spool}" if found else f"nothing waits in {spool}")
+
+
+def up_lines(namespace: str) -> list[str]:
+    """Return the pod names of running lines; *namespace*: "" is any."""
+    from eventbus.broker.embedded.server import default_directory
+
+    directory = default_directory(os.environ)
+    if not any(directory.glob("up*.lock")):
+        return []
+    from eventbus.agent.procfile.orphaned_processes import running_lines
+
+    return running_lines(directory, namespace)
+
+
+def up_page(bus: str) -> str:
+    """Return the address of the page that an `up` on this machine serves for the bus with that id; "": none."""
+    from eventbus.broker.embedded.server import default_directory
+
+    directory = default_directory(os.environ)
+    if not any(directory.glob("up*.lock")):
+        return ""
+    from eventbus.agent.procfile.orphaned_processes import page_of
+
+    return page_of(directory, bus)

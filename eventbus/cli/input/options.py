@@ -1,13 +1,42 @@
-"""Parses the values of options: durations, times and finite numbers."""
+"""Options of several commands: the namespace, durations, times and numbers; and the question before data are lost."""
 
 from __future__ import annotations
 
 import math
 import re
+import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+from eventbus.cli.completion import complete_namespaces
+from eventbus.cli.contexts import NAMESPACE_VARIABLE
+from eventbus.model.names import is_dns_label
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def namespace_option(help: str, *, may_be_empty: bool = False) -> Callable[[F], F]:
+    """Make the option. Its default is EVENTBUS_NAMESPACE, which a context sets too."""
+
+    def check(_ctx: click.Context, _parameter: click.Parameter, given: str) -> str:
+        if not is_dns_label(given) and not (may_be_empty and not given):
+            raise click.BadParameter(f"{given!a} is not a DNS label", param_hint="--namespace")
+        return given
+
+    return click.option(
+        "-n",
+        "--namespace",
+        default="default",
+        show_default=True,
+        envvar=NAMESPACE_VARIABLE,
+        callback=check,
+        help=help,
+        shell_complete=complete_namespaces,
+    )
+
 
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -75,3 +104,16 @@ class Finite(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is no number that can be counted to.", param, ctx)
         return number
+
+
+def ask_consent(question: str) -> None:
+    """Return if the answer to *question* is yes. Raises: Abort: it is no.  ClickException: no terminal."""
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise click.ClickException("nobody is there to answer: give --yes") from None
+    if not agreed:
+        raise click.Abort
