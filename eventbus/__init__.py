@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eventbus.agent.node.heartbeat import heartbeat
-    from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state
+    from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, last_state
     from eventbus.cache.factory import SharedInformerFactory
+    from eventbus.cache.indexer import Lister
     from eventbus.cache.informer import SharedInformer
-    from eventbus.cache.lister import Lister
     from eventbus.errors import (
         AlreadyExists,
         BroadcasterStopped,
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 #: Module → the names that this package exports from it. Commands, and programs that only read, import no recorder.
 _MODULES = {
     "eventbus.agent.node.heartbeat": ("heartbeat",),
-    "eventbus.cache.deltas": (
+    "eventbus.cache.delta_fifo": (
         "DeletedFinalStateUnknown",
         "last_state",
     ),
     "eventbus.cache.factory": ("SharedInformerFactory",),
     "eventbus.cache.informer": ("SharedInformer",),
-    "eventbus.cache.lister": ("Lister",),
+    "eventbus.cache.indexer": ("Lister",),
     "eventbus.errors": (
         "AlreadyExists",
         "BroadcasterStopped",

@@ -1,61 +1,33 @@
 """The read path, client-go's tools/cache: a local, indexed copy of the store's objects, with handlers for changes.
 
-Knows nothing of Redis: everything is read through `eventbus.model.list_watch.ListerWatcher`.
+It does not use Redis: all objects come from an `eventbus.model.list_watch.ListerWatcher`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eventbus.cache.delta_fifo import DeltaFIFO, FifoClosed
-    from eventbus.cache.deltas import DeletedFinalStateUnknown, Delta, DeltaType, last_state, object_key
+    from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, Delta, DeltaFIFO, DeltaType, FifoClosed, last_state
     from eventbus.cache.factory import ObjectSource, SharedInformerFactory
-    from eventbus.cache.indexer import NAMESPACE, Indexer
+    from eventbus.cache.indexer import NAMESPACE, Indexer, Lister, NamespaceLister, object_key
     from eventbus.cache.informer import InformerStopped, SharedInformer
-    from eventbus.cache.lister import Lister, NamespaceLister
+    from eventbus.cache.processor import HandlerRegistration
     from eventbus.cache.reflector import Reflector, VeryShortWatch
-    from eventbus.cache.registration import HandlerRegistration
     from eventbus.cache.stop_signal import StopSignal
     from eventbus.model.list_watch import InformedKind
 
 #: Module → the names that it gives to this package: a command that lists imports no informer.
 _MODULES = {
-    "eventbus.cache.delta_fifo": (
-        "DeltaFIFO",
-        "FifoClosed",
-    ),
-    "eventbus.cache.deltas": (
-        "DeletedFinalStateUnknown",
-        "Delta",
-        "DeltaType",
-        "last_state",
-        "object_key",
-    ),
-    "eventbus.cache.factory": (
-        "ObjectSource",
-        "SharedInformerFactory",
-    ),
-    "eventbus.cache.indexer": (
-        "NAMESPACE",
-        "Indexer",
-    ),
-    "eventbus.cache.informer": (
-        "InformerStopped",
-        "SharedInformer",
-    ),
-    "eventbus.cache.lister": (
-        "Lister",
-        "NamespaceLister",
-    ),
-    "eventbus.cache.reflector": (
-        "Reflector",
-        "VeryShortWatch",
-    ),
-    "eventbus.cache.registration": ("HandlerRegistration",),
-    "eventbus.cache.stop_signal": ("StopSignal",),
-    "eventbus.model.list_watch": ("InformedKind",),
+    "delta_fifo": ("DeltaFIFO", "FifoClosed", "DeletedFinalStateUnknown", "Delta", "DeltaType", "last_state"),
+    "factory": ("ObjectSource", "SharedInformerFactory"),
+    "indexer": ("NAMESPACE", "Indexer", "Lister", "NamespaceLister", "object_key"),
+    "informer": ("InformerStopped", "SharedInformer"),
+    "processor": ("HandlerRegistration",),
+    "reflector": ("Reflector", "VeryShortWatch"),
+    "stop_signal": ("StopSignal",),
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_HOME = {name: f"eventbus.cache.{module}" for module, names in _MODULES.items() for name in names}
+_HOME["InformedKind"] = "eventbus.model.list_watch"
 
 
 def __getattr__(name: str) -> Any:
@@ -70,7 +42,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    # what programs use
+    # for programs
     "SharedInformerFactory",
     "SharedInformer",
     "HandlerRegistration",
@@ -80,7 +52,7 @@ __all__ = [
     "last_state",
     "object_key",
     "InformerStopped",
-    # what a factory reads from
+    # the sources of a factory
     "InformedKind",
     "ObjectSource",
     # the parts

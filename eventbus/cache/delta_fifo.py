@@ -1,18 +1,63 @@
-"""The queue between the watch and the cache: for each object its changes, oldest first."""
+"""The queue between the watch and the cache: for each object its deltas, the changes, oldest first."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from enum import StrEnum
+from typing import Generic, TypeVar
 
-from eventbus.cache.deltas import DeletedFinalStateUnknown, Delta, DeltaType, KeyFunc, key_of, last_state, object_key
+import msgspec
+
+from eventbus.cache.indexer import Indexer, KeyFunc, object_key
 from eventbus.errors import EventBusError
 from eventbus.model.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
-T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
+
+
+class DeltaType(StrEnum):
+    """The reason for a delta."""
+
+    ADDED = "Added"
+    UPDATED = "Updated"
+    DELETED = "Deleted"
+    REPLACED = "Replaced"  #: it was in a list
+    SYNC = "Sync"  #: it has not changed; it is sent to the handlers again
+
+
+class DeletedFinalStateUnknown(msgspec.Struct, Generic[T], frozen=True):
+    """The object was deleted while the watch was down: *object* is the last known state, perhaps not the final one."""
+
+    key: str
+    object: T
+
+
+class Delta(msgspec.Struct, Generic[T], frozen=True):
+    """One change. *object* is a tombstone only if the type is DELETED."""
+
+    type: DeltaType
+    object: T | DeletedFinalStateUnknown[T]
+
+
+def last_state(found: T | DeletedFinalStateUnknown[T]) -> T:
+    """Return the object itself, also of a tombstone, for an `on_delete` handler."""
+    return found.object if isinstance(found, DeletedFinalStateUnknown) else found
+
+
+def key_of(found: T | DeletedFinalStateUnknown[T] | tuple[Delta[T], ...], key_func: KeyFunc = object_key) -> str:
+    """Return the key of an object, of a tombstone, or of their deltas.
+
+    Raises: ValueError: no deltas, no key.
+    """
+    if isinstance(found, tuple):
+        if not found:
+            raise ValueError("no deltas, so there is no key")
+        return key_of(found[-1].object, key_func)
+    if isinstance(found, DeletedFinalStateUnknown):
+        return found.key
+    return key_func(found)
 
 
 class FifoClosed(EventBusError):
@@ -20,18 +65,6 @@ class FifoClosed(EventBusError):
 
     def __init__(self) -> None:
         super().__init__("queue closed")
-
-
-class KnownObjects(Protocol[T_co]):
-    """The objects that the queue's reader has, as an `Indexer`."""
-
-    def list_keys(self) -> list[str]:
-        """Return all keys."""
-        ...
-
-    def get_by_key(self, key: str) -> T_co | None:
-        """Return one object, or None."""
-        ...
 
 
 class DeltaFIFO(Generic[T]):
@@ -51,7 +84,7 @@ class DeltaFIFO(Generic[T]):
     def __init__(
         self,
         *,
-        known_objects: KnownObjects[T] | None = None,
+        known_objects: Indexer[T] | None = None,
         transform: Callable[[T], T] | None = None,
         key_func: KeyFunc = object_key,
         replace_as: DeltaType = DeltaType.REPLACED,

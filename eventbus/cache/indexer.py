@@ -1,4 +1,4 @@
-"""The local copy: objects by key, and by the values that index functions return for them."""
+"""The local copy: objects by key, and by the values that index functions return for them; and its listers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from eventbus.cache.deltas import KeyFunc, object_key
+from eventbus.errors import NotFound
 from eventbus.model.list_watch import HasMetadata
+from eventbus.model.selectors import LabelSelector
 from eventbus.util.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 
+#: Returns the key of an object, unique in one cache.
+KeyFunc: TypeAlias = Callable[[HasMetadata], str]
 #: Returns the values of an object in an index.
 IndexFunc: TypeAlias = Callable[[T], Iterable[str]]
 
 #: The index every indexer has.
 NAMESPACE: Final = "namespace"
+
+
+def object_key(found: HasMetadata) -> str:
+    """Return `namespace/name`, or `name` without a namespace."""
+    metadata = found.metadata
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 class Indexer(Generic[T]):
@@ -168,3 +177,48 @@ class Indexer(Generic[T]):
         """Return all objects."""
         with self._lock:
             return list(self._objects.values())
+
+
+class NamespaceLister(Generic[T]):
+    """Reads objects of one namespace; of the namespace "" those that have none."""
+
+    def __init__(self, indexer: Indexer[T], resource: str, namespace: str) -> None:
+        self._indexer = indexer
+        self._resource = resource
+        self._namespace = namespace
+
+    def list(self, selector: str | LabelSelector = "") -> list[T]:
+        """Return all that *selector* (of labels) selects, in no particular order. Raises: InvalidSelector."""
+        return _select(self._indexer.by_index(NAMESPACE, self._namespace), selector)
+
+    def get(self, name: str) -> T:
+        """Return one object. Raises: NotFound: worded as the API server does."""
+        found = self._indexer.get_by_key(f"{self._namespace}/{name}" if self._namespace else name)
+        if found is None:
+            raise NotFound(f'{self._resource} "{name}" not found')
+        return found
+
+
+class Lister(Generic[T]):
+    """Reads objects of one kind."""
+
+    def __init__(self, indexer: Indexer[T], resource: str) -> None:
+        self._indexer = indexer
+        self._resource = resource
+
+    def list(self, selector: str | LabelSelector = "") -> list[T]:
+        """Return all that *selector* (of labels) selects, of every namespace, in no particular order."""
+        return _select(self._indexer.list(), selector)
+
+    def get(self, name: str) -> T:
+        """Return one object of a kind without namespaces. Raises: NotFound: worded as the API server does."""
+        return self.namespaced("").get(name)
+
+    def namespaced(self, namespace: str) -> NamespaceLister[T]:
+        """Return a lister of one namespace."""
+        return NamespaceLister(self._indexer, self._resource, namespace)
+
+
+def _select(objects: Iterable[T], selector: str | LabelSelector) -> list[T]:
+    chosen = LabelSelector.parse(selector) if isinstance(selector, str) else selector
+    return [found for found in objects if chosen.matches(found.metadata.labels)]

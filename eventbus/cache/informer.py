@@ -6,15 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from eventbus.cache.delta_fifo import DeltaFIFO, FifoClosed
-from eventbus.cache.deltas import DeletedFinalStateUnknown, Delta, DeltaType, KeyFunc, key_of, object_key
-from eventbus.cache.handler import EventHandler
-from eventbus.cache.indexer import Indexer, IndexFunc
-from eventbus.cache.lister import Lister
-from eventbus.cache.notifications import Added, Deleted, Updated
-from eventbus.cache.processor import Processor
+from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, Delta, DeltaFIFO, DeltaType, FifoClosed, key_of
+from eventbus.cache.indexer import Indexer, IndexFunc, KeyFunc, Lister, object_key
+from eventbus.cache.processor import Added, Deleted, EventHandler, HandlerRegistration, Processor, Updated
 from eventbus.cache.reflector import Reflector
-from eventbus.cache.registration import HandlerRegistration
 from eventbus.cache.stop_signal import StopSignal
 from eventbus.errors import EventBusError
 from eventbus.model.list_watch import HasMetadata, ListerWatcher, is_older

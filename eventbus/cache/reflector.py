@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, Protocol, TypeVar
 
-from eventbus.cache.backoff import ReflectorBackoff
 from eventbus.cache.pager import list_all
 from eventbus.cache.stop_signal import StopSignal
 from eventbus.errors import BusUnavailable, EventBusError, Expired
 from eventbus.model.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
+from eventbus.util.backoff import Backoff
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 
@@ -245,3 +245,32 @@ class Reflector(Generic[T]):
 def _asked_s(error: Exception) -> float:
     """Return the pause that the server asks for, seconds."""
     return (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
+
+
+#: client-go's numbers: the pauses are 0.8–1.6 s, 1.6–3.2 s, … 30–60 s, so that the watchers of a lost server do not
+#: all come back at once.
+PAUSES: Final = Backoff(first_s=1.6, last_s=60.0, at_least=0.5)
+#: Seconds after which the pauses start with the shortest again.
+RESET_AFTER_S: Final = 120.0
+
+
+class ReflectorBackoff:
+    """Computes the pauses. Not thread-safe.
+
+    Args:   chance: returns a random number, 0..1.
+    Source: client-go `tools/cache/reflector.go`; the time is counted from the last reset, as there.
+    """
+
+    def __init__(self, *, clock: Clock, chance: Callable[[], float]) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._tries = 0
+        self._reset_at = clock.monotonic()
+
+    def next_s(self) -> float:
+        """Return the seconds to wait now."""
+        now = self._clock.monotonic()
+        if now - self._reset_at > RESET_AFTER_S:
+            self._tries, self._reset_at = 0, now
+        self._tries += 1
+        return PAUSES.pause_s(self._tries, lambda low, high: low + (high - low) * self._chance())

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from eventbus.cache.indexer import Lister, NamespaceLister
 from eventbus.cache.informer import SharedInformer
-from eventbus.cache.lister import Lister, NamespaceLister
 from tests.waiting import PATIENCE_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "readers.md").read_text("utf-8")

@@ -19,7 +19,7 @@ from eventbus.broker.keys import version_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.cache.factory import TweakedListerWatcher
 from eventbus.cache.informer import SharedInformer
-from eventbus.cache.registration import HandlerRegistration
+from eventbus.cache.processor import HandlerRegistration
 from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, Expired, NotFound
 from eventbus.model.event import ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT, NODE, Kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state
+from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, last_state
 from eventbus.model.list_watch import HasMetadata
 
 

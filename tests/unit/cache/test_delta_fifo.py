@@ -8,8 +8,15 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from eventbus.cache.delta_fifo import DeltaFIFO, FifoClosed
-from eventbus.cache.deltas import DeletedFinalStateUnknown, Delta, DeltaType, key_of, last_state
+from eventbus.cache.delta_fifo import (
+    DeletedFinalStateUnknown,
+    Delta,
+    DeltaFIFO,
+    DeltaType,
+    FifoClosed,
+    key_of,
+    last_state,
+)
 from eventbus.cache.indexer import Indexer
 from eventbus.model.event import Event
 from tests.unit.cache.things import make_thing

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from eventbus.cache.indexer import NAMESPACE, Indexer
-from eventbus.cache.lister import Lister
+from eventbus.cache.indexer import NAMESPACE, Indexer, Lister
 from eventbus.errors import NotFound
 from eventbus.model.event import Event
 from eventbus.model.selectors import InvalidSelector, LabelSelector

@@ -10,10 +10,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state, object_key
+from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, last_state
 from eventbus.cache.factory import TweakedListerWatcher
+from eventbus.cache.indexer import object_key
 from eventbus.cache.informer import SharedInformer
-from eventbus.cache.registration import HandlerRegistration
+from eventbus.cache.processor import HandlerRegistration
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.model.event import Event
 from eventbus.model.list_watch import ListerWatcher

@@ -6,9 +6,16 @@ import threading
 
 import pytest
 
-from eventbus.cache.deltas import DeletedFinalStateUnknown
-from eventbus.cache.handler import EventHandler
-from eventbus.cache.notifications import FOLD_BEYOND, Added, Deleted, Notification, NotificationBuffer, Updated
+from eventbus.cache.delta_fifo import DeletedFinalStateUnknown
+from eventbus.cache.processor import (
+    FOLD_BEYOND,
+    Added,
+    Deleted,
+    EventHandler,
+    Notification,
+    NotificationBuffer,
+    Updated,
+)
 from eventbus.model.event import Event
 from tests.unit.cache.things import Notes, make_thing
 

@@ -12,9 +12,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from eventbus.cache.backoff import ReflectorBackoff
 from eventbus.cache.indexer import Indexer
-from eventbus.cache.reflector import Reflector, VeryShortWatch
+from eventbus.cache.reflector import Reflector, ReflectorBackoff, VeryShortWatch
 from eventbus.cache.stop_signal import StopSignal
 from eventbus.errors import BusUnavailable, EventBusError, Expired
 from eventbus.model.event import Event, ObjectMeta

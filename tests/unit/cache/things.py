@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from eventbus.cache.deltas import DeletedFinalStateUnknown, last_state
+from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, last_state
 from eventbus.cache.stop_signal import StopSignal
 from eventbus.errors import BusUnavailable
 from eventbus.model.event import Event, ObjectMeta
