@@ -41,27 +41,27 @@ class Delta(msgspec.Struct, Generic[T], frozen=True):
     object: T | DeletedFinalStateUnknown[T]
 
 
-def last_state(found: T | DeletedFinalStateUnknown[T]) -> T:
+def last_state(obj: T | DeletedFinalStateUnknown[T]) -> T:
     """Return the object itself, also of a tombstone, for an `on_delete` handler."""
-    return found.object if isinstance(found, DeletedFinalStateUnknown) else found
+    return obj.object if isinstance(obj, DeletedFinalStateUnknown) else obj
 
 
-def key_of(found: T | DeletedFinalStateUnknown[T] | tuple[Delta[T], ...], key_func: KeyFunc = object_key) -> str:
+def key_of(obj: T | DeletedFinalStateUnknown[T] | tuple[Delta[T], ...], key_func: KeyFunc = object_key) -> str:
     """Return the key of an object, of a tombstone, or of their deltas.
 
     Raises: ValueError: no deltas, no key.
     """
-    if isinstance(found, tuple):
-        if not found:
+    if isinstance(obj, tuple):
+        if not obj:
             raise ValueError("no deltas, so there is no key")
-        return key_of(found[-1].object, key_func)
-    if isinstance(found, DeletedFinalStateUnknown):
-        return found.key
-    return key_func(found)
+        return key_of(obj[-1].object, key_func)
+    if isinstance(obj, DeletedFinalStateUnknown):
+        return obj.key
+    return key_func(obj)
 
 
 class FifoClosed(EventBusError):
-    """The queue was closed, and all it held has been popped. Cure: none; make a new one."""
+    """The queue was closed, and all its deltas were popped. Cure: none; make a new one."""
 
     def __init__(self) -> None:
         super().__init__("queue closed")
@@ -73,8 +73,9 @@ class DeltaFIFO(Generic[T]):
     Only two adjacent deletions of one object are merged. Thread-safe; everything but `pop` and
     `wait_until_synced` returns at once, after at most one call of `pop`'s *process*.
 
-    Args:   known_objects: whose missing objects a `replace` deletes, and which `resync` repeats. It may be changed
-                only inside *process* of `pop`, or a deletion can be overlooked.
+    Args:   known_objects: the copy that the reader of the queue keeps. A `replace` deletes the objects of it that
+                are missing, and `resync` repeats its objects. Change it only inside *process* of `pop`, or a
+                deletion can be missed.
             transform: applied once to each object that comes in; not to tombstones, and not again on a resync.
             replace_as: the type of the deltas a `replace` makes; SYNC or REPLACED.
     Source: client-go `tools/cache/delta_fifo.go`. Departure: the initial list counts as handled after, not before
@@ -100,21 +101,21 @@ class DeltaFIFO(Generic[T]):
         self._initial = 0  # keys of the first replace that have not been popped
         self._closed = False
 
-    def add(self, found: T) -> None:
-        """Queue that *found* is new. Raises: any error of the transform."""
-        self._accept(DeltaType.ADDED, found)
+    def add(self, obj: T) -> None:
+        """Queue that *obj* is new. Raises: any error of the transform."""
+        self._accept(DeltaType.ADDED, obj)
 
-    def update(self, found: T) -> None:
-        """Queue that *found* has changed. Raises: any error of the transform."""
-        self._accept(DeltaType.UPDATED, found)
+    def update(self, obj: T) -> None:
+        """Queue that *obj* has changed. Raises: any error of the transform."""
+        self._accept(DeltaType.UPDATED, obj)
 
-    def delete(self, found: T) -> None:
-        """Queue that *found* is gone. Ignored if it is neither queued nor known. Raises: any error of the transform."""
-        key = self._key_func(found)
+    def delete(self, obj: T) -> None:
+        """Queue that *obj* is gone. Ignored if it is neither queued nor known. Raises: any error of the transform."""
+        key = self._key_func(obj)
         with self._changed:
             self._populated = True
             if key in self._items or (self._known is not None and self._known.get_by_key(key) is not None):
-                self._append(DeltaType.DELETED, self._transformed(found))
+                self._append(DeltaType.DELETED, self._transformed(obj))
 
     def replace(self, items: Iterable[T], resource_version: str = "") -> None:
         """Replace all objects by *items*: queue a delta for each, and a deletion for each other object queued or known.
@@ -122,9 +123,9 @@ class DeltaFIFO(Generic[T]):
         Raises: any error of the transform; then nothing has changed.
         """
         with self._changed:
-            listed = {self._key_func(found): self._transformed(found) for found in items}
-            for found in listed.values():
-                self._append(self._replace_as, found)
+            listed = {self._key_func(obj): self._transformed(obj) for obj in items}
+            for obj in listed.values():
+                self._append(self._replace_as, obj)
             missing = self._missing(listed)
             for tombstone in missing:
                 self._append(DeltaType.DELETED, tombstone)
@@ -137,9 +138,9 @@ class DeltaFIFO(Generic[T]):
         """Queue a SYNC for each known object without queued deltas."""
         with self._changed:
             for key in self._known.list_keys() if self._known is not None else ():
-                found = self._known.get_by_key(key) if self._known is not None else None
-                if found is not None and key not in self._items:
-                    self._append(DeltaType.SYNC, found)
+                obj = self._known.get_by_key(key) if self._known is not None else None
+                if obj is not None and key not in self._items:
+                    self._append(DeltaType.SYNC, obj)
 
     def pop(self, process: Callable[[Sequence[Delta[T]], bool], None]) -> Sequence[Delta[T]]:
         """Take the deltas of the oldest key, oldest first, and give them to *process* before the queue gets another.
@@ -176,7 +177,7 @@ class DeltaFIFO(Generic[T]):
             return self._is_synced()
 
     def close(self) -> None:
-        """Let `pop` return what is queued, and then raise. Idempotent."""
+        """Let `pop` return the queued deltas, and then raise. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -186,18 +187,18 @@ class DeltaFIFO(Generic[T]):
         with self._changed:
             return len(self._queue)
 
-    def _accept(self, delta_type: DeltaType, found: T) -> None:
+    def _accept(self, delta_type: DeltaType, obj: T) -> None:
         with self._changed:
             self._populated = True
-            self._append(delta_type, self._transformed(found))
+            self._append(delta_type, self._transformed(obj))
 
-    def _append(self, delta_type: DeltaType, found: T | DeletedFinalStateUnknown[T]) -> None:
-        key = key_of(found, self._key_func)
+    def _append(self, delta_type: DeltaType, obj: T | DeletedFinalStateUnknown[T]) -> None:
+        key = key_of(obj, self._key_func)
         deltas = self._items.get(key)
         if deltas is None:
             deltas = self._items[key] = []
             self._queue.append(key)
-        deltas.append(Delta(delta_type, found))
+        deltas.append(Delta(delta_type, obj))
         if len(deltas) > 1 and deltas[-1].type is deltas[-2].type is DeltaType.DELETED:
             # Of two deletions the one that knows the last state stays.
             del deltas[-2 if isinstance(deltas[-2].object, DeletedFinalStateUnknown) else -1]
@@ -211,13 +212,13 @@ class DeltaFIFO(Generic[T]):
             if key not in listed
         ]
         for key in self._known.list_keys() if self._known is not None else ():
-            found = self._known.get_by_key(key) if self._known is not None else None
-            if found is not None and key not in listed and key not in self._items:
-                missing.append(DeletedFinalStateUnknown(key, found))
+            obj = self._known.get_by_key(key) if self._known is not None else None
+            if obj is not None and key not in listed and key not in self._items:
+                missing.append(DeletedFinalStateUnknown(key, obj))
         return missing
 
-    def _transformed(self, found: T) -> T:
-        return found if self._transform is None else self._transform(found)
+    def _transformed(self, obj: T) -> T:
+        return obj if self._transform is None else self._transform(obj)
 
     def _is_synced(self) -> bool:
         return self._populated and not self._initial

@@ -22,9 +22,9 @@ IndexFunc: TypeAlias = Callable[[T], Iterable[str]]
 NAMESPACE: Final = "namespace"
 
 
-def object_key(found: HasMetadata) -> str:
+def object_key(obj: HasMetadata) -> str:
     """Return `namespace/name`, or `name` without a namespace."""
-    metadata = found.metadata
+    metadata = obj.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
@@ -43,7 +43,7 @@ class Indexer(Generic[T]):
         self._key_func = key_func
         self._lock = threading.RLock()
         self._objects: dict[str, T] = {}
-        self._funcs: dict[str, IndexFunc[T]] = {NAMESPACE: lambda found: (found.metadata.namespace,)}
+        self._funcs: dict[str, IndexFunc[T]] = {NAMESPACE: lambda obj: (obj.metadata.namespace,)}
         # index → value → keys, never none; the keys of a dict, which takes a quarter of a set's memory
         self._indices: dict[str, dict[str, dict[str, None]]] = {NAMESPACE: {}}
         self.add_indexers(index_funcs or {})
@@ -60,22 +60,22 @@ class Indexer(Generic[T]):
             for name, func in index_funcs.items():
                 self._funcs[name] = func
                 self._indices[name] = {}
-                for key, found in self._objects.items():
-                    self._enter(name, key, found)
+                for key, obj in self._objects.items():
+                    self._enter(name, key, obj)
 
-    def add(self, found: T) -> None:
-        """Store *found* in place of the object with its key."""
-        key = self._key_func(found)
+    def add(self, obj: T) -> None:
+        """Store *obj* in place of the object with its key."""
+        key = self._key_func(obj)
         with self._lock:
             self._leave_all(key)
-            self._objects[key] = found
-            self._enter_all(key, found)
+            self._objects[key] = obj
+            self._enter_all(key, obj)
 
     update = add
 
-    def delete(self, found: T) -> None:
-        """Remove the object with the key of *found*."""
-        self.delete_key(self._key_func(found))
+    def delete(self, obj: T) -> None:
+        """Remove the object with the key of *obj*."""
+        self.delete_key(self._key_func(obj))
 
     def delete_key(self, key: str) -> None:
         """Remove the object with that key, if there is one."""
@@ -86,17 +86,17 @@ class Indexer(Generic[T]):
     def replace(self, items: Iterable[T], resource_version: str = "") -> None:
         """Replace all objects by *items*."""
         with self._lock:
-            self._objects = {self._key_func(found): found for found in items}
+            self._objects = {self._key_func(obj): obj for obj in items}
             self._indices = {name: {} for name in self._funcs}
-            for key, found in self._objects.items():
-                self._enter_all(key, found)
+            for key, obj in self._objects.items():
+                self._enter_all(key, obj)
 
     def resync(self) -> None:
         """Do nothing: an indexer has no handlers."""
 
-    def get(self, found: T) -> T | None:
-        """Return the object with the key of *found*."""
-        return self.get_by_key(self._key_func(found))
+    def get(self, obj: T) -> T | None:
+        """Return the object with the key of *obj*."""
+        return self.get_by_key(self._key_func(obj))
 
     def get_by_key(self, key: str) -> T | None:
         """Return the object with that key."""
@@ -112,14 +112,14 @@ class Indexer(Generic[T]):
         """Return the number of objects it holds."""
         return len(self._objects)
 
-    def index(self, name: str, found: T) -> list[T]:
-        """Return the objects that share a value of *found* in this index; *found* need not be held.
+    def index(self, name: str, obj: T) -> list[T]:
+        """Return the objects that share a value of *obj* in this index; *obj* need not be held.
 
         Raises: ValueError: no such index.
         """
         with self._lock:
             index = self._index(name)
-            keys = {key for value in self._values(name, found) for key in index.get(value, ())}
+            keys = {key for value in self._values(name, obj) for key in index.get(value, ())}
             return self._held(keys)
 
     def by_index(self, name: str, value: str) -> list[T]:
@@ -146,12 +146,12 @@ class Indexer(Generic[T]):
             raise ValueError(f"index with name {name} does not exist")
         return self._indices[name]
 
-    def _enter_all(self, key: str, found: T) -> None:
+    def _enter_all(self, key: str, obj: T) -> None:
         for name in self._funcs:
-            self._enter(name, key, found)
+            self._enter(name, key, obj)
 
-    def _enter(self, name: str, key: str, found: T) -> None:
-        for value in self._values(name, found):
+    def _enter(self, name: str, key: str, obj: T) -> None:
+        for value in self._values(name, obj):
             self._indices[name].setdefault(value, {})[key] = None
 
     def _leave_all(self, key: str) -> None:
@@ -165,11 +165,11 @@ class Indexer(Generic[T]):
                 if not keys:
                     index.pop(value, None)
 
-    def _values(self, name: str, found: T) -> tuple[str, ...]:
+    def _values(self, name: str, obj: T) -> tuple[str, ...]:
         try:
-            return tuple(self._funcs[name](found))
+            return tuple(self._funcs[name](obj))
         except Exception:
-            log.exception("Index %s failed on %s; the object is missing in it", name, self._key_func(found))
+            log.exception("Index %s failed on %s; the object is missing in it", name, self._key_func(obj))
             return ()
 
     # The last one: from here on `list` is not the type.
@@ -193,10 +193,10 @@ class NamespaceLister(Generic[T]):
 
     def get(self, name: str) -> T:
         """Return one object. Raises: NotFound: worded as the API server does."""
-        found = self._indexer.get_by_key(f"{self._namespace}/{name}" if self._namespace else name)
-        if found is None:
+        obj = self._indexer.get_by_key(f"{self._namespace}/{name}" if self._namespace else name)
+        if obj is None:
             raise NotFound(f'{self._resource} "{name}" not found')
-        return found
+        return obj
 
 
 class Lister(Generic[T]):
@@ -221,4 +221,4 @@ class Lister(Generic[T]):
 
 def _select(objects: Iterable[T], selector: str | LabelSelector) -> list[T]:
     chosen = LabelSelector.parse(selector) if isinstance(selector, str) else selector
-    return [found for found in objects if chosen.matches(found.metadata.labels)]
+    return [obj for obj in objects if chosen.matches(obj.metadata.labels)]

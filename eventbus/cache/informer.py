@@ -33,17 +33,17 @@ class SharedInformer(Generic[T]):
     """Lists and watches one kind, keeps the objects in an indexer, and calls handlers, each at its own pace.
 
     A handler gets every object, and its changes in order: an add, updates, a delete, an add again. It may not get each
-    state: the changes while the watch is down become one step. The indexer is never behind a handler's
-    notifications. A change whose version is not above the one held for its object is dropped. Handlers get the
+    state: the changes while the watch is down become one step. The indexer is at least as new as a
+    handler's notifications. A change is dropped unless its version is above the one in the cache. Handlers get the
     objects of the cache themselves: they are frozen.
 
     Args:   source: where to read.  resource: as `nodes`, for errors and thread names.
-            resync_s: how often handlers that ask for nothing else are shown everything; 0 = never.
-            index_funcs: beside the built-in `namespace`.  transform: applied to each object before it is kept.
+            resync_s: how often handlers get all objects again, unless they ask for another period; 0 = never.
+            index_funcs: in addition to the built-in `namespace`.  transform: applied to each object before it is kept.
             key_func, expected_type, on_error: as in `Reflector` and `DeltaFIFO`.
     Source: client-go `tools/cache/shared_informer.go`. Departures: stale changes are dropped; updates that wait for a
             slow handler are folded; the notification after one at which the handler raised comes at once; a
-            handler that raised in the initial list is synced nevertheless; a delete of what is not held is not told.
+            handler that raised in the initial list is synced nevertheless; a delete of an unknown object is ignored.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class SharedInformer(Generic[T]):
                 now=self._clock.monotonic(),
                 upstream_synced=self._fifo.wait_until_synced,
             )
-            for found in self._indexer.list():
-                registration.tell(self._key_func(found), Added(found, initial=True))
+            for obj in self._indexer.list():
+                registration.put(self._key_func(obj), Added(obj, initial=True))
             self._processor.add(registration)
         return registration
 
@@ -183,7 +183,7 @@ class SharedInformer(Generic[T]):
                 thread.start()
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop reading, apply what was read, then stop the handlers and join every thread. A second call waits again.
+        """Stop reading, apply the changes that were read, stop the handlers and join the threads. May be called again.
 
         Notifications that wait for a slow handler are dropped. Called by a handler, it does not wait for that one.
 
@@ -242,37 +242,37 @@ class SharedInformer(Generic[T]):
     def _apply(self, deltas: Sequence[Delta[T]], initial: bool) -> None:
         with self._deltas_lock:
             for delta in deltas:
-                found = delta.object
-                key = key_of(found, self._key_func)
-                held = self._indexer.get_by_key(key)
+                obj = delta.object
+                key = key_of(obj, self._key_func)
+                old = self._indexer.get_by_key(key)
                 if delta.type is DeltaType.DELETED:
-                    self._delete(key, found, held)
-                elif not isinstance(found, DeletedFinalStateUnknown):
-                    self._put(key, delta.type, found, held, initial)
+                    self._delete(key, obj, old)
+                elif not isinstance(obj, DeletedFinalStateUnknown):
+                    self._put(key, delta.type, obj, old, initial)
 
-    def _put(self, key: str, delta_type: DeltaType, found: T, held: T | None, initial: bool) -> None:
-        if held is None:
-            self._indexer.add(found)
-            self._processor.distribute(key, Added(found, initial), sync=False)
+    def _put(self, key: str, delta_type: DeltaType, obj: T, old: T | None, initial: bool) -> None:
+        if old is None:
+            self._indexer.add(obj)
+            self._processor.distribute(key, Added(obj, initial), sync=False)
             return
-        version, held_version = found.metadata.resource_version, held.metadata.resource_version
-        same = version == held_version != ""
-        if delta_type in (DeltaType.ADDED, DeltaType.UPDATED) and (same or is_older(version, held_version)):
+        version, old_version = obj.metadata.resource_version, old.metadata.resource_version
+        same = version == old_version != ""
+        if delta_type in (DeltaType.ADDED, DeltaType.UPDATED) and (same or is_older(version, old_version)):
             self.stale += 1
             return
-        self._indexer.update(found)
-        self._processor.distribute(key, Updated(held, found), sync=same or delta_type is DeltaType.SYNC)
+        self._indexer.update(obj)
+        self._processor.distribute(key, Updated(old, obj), sync=same or delta_type is DeltaType.SYNC)
 
-    def _delete(self, key: str, found: T | DeletedFinalStateUnknown[T], held: T | None) -> None:
-        if held is None:
+    def _delete(self, key: str, obj: T | DeletedFinalStateUnknown[T], old: T | None) -> None:
+        if old is None:
             return
-        if not isinstance(found, DeletedFinalStateUnknown) and is_older(
-            found.metadata.resource_version, held.metadata.resource_version
+        if not isinstance(obj, DeletedFinalStateUnknown) and is_older(
+            obj.metadata.resource_version, old.metadata.resource_version
         ):
             self.stale += 1
             return
         self._indexer.delete_key(key)
-        self._processor.distribute(key, Deleted(found, held), sync=False)
+        self._processor.distribute(key, Deleted(obj, old), sync=False)
 
 
 def _join(thread: threading.Thread | None, timeout_s: float | None) -> bool:

@@ -37,10 +37,10 @@ class Updated(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Deleted(msgspec.Struct, Generic[T], frozen=True):
-    """The object is gone. *held* is the state that handlers last received; *object* may be a later one."""
+    """The object is gone. *last* is the state that handlers last received; *object* may be a later one."""
 
     object: T | DeletedFinalStateUnknown[T]
-    held: T
+    last: T
 
 
 Notification: TypeAlias = Added[T] | Updated[T] | Deleted[T]
@@ -72,15 +72,15 @@ class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     def handle(self, notification: Notification[T]) -> None:
         """Call the function for *notification*. Raises: any error of it."""
         match notification:
-            case Added(found, initial):
-                if self._passes(found):
-                    self._add(found, initial)
+            case Added(obj, initial):
+                if self._passes(obj):
+                    self._add(obj, initial)
             case Updated(old, new):
                 self._update(old, new)
-            case Deleted(found, held):
-                # By the last state it has got: an object may begin or cease to pass with its last change.
-                if self._passes(held):
-                    self._delete(found)
+            case Deleted(obj, last):
+                # Use the state that the handler has: an object may begin or cease to pass with its last change.
+                if self._passes(last):
+                    self._delete(obj)
             case _:
                 assert_never(notification)
 
@@ -94,16 +94,16 @@ class EventHandler(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             case True, False:
                 self._delete(old)
 
-    def _add(self, found: T, initial: bool) -> None:
+    def _add(self, obj: T, initial: bool) -> None:
         if self.on_add is not None:
-            self.on_add(found, initial)
+            self.on_add(obj, initial)
 
-    def _delete(self, found: T | DeletedFinalStateUnknown[T]) -> None:
+    def _delete(self, obj: T | DeletedFinalStateUnknown[T]) -> None:
         if self.on_delete is not None:
-            self.on_delete(found)
+            self.on_delete(obj)
 
-    def _passes(self, found: T) -> bool:
-        return self.filter is None or self.filter(found)
+    def _passes(self, obj: T) -> bool:
+        return self.filter is None or self.filter(obj)
 
 
 def _is_async(function: object) -> bool:
@@ -114,8 +114,8 @@ class NotificationBuffer(Generic[T]):
     """First in, first out, for one reader; `put` never blocks.
 
     Beyond *fold_beyond* waiting notifications an update is folded into the last one that waits for its object, if
-    that is an update too: the reader then sees one step from the older state to the newest. So what waits is at most
-    *fold_beyond*, and the additions and deletions, and an update after each. Order is kept for each object.
+    that is an update too: the reader then sees one step from the older state to the newest. So at most *fold_beyond*
+    notifications wait, plus the additions and deletions, and an update after each. The order of each object is kept.
     """
 
     def __init__(self, fold_beyond: int = FOLD_BEYOND) -> None:
@@ -180,7 +180,8 @@ class HandlerRegistration(Generic[T]):
     """A handler that was added to an informer. Made by `SharedInformer.add_event_handler`.
 
     Its notifications wait in a buffer of its own, and one thread delivers them, one at a time, in order for each
-    object. If the handler raises, this notification is lost and logged, and the next one follows.
+    object. If the handler raises, this notification is lost and logged, and the next one follows. If it raises
+    SystemExit or KeyboardInterrupt, that is logged, and the handler gets no further notifications.
     """
 
     def __init__(
@@ -235,7 +236,7 @@ class HandlerRegistration(Generic[T]):
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
-    def tell(self, key: str, notification: Notification[T]) -> None:
+    def put(self, key: str, notification: Notification[T]) -> None:
         """Buffer *notification* for the handler. Never blocks."""
         if isinstance(notification, Added) and notification.initial:
             with self._handled:
@@ -243,7 +244,7 @@ class HandlerRegistration(Generic[T]):
         self._buffer.put(key, notification)
 
     def close(self) -> None:
-        """Stop delivering and drop what waits; a call of the handler under way is finished."""
+        """Stop delivering, and drop the waiting notifications. A call of the handler under way is finished."""
         with self._handled:
             self._closed = True
             self._handled.notify_all()
@@ -281,7 +282,12 @@ class HandlerRegistration(Generic[T]):
         while (notification := self._buffer.get()) is not None:
             try:
                 self._handler.handle(notification)
-            except BaseException:  # SystemExit too: it would end this thread, and the rest would wait for ever
+            except (SystemExit, KeyboardInterrupt) as end:
+                self.failed += 1
+                log.error("A handler raised %r (%s): it gets no more notifications", end, self._name, exc_info=True)
+                self.close()
+                return
+            except BaseException:  # also a cancelled task: it must not end the thread without a log line
                 self.failed += 1
                 log.exception("A handler failed (%s); it goes on with the next notification", self._name)
             if isinstance(notification, Added) and notification.initial:
@@ -297,7 +303,7 @@ class Processor(Generic[T]):
         self._clock = clock
         self._lock = threading.RLock()
         self._registrations: list[HandlerRegistration[T]] = []
-        self._removed: list[HandlerRegistration[T]] = []  # whose thread may still be in its handler
+        self._removed: list[HandlerRegistration[T]] = []  # their threads may still be in their handlers
         self._started = False
 
     def __contains__(self, registration: object) -> bool:
@@ -344,7 +350,7 @@ class Processor(Generic[T]):
         with self._lock:
             for registration in self._registrations:
                 if not sync or registration.wants_sync():
-                    registration.tell(key, notification)
+                    registration.put(key, notification)
 
     def should_resync(self) -> bool:
         """Return True if any handler is due; called when the informer's check period is over."""

@@ -40,9 +40,9 @@ class VeryShortWatch(EventBusError):
 class ReflectorStore(Protocol[T_contra]):
     """The store that a reflector writes into: a `DeltaFIFO` or an `Indexer`. Called by its threads only."""
 
-    def add(self, found: T_contra) -> None: ...
-    def update(self, found: T_contra) -> None: ...
-    def delete(self, found: T_contra) -> None: ...
+    def add(self, obj: T_contra) -> None: ...
+    def update(self, obj: T_contra) -> None: ...
+    def delete(self, obj: T_contra) -> None: ...
     def replace(self, items: Iterable[T_contra], resource_version: str) -> None: ...
     def resync(self) -> None: ...
 
@@ -60,7 +60,7 @@ class Reflector(Generic[T]):
             min_watch_timeout_s: a larger one is honoured, a smaller one is not.
             chance: gives 0..1, for jitter.
     Source: client-go `tools/cache/reflector.go`. Departures: a connection that is lost inside a watch is opened
-            again without a list; *on_error* also gets errors told by the watch; no streaming lists.
+            again without a list; *on_error* also gets the errors that a watch reports; no streaming lists.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._resource = resource
         self._resync_s = resync_s
-        self._should_resync = should_resync or (lambda: True)
+        self._should_resync = should_resync
         self._on_error = on_error or self._log_error
         self._expected_type = expected_type
         self._page_size = page_size
@@ -102,49 +102,49 @@ class Reflector(Generic[T]):
     def run(self, stop: StopSignal) -> None:
         """List and watch repeatedly, with a pause after each, until *stop* is set. Raises nothing."""
         while not stop.is_set():
-            asked_s = 0.0
+            server_s = 0.0
             try:
                 self.list_and_watch(stop)
             except Exception as error:  # after any error of the source or the store it must continue
-                self._tell(error)
-                asked_s = _asked_s(error)
-            stop.sleep(max(self._backoff.next_s(), asked_s))
+                self._report(error)
+                server_s = _retry_after_s(error)
+            stop.sleep(max(self._backoff.next_s(), server_s))
 
     def list_and_watch(self, stop: StopSignal) -> None:
         """List once, then watch until *stop* is set or a new list is needed.
 
         Returns: after *stop*, or when a resync failed.
-        Raises:  Expired: changes were lost. Whatever list and watch raise, but BusUnavailable of a watch.
+        Raises:  Expired: changes were lost. Errors of list and watch, except BusUnavailable of a watch.
         """
         if stop.is_set():
             return
         with stop.child() as ended:
             listed_at = self._clock.monotonic()
-            found = self._list()
+            objects = self._list()
             if stop.is_set():
                 return
-            self._store.replace(found.items, found.resource_version)
-            self._version = found.resource_version
+            self._store.replace(objects.items, objects.resource_version)
+            self._version = objects.resource_version
             with self._resyncing(ended, first=listed_at + self._resync_s):
                 while not ended.is_set():
                     self._watch(ended)
 
     def _list(self) -> ObjectList[T]:
         try:
-            found = self._list_from("" if self._expired else self._version or "0")
+            objects = self._list_from("" if self._expired else self._version or "0")
         except Expired:
             # At once, and once: list the newest state.
             self._expired = True
-            found = self._list_from("")
+            objects = self._list_from("")
         self._expired = False
-        return found
+        return objects
 
     def _list_from(self, version: str) -> ObjectList[T]:
         in_pages = self._page_size is not None or self._always_pages or version in _NO_VERSION
         limit = (self._page_size or PAGE_SIZE) if in_pages else 0
-        found, came_in_pages = list_all(self._source, ListOptions(resource_version=version, limit=limit))
+        objects, came_in_pages = list_all(self._source, ListOptions(resource_version=version, limit=limit))
         self._always_pages |= version == "0" and came_in_pages
-        return found
+        return objects
 
     def _watch(self, ended: StopSignal) -> None:
         """Run one watch, from the last version, to its end."""
@@ -157,8 +157,8 @@ class Reflector(Generic[T]):
                 finally:
                     watch.stop()
         except BusUnavailable as error:
-            self._tell(error)
-            ended.sleep(max(self._backoff.next_s(), _asked_s(error)))
+            self._report(error)
+            ended.sleep(max(self._backoff.next_s(), _retry_after_s(error)))
             return
         if not n and not ended.is_set() and self._clock.monotonic() - started < SHORTEST_WATCH_S:
             raise VeryShortWatch(self._resource)
@@ -187,9 +187,9 @@ class Reflector(Generic[T]):
     def _apply(self, event: WatchEvent[T]) -> None:
         if event.type is WatchEventType.BOOKMARK:
             return
-        found = event.object
-        if found is None or (self._expected_type is not None and not isinstance(found, self._expected_type)):
-            log.error("A watch of %s told of %s; skipped", self._resource, type(found).__name__)
+        obj = event.object
+        if obj is None or (self._expected_type is not None and not isinstance(obj, self._expected_type)):
+            log.error("A watch of %s returned a %s; skipped", self._resource, type(obj).__name__)
             return
         apply = {
             WatchEventType.ADDED: self._store.add,
@@ -197,9 +197,9 @@ class Reflector(Generic[T]):
             WatchEventType.DELETED: self._store.delete,
         }[event.type]
         try:
-            apply(found)
+            apply(obj)
         except Exception:
-            log.exception("Cannot store %s %s; skipped", event.type, found.metadata.name)
+            log.exception("Cannot store %s %s; skipped", event.type, obj.metadata.name)
 
     @contextmanager
     def _resyncing(self, ended: StopSignal, first: float) -> Iterator[None]:
@@ -220,14 +220,14 @@ class Reflector(Generic[T]):
     def _resync(self, ended: StopSignal, due: float) -> None:
         while not ended.sleep_until(due):
             try:
-                if self._should_resync():
+                if self._should_resync is None or self._should_resync():
                     self._store.resync()
             except Exception:
                 log.exception("Resync of %s failed; listing again", self._resource)
                 ended.set()
             due = self._clock.monotonic() + self._resync_s
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         try:
             self._on_error(error)
         except Exception:
@@ -242,7 +242,7 @@ class Reflector(Generic[T]):
             log.error("Failed to list or watch %s", self._resource, exc_info=error)
 
 
-def _asked_s(error: Exception) -> float:
+def _retry_after_s(error: Exception) -> float:
     """Return the pause that the server asks for, seconds."""
     return (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from eventbus.util.clock import Clock, SystemClock
 
-#: Seconds between two looks at a fake clock, which a test moves without a notification.
-LOOK_EVERY_S = 0.01
+#: Seconds between two reads of a fake clock, which a test moves without a notification.
+FAKE_CLOCK_EVERY_S = 0.01
 
 
 class StopSignal:
@@ -39,7 +39,7 @@ class StopSignal:
 
     def sleep_until(self, due: float) -> bool:
         """Sleep until the clock's `monotonic` is *due*, or until the signal is set. Returns: whether it is set."""
-        longest = float("inf") if isinstance(self._clock, SystemClock) else LOOK_EVERY_S
+        longest = float("inf") if isinstance(self._clock, SystemClock) else FAKE_CLOCK_EVERY_S
         while (left := due - self._clock.monotonic()) > 0:
             if self._event.wait(min(left, longest)):
                 break

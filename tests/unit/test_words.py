@@ -16,6 +16,7 @@ FINISHED = (
     "eventbus/agent",
     "eventbus/lifecycle",
     "eventbus/cli/process",
+    "eventbus/cache",
     "eventbus/client",
     "eventbus/store/story",
 )

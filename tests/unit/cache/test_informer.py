@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -329,7 +330,7 @@ def test_a_handler_that_raises_loses_one_notification_and_leaves_a_line(
         if found.metadata.name == "bad":
             raise ValueError("bad thing")
         if found.metadata.name == "worse":
-            raise SystemExit
+            raise CancelledError
 
     bench.add("bad", "good", "worse")
     informer = bench.informer()
@@ -341,6 +342,26 @@ def test_a_handler_that_raises_loses_one_notification_and_leaves_a_line(
     assert registration.failed == 2
     lines = [record.getMessage() for record in caplog.records]
     assert [line.startswith("A handler failed (eventbus-handler-things-1)") for line in lines] == [True, True]
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_a_handler_that_ends_its_thread_gets_no_more_and_says_so_while_others_go_on(
+    bench: Bench, caplog: pytest.LogCaptureFixture, end: type[BaseException]
+) -> None:
+    def on_add(_obj: Event, _initial: bool) -> None:
+        raise end
+
+    bench.add("a", "b")
+    informer = bench.informer()
+    registration = informer.add_event_handler(on_add)
+    informer.add_event_handler(bench.notes.on_add)
+    started(informer)
+    bench.add("later")
+    bench.notes.wait_for("add a=1", "add b=1", "add later=1")
+    assert not registration.wait_for_sync(10), "it has not got the whole list"
+    eventually(lambda: not registration.is_running)
+    assert (registration.failed, registration.pending) == (1, 0)
+    assert [f"raised {end()!r}" in message for message in caplog.messages] == [True]
 
 
 def test_a_filter_that_raises_loses_one_notification(bench: Bench) -> None:

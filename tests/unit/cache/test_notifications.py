@@ -118,12 +118,12 @@ ON, OFF = make_thing("a", "on"), make_thing("a", "off")
         (Updated(OFF, ON), ["add a=on"]),
         (Updated(ON, OFF), ["delete a=on"]),
         (Updated(OFF, OFF), []),
-        (Deleted(ON, held=ON), ["delete a=on"]),
-        (Deleted(OFF, held=OFF), []),
-        (Deleted(OFF, held=ON), ["delete a=off"]),
-        (Deleted(ON, held=OFF), []),
-        (Deleted(DeletedFinalStateUnknown("a", ON), held=ON), ["delete a=on unseen"]),
-        (Deleted(DeletedFinalStateUnknown("a", OFF), held=OFF), []),
+        (Deleted(ON, last=ON), ["delete a=on"]),
+        (Deleted(OFF, last=OFF), []),
+        (Deleted(OFF, last=ON), ["delete a=off"]),
+        (Deleted(ON, last=OFF), []),
+        (Deleted(DeletedFinalStateUnknown("a", ON), last=ON), ["delete a=on unseen"]),
+        (Deleted(DeletedFinalStateUnknown("a", OFF), last=OFF), []),
     ],
 )
 def test_what_does_not_pass_the_filter_does_not_exist_for_the_handler(

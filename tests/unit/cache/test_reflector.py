@@ -94,7 +94,7 @@ def test_what_is_of_another_type_is_logged_and_skipped(bench: Bench, caplog: pyt
     with caplog.at_level(logging.ERROR):
         reflector.list_and_watch(bench.stop)
     assert bench.held == {}
-    assert "A watch of events told of Stranger; skipped" in caplog.text
+    assert "A watch of events returned a Stranger; skipped" in caplog.text
 
 
 def test_what_cannot_be_stored_is_logged_and_skipped(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
