@@ -11,9 +11,9 @@ from eventbus.client.address import ApiAddress, parse_api_url
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Settings
 from eventbus.util.log import log
+from eventbus.util.log_output import log_plainly
 from eventbus.workers.opening import BACKOFF, TELL_EVERY_S
 from eventbus.workers.parent_watch import follow_starter
-from eventbus.workers.plain_log import log_plainly
 from eventbus.workers.signals import Signals
 from eventbus.workers.worker import Part, Running, drain, open_metrics
 

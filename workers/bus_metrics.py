@@ -20,9 +20,9 @@ from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, DeadCause, EventBusError
 from eventbus.store.occurrences import Occurrences, read_occurrences
 from eventbus.util.log import log
+from eventbus.util.log_output import log_plainly
 from eventbus.workers.metrics_server import MetricsServer
 from eventbus.workers.parent_watch import follow_starter
-from eventbus.workers.plain_log import log_plainly
 from eventbus.workers.signals import Signals
 
 #: Scrapes within this time after a read get its numbers, however many Prometheus servers there are. Seconds.

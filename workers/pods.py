@@ -11,8 +11,8 @@ from eventbus.consume.health import LoopHealth
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.log import log
+from eventbus.util.log_output import log_plainly
 from eventbus.workers.parent_watch import follow_starter
-from eventbus.workers.plain_log import log_plainly
 from eventbus.workers.signals import Signals
 from eventbus.workers.worker import Part, open_metrics
 

@@ -20,10 +20,10 @@ from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
 from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.log import log
+from eventbus.util.log_output import log_plainly
 from eventbus.workers.metrics_server import MetricsServer
 from eventbus.workers.opening import Opener, explicit_options
 from eventbus.workers.parent_watch import follow_starter
-from eventbus.workers.plain_log import log_plainly
 from eventbus.workers.signals import Signals
 
 #: Namespace of the workers' own events.

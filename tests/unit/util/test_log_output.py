@@ -1,4 +1,4 @@
-"""plain_log.py: the workers' own log, in which nobody else's text makes a line or speaks to a terminal."""
+"""log_output.py: the workers' own log, in which nobody else's text makes a line or speaks to a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import subprocess
 import sys
 
-from eventbus.workers.plain_log import PlainFormatter
+from eventbus.util.log_output import PlainFormatter
 
 EVIL = "one\x1b[31m\n2024-01-01T00:00:00.000Z ERROR forged \u202e"
 
@@ -47,7 +47,7 @@ def test_a_chain_of_exceptions_is_told_with_each() -> None:
 def test_what_the_http_client_says_of_each_request_is_not_told() -> None:
     program = """
 import logging
-from eventbus.workers.plain_log import log_plainly
+from eventbus.util.log_output import log_plainly
 log_plainly()
 logging.getLogger("httpx2").info("HTTP Request")
 logging.getLogger("httpx2").warning("trouble")
