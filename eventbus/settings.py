@@ -33,6 +33,13 @@ class SpoolWhen(StrEnum):
     ALWAYS = "always"  #: before it is sent
 
 
+class LogFormat(StrEnum):
+    """The format of the log on standard error."""
+
+    TEXT = "text"
+    JSON = "json"  #: an object a line
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that each process chooses for itself."""
 
@@ -59,12 +66,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str = ""  #: trusted CAs for the API instead of the system's
     client_cert: str = ""  #: PEM file: client certificate for the API instead of a token
     client_key: str = ""  #: its key, if it is in a separate file
+    log_level: str = ""  #: debug, info, warning or error; empty: info for workers, warning for commands
+    log_format: LogFormat = LogFormat.TEXT  #: of the log on standard error; a JSON log has one object a line
 
     def __post_init__(self) -> None:
         for field, (least, most) in _BOUNDS.items():
             if not least <= getattr(self, field) <= most:
                 given = getattr(self, field)
                 raise ConfigError(f"EVENTBUS_{field.upper()} must be between {least} and {most}, not {given}")
+        if self.log_level.lower() not in LOG_LEVELS:
+            raise ConfigError(f"EVENTBUS_LOG_LEVEL={self.log_level!r} is not one of {', '.join(LOG_LEVELS[1:])}")
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
@@ -86,6 +97,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return read_secret("EVENTBUS_REDIS_PASSWORD_FILE", self.redis_password_file)
         return self.redis_password or None
 
+
+LOG_LEVELS = ("", "debug", "info", "warning", "error")
 
 #: A first open that is wrong about its partitions would be wrong for ever; a block of 0 would last for ever.
 _BOUNDS = {
@@ -202,4 +215,15 @@ def _parse(variable: str, text: str, kind: Any) -> Any:
         raise ConfigError(f"{variable}={text!r} is not a valid {kind.__name__}{choices}") from error
 
 
-__all__ = ["MIB", "AggregateKey", "FullBuffer", "Options", "Settings", "SpamKey", "SpoolWhen", "float32", "read_secret"]
+__all__ = [
+    "MIB",
+    "AggregateKey",
+    "FullBuffer",
+    "LogFormat",
+    "Options",
+    "Settings",
+    "SpamKey",
+    "SpoolWhen",
+    "float32",
+    "read_secret",
+]

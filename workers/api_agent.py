@@ -11,14 +11,12 @@ from eventbus.client.address import ApiAddress, parse_api_url
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Settings
 from eventbus.util.log import log
-from eventbus.util.log_output import log_plainly
+from eventbus.util.log_output import log_to_stderr
 from eventbus.workers.opening import BACKOFF, TELL_EVERY_S
 from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.signals import Signals
-from eventbus.workers.worker import Part, Running, drain, open_metrics
-
-#: Limits a wait in seconds. A signal just before a wait does not interrupt it: its handler runs after the wait.
-LOOK_AGAIN_S = 1.0
+from eventbus.workers.systemd import Systemd
+from eventbus.workers.worker import Part, Running, drain, open_metrics, wait_for_exit
 
 
 class Reached(NamedTuple):
@@ -35,20 +33,20 @@ def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, met
 
     Returns: the exit code. Raises: ConfigError, BusRefused: this API cannot be used.
     """
-    log_plainly()
+    log_to_stderr(settings)
     follow_starter(lambda: signals.end(0))
-    running = Running()
+    running, systemd = Running(), Systemd()
     server = open_metrics(metrics, "eventbus-agent", running.loop_health, draining=lambda: running.stopping)
     try:
         address = parse_api_url(settings.url, settings)
-        part = _build(build, Reached(address, lambda: running.stopping), signals)
+        part = _build(build, Reached(address, lambda: running.stopping), signals, systemd)
         if part is None:
             return 0
         part.start()
         running.part, signals.idle = part, False
         log.info("eventbus-agent works through %s: pid %d", address, os.getpid())
-        while not signals.wait(LOOK_AGAIN_S):
-            continue
+        systemd.ready(f"works through {address}")
+        wait_for_exit(signals, systemd, running.loop_health)
         running.stopping = True
         log.info("eventbus-agent stops: finishing its work")
         drained = drain(part, time.monotonic() + settings.drain_s)
@@ -58,7 +56,7 @@ def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, met
             server.stop()
 
 
-def _build(build: Callable[[Reached], Part], reached: Reached, signals: Signals) -> Part | None:
+def _build(build: Callable[[Reached], Part], reached: Reached, signals: Signals, systemd: Systemd) -> Part | None:
     """Build the part after the API answers; None: a signal came first."""
     attempts, told = 0, -TELL_EVERY_S
     while True:
@@ -69,5 +67,7 @@ def _build(build: Callable[[Reached], Part], reached: Reached, signals: Signals)
             if time.monotonic() - told >= TELL_EVERY_S:
                 told = time.monotonic()
                 log.warning("waiting for the API: %s", error)
+        systemd.ready("waits for the API")
+        systemd.alive()
         if signals.wait(BACKOFF.pause_s(attempts)):
             return None

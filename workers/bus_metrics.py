@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -18,12 +19,15 @@ from eventbus.broker.keys import SINK_GROUP
 from eventbus.cli.session import open_session
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusUnavailable, DeadCause, EventBusError
+from eventbus.settings import Settings
 from eventbus.store.occurrences import Occurrences, read_occurrences
 from eventbus.util.log import log
-from eventbus.util.log_output import log_plainly
+from eventbus.util.log_output import log_to_stderr
 from eventbus.workers.metrics_server import MetricsServer
 from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.signals import Signals
+from eventbus.workers.systemd import Systemd
+from eventbus.workers.worker import wait_for_exit
 
 #: Scrapes within this time after a read get its numbers, however many Prometheus servers there are. Seconds.
 READ_EVERY_S = 5.0
@@ -40,8 +44,6 @@ OCCURRENCES_HELP = (
 )
 #: Causes of losses that recorders report.
 LOSSES = ("dropped", "refused", "unsent", "uncertain", "destroyed", "lost", "other")
-#: Seconds between two looks for a signal that came just before a wait.
-LOOK_AGAIN_S = 1.0
 #: Counters of `BusStatus.counters`: name of the metric, help text.
 COUNTERS = {
     "published": ("published_events", "Events that entered the stream."),
@@ -64,10 +66,11 @@ def serve(address: str) -> int:
 
     Raises: ConfigError, BusRefused: this bus, address or user cannot be used; nothing is served.
     """
-    log_plainly()
+    log_to_stderr(Settings.from_environ(os.environ))
     signals = Signals()
     signals.install()
     follow_starter(lambda: signals.end(0))
+    systemd = Systemd()
     reader = BusReader()
     reader.check()
     server = MetricsServer(
@@ -78,8 +81,8 @@ def serve(address: str) -> int:
     )
     server.start()
     try:
-        while not signals.wait(LOOK_AGAIN_S):
-            continue
+        systemd.ready(f"serves the metrics of the bus on port {server.port}")
+        wait_for_exit(signals, systemd, lambda: ())
         return signals.exit_code or 0
     finally:
         server.stop()

@@ -70,6 +70,15 @@ GAUGES = {
 }
 
 
+def hanging(loops: Sequence[LoopHealth], now: float) -> list[str]:
+    """Describe the loops without progress for HANGS_AFTER_S, a line each. *now*: monotonic, seconds."""
+    return [
+        f"{health.group}, partition {health.partition}: no sign for {age:.0f} s"
+        for health in loops
+        if (age := now - health.last_progress) > HANGS_AFTER_S
+    ]
+
+
 class Health:
     """Answers the two health paths. Each request calls the arguments. *draining*: the worker is shutting down."""
 
@@ -86,12 +95,8 @@ class Health:
 
     def live(self) -> tuple[bool, str]:
         """Check that every loop makes progress. A worker that waits for Redis or a sink is alive."""
-        hanging = [
-            f"{health.group}, partition {health.partition}: no sign for {age:.0f} s"
-            for health in self._loop_health()
-            if (age := self._monotonic() - health.last_progress) > HANGS_AFTER_S
-        ]
-        return not hanging, "\n".join(hanging) or "ok"
+        lines = hanging(self._loop_health(), self._monotonic())
+        return not lines, "\n".join(lines) or "ok"
 
     def ready(self) -> tuple[bool, str]:
         """Check that every loop has Redis, and that the worker is not shutting down."""

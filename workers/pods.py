@@ -11,15 +11,14 @@ from eventbus.consume.health import LoopHealth
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.log import log
-from eventbus.util.log_output import log_plainly
+from eventbus.util.log_output import log_to_stderr
 from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.signals import Signals
-from eventbus.workers.worker import Part, open_metrics
+from eventbus.workers.systemd import Systemd
+from eventbus.workers.worker import Part, open_metrics, wait_for_exit
 
 #: Seconds of the drain that are reserved for the node, after its pods.
 FOR_NODE_S = 1.0
-#: Limits a wait in seconds. A signal just before a wait does not interrupt it: its handler runs after the wait.
-LOOK_AGAIN_S = 1.0
 
 
 class NodeWithPods:
@@ -63,18 +62,18 @@ class NodeWithPods:
 
 def run_alone(pods: OpenedPods, settings: Settings, *, metrics: str) -> int:
     """Run pods without a node and without waiting for a bus, until a signal. Returns: the exit code."""
-    log_plainly()
+    log_to_stderr(settings)
     signals = Signals(pods.kill)
     signals.install()
     follow_starter(lambda: signals.end(0))
-    ending = False
+    ending, systemd = False, Systemd()
     server = open_metrics(metrics, "eventbus-agent", pods.agent.loop_health, draining=lambda: ending)
     try:
         pods.agent.start()
         signals.idle = False
         log.info("eventbus-agent runs its pods alone: pid %d, in %s", os.getpid(), pods.folder)
-        while not signals.wait(LOOK_AGAIN_S):
-            continue
+        systemd.ready(f"runs its pods alone, in {pods.folder}")
+        wait_for_exit(signals, systemd, pods.agent.loop_health)
         ending = True
         log.info("eventbus-agent stops: its pods are ended")
     finally:

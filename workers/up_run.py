@@ -107,7 +107,7 @@ class UpRun:
     def __enter__(self) -> Self:
         with ExitStack() as ends:
             ends.callback(self._output.finish)
-            _log_with(self._tell)
+            _log_with(self._tell, self._settings.log_level or "warning")
             self._begin(ends)
             self._ends = ends.pop_all()
         return self
@@ -395,9 +395,10 @@ def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:
     return {"PYTHONUNBUFFERED": "1"} | dict(environ) | {"EVENTBUS_REDIS_URL": url, "PATH": path}
 
 
-def _log_with(tell: Callable[[str], object]) -> None:
+def _log_with(tell: Callable[[str], object], level: str) -> None:
     """Print the library's log as our own lines."""
     logger = logging.getLogger("eventbus")
+    logger.setLevel(level.upper())
     logger.addHandler(_Teller(tell))
     logger.propagate = False
 

@@ -20,11 +20,12 @@ from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
 from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.log import log
-from eventbus.util.log_output import log_plainly
-from eventbus.workers.metrics_server import MetricsServer
+from eventbus.util.log_output import log_to_stderr
+from eventbus.workers.metrics_server import MetricsServer, hanging
 from eventbus.workers.opening import Opener, explicit_options
 from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.signals import Signals
+from eventbus.workers.systemd import Systemd
 
 #: Namespace of the workers' own events.
 NAMESPACE = "eventbus-system"
@@ -97,16 +98,17 @@ def run(component: str, build: Build, *, metrics: str = "", doing: str = "", sig
             signals: already installed; None: install the usual handlers.
     Raises: ConfigError, BusRefused: this worker cannot use this bus; nothing was started, or all was stopped.
     """
-    log_plainly()
+    settings = Settings.from_environ(os.environ)
+    log_to_stderr(settings)
     if signals is None:
         signals = Signals()
         signals.install()
     follow_starter(lambda: signals.end(0))
-    settings = Settings.from_environ(os.environ)
     running = Running()
+    systemd = Systemd()
     server = open_metrics(metrics, component, running.loop_health, draining=lambda: running.stopping)
     try:
-        return _run(component, build, settings, signals, running, doing)
+        return _run(component, build, settings, signals, systemd, running, doing)
     finally:
         if server:
             server.stop()
@@ -123,8 +125,35 @@ def open_metrics(
     return server
 
 
-def _run(component: str, build: Build, settings: Settings, signals: Signals, running: Running, doing: str) -> int:
-    opener = Opener(settings, explicit_options(os.environ), wait=signals.wait)
+def wait_for_exit(signals: Signals, systemd: Systemd, loop_health: Callable[[], Sequence[LoopHealth]]) -> None:
+    """Wait until an exit is requested. Meanwhile, report to systemd as long as each loop makes progress."""
+    # Each wait is short: a signal just before a wait does not interrupt it, because its handler runs after the wait.
+    while not signals.wait(LOOK_EVERY_S):
+        report_alive(systemd, loop_health())
+    systemd.stopping()
+
+
+def report_alive(systemd: Systemd, loops: Sequence[LoopHealth]) -> None:
+    """Report to systemd that this process is alive, if each of *loops* makes progress."""
+    if not hanging(loops, time.monotonic()):
+        systemd.alive()
+
+
+def _run(
+    component: str,
+    build: Build,
+    settings: Settings,
+    signals: Signals,
+    systemd: Systemd,
+    running: Running,
+    doing: str,
+) -> int:
+    def wait_for_redis(seconds: float) -> bool:
+        systemd.ready("waits for Redis")  # or systemd would end the worker after a minute and a half
+        systemd.alive()
+        return signals.wait(seconds)
+
+    opener = Opener(settings, explicit_options(os.environ), wait=wait_for_redis)
     bus = opener.open()
     if bus is None:
         return 0
@@ -136,6 +165,7 @@ def _run(component: str, build: Build, settings: Settings, signals: Signals, run
         settings=settings,
         opener=opener,
         signals=signals,
+        systemd=systemd,
         running=running,
         doing=doing,
     ).run()
@@ -153,6 +183,7 @@ class Worker:
         settings: Settings,
         opener: Opener,
         signals: Signals,
+        systemd: Systemd,
         running: Running,
         doing: str,
     ) -> None:
@@ -163,6 +194,7 @@ class Worker:
         self._settings = settings
         self._opener = opener
         self._signals = signals
+        self._systemd = systemd
         self._running = running
         self._name = consumer_name()
         self._broadcaster = EventBroadcaster(bus.url, settings=settings)
@@ -172,6 +204,7 @@ class Worker:
         """Run until the exit; blocks. See `run` above."""
         self._events.write("Starting", f"Starting {self._component}.")
         log.info("%s %s works on %s%s", self._component, self._name, self._bus, self._doing)
+        self._systemd.ready(f"works on {self._bus}")
         deadline = 0.0
         try:
             while True:
@@ -223,6 +256,7 @@ class Worker:
         announce_at = 0.0  # at once, because the functions may have been missing until the consumers loaded them
         try:
             while not self._signals.wait(LOOK_EVERY_S):
+                report_alive(self._systemd, self._running.loop_health())
                 try:
                     if changed := self._opener.news(self._bus, client):
                         return changed
@@ -245,6 +279,7 @@ class Worker:
 
     def _say_stopping(self) -> None:
         self._running.stopping = True
+        self._systemd.stopping()
         log.info("%s stops: finishing its work", self._component)
         self._events.write("Stopping", f"Stopping {self._component}.")
 

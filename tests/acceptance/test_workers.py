@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -294,6 +295,24 @@ def test_the_workers_settings_are_checked_before_anything_is_begun(env: dict[str
     ended = run("worker", "sink", env=env | {"EVENTBUS_DRAIN_S": "soon"})
     assert ended.returncode == 2
     assert ended.stderr == "error: EVENTBUS_DRAIN_S='soon' is not a valid float\n"
+
+
+def test_systemd_learns_that_a_worker_waits_for_redis_then_works_then_stops(
+    env: dict[str, str], tmp_path: Path, short_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(short_path / "notify"))
+        manager.settimeout(60)
+        systemd = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "2000000"}
+        away = env | systemd | {"EVENTBUS_REDIS_URL": f"unix://{short_path}/gone.sock"}
+        with Program("worker", "sink", env=away, folder=tmp_path):
+            assert [manager.recv(4096) for _ in range(2)] == [b"READY=1\nSTATUS=waits for Redis", b"WATCHDOG=1"]
+        with Program("worker", "sink", env=env | systemd, folder=tmp_path) as sink:
+            messages = iter(lambda: manager.recv(4096), b"STOPPING=1")
+            assert next(message for message in messages if b"works on" in message).startswith(b"READY=1")
+            assert next(messages) == b"WATCHDOG=1"
+            assert sink.stop() == 0
+            assert set(messages) <= {b"WATCHDOG=1"}
 
 
 def test_the_exporter_serves_the_numbers_of_the_bus_and_reads_them_again(

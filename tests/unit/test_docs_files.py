@@ -17,6 +17,7 @@ from eventbus.broker.health.bus_checks import COUNT_BYTES, STORED_BYTES, needed_
 from eventbus.settings import MIB, Options
 from eventbus.workers.cli import main
 from eventbus.workers.metrics_server import COUNTERS, GAUGES
+from eventbus.workers.worker import LOOK_EVERY_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "docs" / "files"
@@ -45,9 +46,20 @@ def test_the_unit_starts_a_worker_and_leaves_time_to_drain() -> None:
     service = unit["Service"]
     words = service["ExecStart"].split()
     assert words[1:] == ["worker", "%i", "$WORKER_OPTIONS"]
+    assert (service["Type"], service["UMask"]) == ("notify", "0077")
+    assert int(service["WatchdogSec"]) > 4 * LOOK_EVERY_S
     assert "worker" in main.list_commands(None)  # type: ignore[arg-type]  # it looks at none
     assert int(service["TimeoutStopSec"]) > 10
     assert service["RestartPreventExitStatus"] == "2"
+
+
+def test_each_export_has_a_unit_with_the_name_of_its_sink() -> None:
+    text, worker = (FILES / "eventbus-export@.service").read_text(), (FILES / "eventbus-worker@.service").read_text()
+    (command,) = re.findall(r"(?m)^ExecStart=\S+ (.*)$", text)
+    assert command == "worker export --name %i $EXPORT_OPTIONS"
+    own = ("#", "Description=", "EnvironmentFile=", "ExecStart=")
+    lines, common = ([line for line in unit.splitlines() if not line.startswith(own)] for unit in (text, worker))
+    assert lines == common, "all else is as in the unit of the other workers"
 
 
 def test_the_agents_unit_leaves_its_pods_alone_and_may_divide_its_cgroup() -> None:
@@ -65,6 +77,7 @@ def test_the_agents_unit_leaves_its_pods_alone_and_may_divide_its_cgroup() -> No
     ("file", "called"),
     [
         ("eventbus-worker@.service", "eventbus-worker@sink.service"),
+        ("eventbus-export@.service", "eventbus-export@postgres.service"),
         ("eventbus-agent.service", "eventbus-agent.service"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from eventbus.broker.bus import decode_options, difference
 from eventbus.broker.functions import subject_lives_ms
 from eventbus.errors import ConfigError
-from eventbus.settings import MIB, AggregateKey, FullBuffer, Options, Settings, SpamKey, SpoolWhen, float32
+from eventbus.settings import MIB, AggregateKey, FullBuffer, LogFormat, Options, Settings, SpamKey, SpoolWhen, float32
 
 # -- settings of a process ------------------------------------------------------------------------------------------
 
@@ -41,10 +41,10 @@ def test_a_variable_sets_its_field(variable: str, text: str, field: str, value: 
 
 
 def test_every_field_has_its_variable() -> None:
-    texts = {str: "text", int: "17", float: "17.0", FullBuffer: "wait", SpoolWhen: "always"}
+    texts = {str: "text", int: "17", float: "17.0", FullBuffer: "wait", LogFormat: "json", SpoolWhen: "always"}
     environ, given = {}, {}
     for field, kind in get_type_hints(Settings).items():
-        text = "20000" if field.endswith("_bytes") else texts[kind]
+        text = {"log_level": "debug"}.get(field) or ("20000" if field.endswith("_bytes") else texts[kind])
         environ[f"EVENTBUS_{field.upper()}"], given[field] = text, kind(text)
     assert msgspec.structs.asdict(Settings.from_environ(environ)) == given
 
@@ -57,6 +57,8 @@ def test_every_field_has_its_variable() -> None:
         ("EVENTBUS_PARTITIONS", "-1", "between 0 and 1024, not -1"),
         ("EVENTBUS_PARTITIONS", "1025", "between 0 and 1024"),
         ("EVENTBUS_BUFFER_EVENTS", "0", "between 1 and"),
+        ("EVENTBUS_LOG_LEVEL", "loud", "EVENTBUS_LOG_LEVEL='loud' is not one of debug, info, warning, error"),
+        ("EVENTBUS_LOG_FORMAT", "xml", "(one of text, json)"),
         ("EVENTBUS_BUFFER_EVENTS", "1.5", "'1.5' is not a valid int"),
         ("EVENTBUS_BUFFER_BYTES", "-1", "between 16384 and"),
         ("EVENTBUS_BUFFER_FULL", "block", "(one of drop, wait)"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -80,9 +80,11 @@ def _once(beats: Heartbeat) -> None:
 
 def _until_ended(beats: Heartbeat) -> None:
     from eventbus.cli.process.signal_queue import ENDING, SignalQueue, passed_on
+    from eventbus.settings import Settings
+    from eventbus.util.log_output import log_command_to_stderr
 
+    log_command_to_stderr(Settings.from_environ(os.environ), "eventbus heartbeat")
     signals = SignalQueue(passed_on())
-    _log_to_stderr()
     beats.renew()  # the first heartbeat is explicit, so its failure is reported
     with beats:
         while True:
@@ -95,12 +97,14 @@ def _with_command(beats: Heartbeat, words: Sequence[str]) -> None:
     """Run the command, with or without a bus."""
     from eventbus.cli.process.command import CannotStart, Command
     from eventbus.cli.process.signal_queue import SignalQueue, passed_on
+    from eventbus.settings import Settings
     from eventbus.util.clock import SystemClock
+    from eventbus.util.log_output import log_command_to_stderr
     from eventbus.util.outcome import end_as
 
+    log_command_to_stderr(Settings.from_environ(os.environ), "eventbus heartbeat")
     signals = SignalQueue(passed_on())
     command = Command(words, signals=signals, clock=SystemClock(), read_stderr=False, on_signal=lambda _caught: None)
-    _log_to_stderr()
     try:
         outcome = command.run(beats.start)
     except CannotStart as error:
@@ -108,14 +112,3 @@ def _with_command(beats: Heartbeat, words: Sequence[str]) -> None:
         sys.exit(error.outcome.code)
     beats.stop(leave=not outcome.failed or command.asked_to_end)
     end_as(outcome)
-
-
-def _log_to_stderr() -> None:
-    logger = logging.getLogger("eventbus")
-    logger.addHandler(_Lines(logging.WARNING))
-    logger.propagate = False
-
-
-class _Lines(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"eventbus heartbeat: {record.getMessage()}", err=True)
