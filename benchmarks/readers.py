@@ -22,7 +22,7 @@ from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT
 from eventbus.model.list_watch import ListOptions
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.watch import StoreWatch
+from eventbus.store.reader import StoreWatch
 
 CHUNK = 4_096
 #: What readers send. In the last measurement the writer's functions use all but XREAD as well, so that only is counted.

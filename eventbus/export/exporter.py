@@ -31,7 +31,7 @@ from eventbus.model.kinds import EVENT
 from eventbus.model.list_watch import ListOptions
 from eventbus.store.changes import Change, ChangeReader
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.scan import Scanner
+from eventbus.store.scan import scan
 from eventbus.store.selection import Selection
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import Clock
@@ -309,10 +309,10 @@ class PartitionExporter:
     def _scan(self, after: int) -> Iterator[tuple[bytes, Event]]:
         """Read the stored events that changed after version *after*, with their index members."""
         index = self._storage.index(self._partition, Selection(EVENT, ListOptions()))
-        scanner = Scanner(bus=self._bus, client=self.client, storage=self._storage)
+        pages = scan(self._bus, self.client, self._storage, self._partition, index, ahead=False)
         # Do not read ahead: during the sink's write, the connection would be idle with an unread answer, and Redis
         # might close it.
-        for member, event in chain.from_iterable(scanner.scan(self._partition, index, ahead=False)):
+        for member, event in chain.from_iterable(pages):
             if int(event.metadata.resource_version) > after:
                 yield member, event
 

@@ -1,9 +1,9 @@
-"""Storage of every kind but events, in partition 0; and storage that only checks, for `dryRun=All`."""
+"""Storage of every kind except events: an object's JSON under the hash of its namespace and name, in partition 0."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import msgpack
@@ -25,13 +25,9 @@ from eventbus.store.calls import call
 from eventbus.store.selection import Selection, encode_was
 from eventbus.store.storage import (
     LETTERS,
-    ChangeType,
     Place,
-    Storage,
     StoredObject,
-    already_exists,
     check_size,
-    conflict,
     settle,
     with_metadata,
 )
@@ -142,47 +138,3 @@ def decode_object(kind: Kind[T], packed: bytes) -> T:
 def encode_body(obj: HasMetadata) -> bytes:
     """Return the body that `put` stores."""
     return msgspec.json.encode(with_metadata(obj, resource_version=""))
-
-
-class DryStorage(Generic[T]):
-    """Implements `Storage`: reads as *storage* does."""
-
-    def __init__(self, storage: Storage[T]) -> None:
-        self._storage = storage
-        self.kind = storage.kind
-        self.partitions: Sequence[int] = storage.partitions
-        self.letters: Mapping[str, ChangeType] = storage.letters
-
-    def decode(self, packed: bytes) -> T | None:
-        return self._storage.decode(packed)
-
-    def index(self, partition: int, selection: Selection[T]) -> tuple[bytes, bytes]:
-        return self._storage.index(partition, selection)
-
-    def find(self, namespace: str, name: str) -> StoredObject[T] | None:
-        return self._storage.find(namespace, name)
-
-    def check(self, obj: T) -> None:
-        self._storage.check(obj)
-
-    def as_stored(self, obj: T) -> T:
-        return self._storage.as_stored(obj)
-
-    def new_uid(self) -> str:
-        return self._storage.new_uid()
-
-    def create(self, obj: T) -> T:
-        """Return the object without a version. Raises: AlreadyExists."""
-        if self.find(obj.metadata.namespace, obj.metadata.name) is not None:
-            raise already_exists(self.kind, obj.metadata.name)
-        return obj
-
-    def replace(self, former: StoredObject[T], new: T) -> T:
-        """Return the object with the stored version."""
-        return with_metadata(new, resource_version=former.object.metadata.resource_version)
-
-    def remove(self, former: StoredObject[T], version: str) -> str:
-        """Return the stored version. Raises: Conflict."""
-        if version not in ("", former.object.metadata.resource_version):
-            raise conflict(self.kind, former.object.metadata.name)
-        return former.object.metadata.resource_version

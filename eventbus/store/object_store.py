@@ -19,7 +19,7 @@ from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.reader import ObjectReader
-from eventbus.store.scan import Scanner
+from eventbus.store.scan import scan
 from eventbus.store.selection import Selection
 from eventbus.store.writer import ObjectWriter
 
@@ -126,7 +126,6 @@ class ObjectStore:
         changed meanwhile. Order: by namespace and name within a partition.
         """
         storage = EventStorage(kind=EVENT, bus=self._bus, client=self._client)
-        scanner = Scanner(bus=self._bus, client=self._client, storage=storage)
         selection: Selection[Event] = Selection(EVENT, ListOptions(namespace=namespace or ""))
         version = self.objects(EVENT).newest()
         items: list[Event] = []
@@ -134,7 +133,7 @@ class ObjectStore:
             index = storage.index(partition, selection)
             if namespace and kind is not None and name is not None:
                 index = storage.index_about(partition, namespace, kind, name)
-            for page in scanner.scan(partition, index):
+            for page in scan(self._bus, self._client, storage, partition, index):
                 items += [event for _, event in page if kind is name is None or about(event, kind, name)]
         return EventList(tuple(items), str(version))
 

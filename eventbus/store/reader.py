@@ -1,4 +1,4 @@
-"""Reads and watches the objects of one kind, with the rules and the words of the API server."""
+"""Reads and watches the objects of one kind, with the rules and error messages of the API server."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from eventbus.broker.keys import EVENTS
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, Expired
 from eventbus.model.kinds import Kind
-from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch, WatchEvent
 from eventbus.store.change_hub import Hub
 from eventbus.store.changes import AheadOfStore, Change, ChangeReader, Versions, read_versions
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.list_options import Continue, check_list, check_watch
 from eventbus.store.object_storage import ObjectStorage
-from eventbus.store.scan import PAGE, Scanner, bounds
+from eventbus.store.scan import PAGE, bounds, scan
 from eventbus.store.selection import Selection, selection_of
 from eventbus.store.storage import Storage, not_found
-from eventbus.store.watch import CatchUp, StoreWatch, WatchStart, WatchState
+from eventbus.store.watch import CatchUp, Idle, WatchStart, WatchState
 from eventbus.util.clock import Clock, SystemClock
 
 T = TypeVar("T", bound=HasMetadata)
@@ -36,7 +36,7 @@ class ObjectReader(Generic[T]):
 
     Writing is `eventbus.store.writer.ObjectWriter`'s.
 
-    Args: remember: events that were decoded are kept for the next list; for servers.
+    Args: remember: keep decoded events for the next list; for servers.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class ObjectReader(Generic[T]):
         self._hub = hub
         self._clock = clock or SystemClock()
         self._storage = _open_storage(kind, bus, client, remember=remember)
-        self._scanner = Scanner(bus=bus, client=client, storage=self._storage)
 
     @property
     def partitions(self) -> int:
@@ -63,10 +62,10 @@ class ObjectReader(Generic[T]):
         return len(self._storage.partitions)
 
     def get(self, name: str, namespace: str = "") -> T:
-        """Read one object, as it is now.
+        """Read the newest state of one object.
 
         Raises: NotFound: worded as the API server does.
-        Redis:  GET; of an event, which may lie in any partition, with ZRANGE on all of them, and a GET more.
+        Redis:  GET; for an event, which may lie in any partition, also ZRANGE on each partition and a second GET.
         """
         stored = self._storage.find(namespace, name)
         if stored is None:
@@ -76,11 +75,11 @@ class ObjectReader(Generic[T]):
     def list(self, options: ListOptions | None = None) -> ObjectList[T]:
         """Read one page: see `ListerWatcher.list`. Order: by namespace and name within a partition.
 
-        The version is read before the first page, so that a watch from it replays what changed meanwhile, later pages
-        included. A list with EXACT is of one moment, or Expired: it can be had while nothing is written.
+        The version is read before the first page, so that a watch from it returns every later change. A list with EXACT
+        is consistent, or raises Expired if there were writes meanwhile.
 
-        Raises: InvalidSelector, InvalidObject: fix the question.  Expired, BusUnavailable.
-        Redis:  GET on version, ZRANGE on an index and MGET, in pages; ZLEXCOUNT after a page that is not the last.
+        Raises: InvalidSelector, InvalidObject: correct the options.  Expired, BusUnavailable.
+        Redis:  GET on version, ZRANGE on an index and MGET, in pages; ZLEXCOUNT unless the page is the last.
         """
         options = options or ListOptions()
         selection: Selection[T] = Selection(self.kind, options)
@@ -97,29 +96,22 @@ class ObjectReader(Generic[T]):
                 more = str(last)
                 break
             if taken and len(items) == options.limit and not selection.takes_all:
-                # The rest may have no selected object, as in the API server: a search could read the whole store.
-                more = str(last) if self._count_behind(selection, last) != 0 else ""
+                # The next page may be empty, as in the API server: finding out could read the whole store.
+                more = str(last) if self._count_after(selection, last) != 0 else ""
                 break
         if options.version_match is VersionMatch.EXACT and str(self.newest()) != start.version:
             raise Expired(f"The resource version for the provided list is too old: {start.version}")
-        left = self._count_behind(selection, last) if more and selection.takes_all else None
+        left = self._count_after(selection, last) if more and selection.takes_all else None
         return ObjectList(tuple(items), start.version, more, left)
 
     def watch(self, options: ListOptions | None = None) -> StoreWatch[T]:
         """Begin to watch: see `ListerWatcher.watch`. The watches of a kind in one process share one blocking read.
 
-        Raises: InvalidSelector, InvalidObject: fix the question.
+        Raises: InvalidSelector, InvalidObject: correct the options.
                 Expired: the version is not one of this store, or is ahead of it.
         Redis:  GET on version; XREAD on changes to catch up.
         """
-        ready = threading.Event()
-        return StoreWatch(
-            state=self.open_watch(options or ListOptions(), ready.set),
-            ready=ready,
-            read=self.read_changes,
-            detach=self.close_watch,
-            clock=self._clock,
-        )
+        return StoreWatch(self, options or ListOptions(), self._clock)
 
     def open_watch(self, options: ListOptions, ready: Callable[[], None]) -> WatchState[T]:
         """Begin a watch without a thread: see `WatchState`. Otherwise as `watch`.
@@ -152,7 +144,7 @@ class ObjectReader(Generic[T]):
             ready=ready,
         )
         offered = self._hub.attach(state, self._storage, newest.counters)
-        # The initial objects may be as new as *newest*: they are complete once all changes up to it are delivered.
+        # The initial objects may be as new as *newest*, so the list is complete after all changes up to it.
         state.starts_at(self._path(after.counters, tuple(map(max, offered, newest.counters))))
         return state
 
@@ -161,8 +153,8 @@ class ObjectReader(Generic[T]):
         state.stop()
         self._hub.detach(state, self.kind)
 
-    def read_changes(self, behind: CatchUp) -> tuple[Sequence[Change[T]], int]:
-        """Read changes that a watch requests with *behind*, for its `caught_up`: some, and the version they reach.
+    def read_changes(self, request: CatchUp) -> tuple[Sequence[Change[T]], int]:
+        """Read some of the changes that a watch requests, and return them with the last version read.
 
         Raises: Expired: they are gone.  BusUnavailable: call again.
         Redis:  XREAD on changes.
@@ -171,16 +163,16 @@ class ObjectReader(Generic[T]):
             bus=self._bus,
             client=self._client,
             storage=self._storage,
-            partition=behind.partition,
-            after=behind.after,
+            partition=request.partition,
+            after=request.after,
         )
         changes = reader.read()
-        if reader.after == behind.after:
-            raise Expired(f"too old resource version: {behind.after} ({behind.until})")
+        if reader.after == request.after:
+            raise Expired(f"too old resource version: {request.after} ({request.until})")
         return changes, reader.after
 
     def versioned(self, placed: Iterable[tuple[int, T]]) -> Sequence[T]:
-        """Return objects that other code has read, given with their partitions, with this reader's versions."""
+        """Return objects, which were read with their partitions, with the versions that this reader returns."""
         return [obj for _, obj in placed]
 
     def expect(self, version: str) -> None:
@@ -201,7 +193,7 @@ class ObjectReader(Generic[T]):
         return items, tuple(map(_version_of, items)), listed.resource_version
 
     def _path(self, after: Sequence[int], until: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the versions of a watch's way from *after* to *until*, which is the last of them."""
+        """Return the versions that a watch passes from *after* to *until*, which is the last of them."""
         return (until,)
 
     def _start(self, options: ListOptions) -> Continue:
@@ -224,22 +216,25 @@ class ObjectReader(Generic[T]):
         self, selection: Selection[T], start: Continue, limit: int
     ) -> Iterator[tuple[int, Sequence[tuple[bytes, T]]]]:
         """Yield the selected objects with their index members, in pages, each with its partition."""
-        # One object more than requested shows whether there are more; most clients request one page.
+        # Read one object more than requested, to know whether there are more.
         page = min(PAGE, limit) + 1 if limit and selection.takes_all else PAGE
         for partition in self._storage.partitions:
             if partition < start.partition:
                 continue
             after = start.member if partition == start.partition else b""
             index = self._storage.index(partition, selection)
-            for entries in self._scanner.scan(partition, index, after=after, page=page, ahead=not limit):
-                # A namespace is in the prefix of the index.
+            pages = scan(
+                self._bus, self._client, self._storage, partition, index, after=after, page=page, ahead=not limit
+            )
+            for entries in pages:
+                # The prefix of the index contains the namespace.
                 yield (
                     partition,
                     entries if selection.takes_all else [entry for entry in entries if selection.matches(entry[1])],
                 )
 
-    def _count_behind(self, selection: Selection[T], last: Continue) -> int | None:
-        """Count the objects in the indexes after a page that ends with *last*; None: this user may not."""
+    def _count_after(self, selection: Selection[T], last: Continue) -> int | None:
+        """Count the objects in the indexes after a page that ends with *last*; None: without the right to."""
         pipe: Any = self._client.pipeline(transaction=False)
         for partition in self._storage.partitions:
             if partition >= last.partition:
@@ -250,21 +245,56 @@ class ObjectReader(Generic[T]):
             with redis_errors():
                 counts: list[int] = pipe.execute()
                 return sum(counts)
-        except BusRefused:  # users made for an older build
+        except BusRefused:  # of a user with the grants of an older build
             return None
 
     def _parse(self, version: str, newest: Versions) -> Versions:
         """Parse *version*.
 
-        Raises: Expired: it is not a version of this store, or the store has lost changes and is behind it."""
+        Raises: Expired: it is not a version of this store, or the store has lost changes and is older."""
         parsed = Versions.parse(version, len(newest.counters))
         if any(requested > there for requested, there in zip(parsed.counters, newest.counters, strict=True)):
             raise AheadOfStore(version, str(newest))
         return parsed
 
 
+class StoreWatch(Generic[T]):
+    """Iterates over a `WatchState`, and blocks while it is idle; implements `eventbus.model.list_watch.Watch`.
+
+    One thread reads it, any thread may stop it.
+
+    Raises: Expired, out of the iteration: changes were lost; list again.
+            BusUnavailable: watch again from the last position.
+    """
+
+    def __init__(self, reader: ObjectReader[T], options: ListOptions, clock: Clock) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._ready = threading.Event()
+        self._state = reader.open_watch(options, self._ready.set)
+
+    def __iter__(self) -> Iterator[WatchEvent[T]]:
+        """See `Watch`."""
+        while True:
+            self._ready.clear()
+            now = self._clock.monotonic()
+            step = self._state.next(now)
+            if step is None:
+                return
+            if isinstance(step, WatchEvent):
+                yield step
+            elif isinstance(step, Idle):
+                self._ready.wait(None if step.until is None else max(0.0, step.until - now))
+            else:
+                self._state.caught_up(*self._reader.read_changes(step))
+
+    def stop(self) -> None:
+        """See `Watch`."""
+        self._reader.close_watch(self._state)
+
+
 def _open_storage(kind: Kind[T], bus: Bus, client: Client, *, remember: bool) -> Storage[T]:
-    """Make the storage of *kind*: events have one of their own."""
+    """Return the storage of *kind*."""
     if kind.plural == EVENTS:
         events = EventStorage(kind=cast("Kind[Any]", kind), bus=bus, client=client, remember=remember)
         return cast("Storage[T]", events)

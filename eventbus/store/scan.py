@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.calls import PendingCalls
@@ -20,70 +20,70 @@ T = TypeVar("T", bound=HasMetadata)
 PAGE = 500
 
 
-class Scanner(Generic[T]):
-    """Reads the objects of one kind in the order of an index. One thread at a time, as its client."""
+def scan(
+    bus: Bus,
+    client: Client,
+    storage: Storage[T],
+    partition: int,
+    index: tuple[bytes, bytes],
+    *,
+    after: bytes = b"",
+    page: int = PAGE,
+    ahead: bool = True,
+) -> Iterator[list[tuple[bytes, T]]]:
+    """Yield the members of an index after *after*, with their objects, in pages. *index*: as of `Storage.index`.
 
-    def __init__(self, *, bus: Bus, client: Client, storage: Storage[T]) -> None:
-        self._bus = bus
-        self._client = client
-        self._storage = storage
+    Skips corrupt values. *ahead*: request the next page while this one is decoded and used. Then no other thread may
+    use *client* meanwhile.
 
-    def scan(
-        self, partition: int, index: tuple[bytes, bytes], *, after: bytes = b"", page: int = PAGE, ahead: bool = True
-    ) -> Iterator[list[tuple[bytes, T]]]:
-        """Yield the members of an index after *after*, with their objects, in pages. *index*: as of `Storage.index`.
+    Raises: BusUnavailable.
+    Redis:  ZRANGE BYLEX on the index, then for each page MGET and the next page's ZRANGE in one round.
+    """
+    key, start = index
+    low, high = bounds(start)
+    if after:
+        low = b"(" + after
+    prefix = bus.keys[partition].object_of(storage.kind.plural)
 
-        Skips corrupt values. *ahead*: request the next page while this one is decoded and used.
-
-        Raises: BusUnavailable.
-        Redis:  ZRANGE BYLEX on the index, then for each page MGET and the next page's ZRANGE in one round.
-        """
-        key, start = index
-        low, high = bounds(start)
-        if after:
-            low = b"(" + after
-        prefix = self._bus.keys[partition].object_of(self._storage.kind.plural)
-        with redis_errors():
-            named: Any = self._client.execute_command(*range_command(key, low, high, page))
-        pending = self._ask(prefix, key, named, high, page)
-        try:
-            while pending is not None:
-                request, pending, members = pending, None, named
-                values, *more = request.replies()
-                named = more[0] if more else ()
-                if ahead:
-                    pending = self._ask(prefix, key, named, high, page)
-                yield self._decoded(members, values)
-                if not ahead:
-                    pending = self._ask(prefix, key, named, high, page)
-        finally:
-            if pending is not None:
-                pending.drain()
-
-    def _ask(self, prefix: bytes, key: bytes, named: Sequence[bytes], high: bytes, page: int) -> PendingCalls | None:
-        """Request the objects of *named*, and the next names if there may be any. None: there are no objects."""
-        if not named:
+    def request(members: Sequence[bytes]) -> PendingCalls | None:
+        """Request the objects of *members*, and the next members if there may be any. None: there are no objects."""
+        if not members:
             return None
-        objects = ("MGET", *(prefix + member[-ID_CHARS:] for member in named))
-        if len(named) < page:
-            return PendingCalls(self._client, objects)
-        return PendingCalls(self._client, objects, range_command(key, b"(" + named[-1], high, page))
+        objects = ("MGET", *(prefix + member[-ID_CHARS:] for member in members))
+        if len(members) < page:
+            return PendingCalls(client, objects)
+        return PendingCalls(client, objects, _range_command(key, b"(" + members[-1], high, page))
 
-    def _decoded(self, members: Sequence[bytes], values: Sequence[bytes | None]) -> list[tuple[bytes, T]]:
-        decode, page = self._storage.decode, []
-        for member, packed in zip(members, values, strict=True):
-            try:
-                if packed is not None and (obj := decode(packed)) is not None:
-                    page.append((member, obj))
-            except PoisonBatch:
-                continue
-        return page
+    with redis_errors():
+        members: Any = client.execute_command(*_range_command(key, low, high, page))
+    pending = request(members)
+    try:
+        while pending is not None:
+            requested, current, pending = members, pending, None
+            values, *more = current.replies()
+            members = more[0] if more else ()
+            if ahead:
+                pending = request(members)
+            yield _decoded(storage, requested, values)
+            if not ahead:
+                pending = request(members)
+    finally:
+        if pending is not None:
+            pending.drain()
 
 
-_PAGE = 500
+def _decoded(storage: Storage[T], members: Sequence[bytes], values: Sequence[bytes | None]) -> list[tuple[bytes, T]]:
+    page = []
+    for member, packed in zip(members, values, strict=True):
+        try:
+            if packed is not None and (obj := storage.decode(packed)) is not None:
+                page.append((member, obj))
+        except PoisonBatch:
+            continue
+    return page
 
 
-def range_command(index: bytes, low: bytes, high: bytes, page: int) -> tuple[Any, ...]:
+def _range_command(index: bytes, low: bytes, high: bytes, page: int) -> tuple[Any, ...]:
     """Return the ZRANGE that reads at most *page* members of *index* from *low* to *high*."""
     return ("ZRANGE", index, low, high, "BYLEX", "LIMIT", 0, page)
 
@@ -97,9 +97,9 @@ def members(client: Client, index: bytes, start: bytes) -> Iterator[bytes]:
     low, high = bounds(start)
     while True:
         with redis_errors():
-            page: Any = client.execute_command(*range_command(index, low, high, _PAGE))
+            page: Any = client.execute_command(*_range_command(index, low, high, PAGE))
         yield from page
-        if len(page) < _PAGE:
+        if len(page) < PAGE:
             return
         low = b"(" + page[-1]
 

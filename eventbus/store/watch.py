@@ -1,4 +1,4 @@
-"""A watch of one kind: `WatchState`, which never blocks, and `StoreWatch`, which iterates over it and blocks.
+"""A watch of one kind that never blocks. `reader.StoreWatch` is the iterator over it, which blocks.
 
 The way of a watch: initial objects, catch-up from the store, then the changes that the `ChangeHub` offers.
 """
@@ -17,7 +17,6 @@ from eventbus.model.list_watch import HasMetadata, ListOptions, WatchEvent, Watc
 from eventbus.store.changes import UNFINISHED, Change, Versions
 from eventbus.store.selection import Selection, restored
 from eventbus.store.storage import ChangeType
-from eventbus.util.clock import Clock
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -303,45 +302,3 @@ class WatchState(Generic[T]):
 
 def _ignore() -> None:
     pass
-
-
-class StoreWatch(Generic[T]):
-    """Implements `eventbus.model.list_watch.Watch`: read by one thread, stopped by any. Its events: see `WatchState`.
-
-    Raises: Expired, out of the iteration: changes were lost; list again. BusUnavailable: go on from the last position.
-    """
-
-    def __init__(
-        self,
-        *,
-        state: WatchState[T],
-        ready: threading.Event,
-        read: Callable[[CatchUp], tuple[Sequence[Change[T]], int]],
-        detach: Callable[[WatchState[T]], None],
-        clock: Clock,
-    ) -> None:
-        self._state = state
-        self._ready = ready
-        self._read = read
-        self._detach = detach
-        self._clock = clock
-
-    def __iter__(self) -> Iterator[WatchEvent[T]]:
-        """See `Watch`."""
-        while True:
-            self._ready.clear()
-            now = self._clock.monotonic()
-            step = self._state.next(now)
-            if step is None:
-                return
-            if isinstance(step, WatchEvent):
-                yield step
-            elif isinstance(step, Idle):
-                self._ready.wait(None if step.until is None else max(0.0, step.until - now))
-            else:
-                self._state.caught_up(*self._read(step))
-
-    def stop(self) -> None:
-        """See `Watch`."""
-        self._state.stop()
-        self._detach(self._state)

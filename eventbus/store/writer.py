@@ -18,9 +18,9 @@ from eventbus.model.list_watch import HasMetadata
 from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod
 from eventbus.store.calls import Call
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.object_storage import PARTITION, DryStorage
+from eventbus.store.object_storage import PARTITION
 from eventbus.store.reader import ObjectReader
-from eventbus.store.storage import Place, StoredObject, conflict, not_found, replaced, with_metadata
+from eventbus.store.storage import Place, StoredObject, already_exists, conflict, not_found, replaced, with_metadata
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -42,6 +42,8 @@ class ObjectWriter(ObjectReader[T]):
             InvalidObject: fix the caller.
     """
 
+    _is_dry = False
+
     def create(self, obj: T) -> T:
         """Store a new object; it gets uid, creation time, generation and, after *generate_name*, five characters.
 
@@ -50,10 +52,10 @@ class ObjectWriter(ObjectReader[T]):
         """
         created = self._new(obj)
         if obj.metadata.name or not obj.metadata.generate_name:
-            return self._storage.create(self._checked(created))
+            return self._create(self._checked(created))
         for _ in range(NAME_ATTEMPTS):
             with suppress(AlreadyExists):
-                return self._storage.create(self._checked(_with_generated_name(created)))
+                return self._create(self._checked(_with_generated_name(created)))
         problem = "already exists, the server was not able to generate a unique name for the object"
         raise AlreadyExists(f'{self.kind.resource} "{obj.metadata.generate_name}" {problem}')
 
@@ -117,7 +119,7 @@ class ObjectWriter(ObjectReader[T]):
         changed = self._kept(new, former)
         self._check(changed)
         place = Place(PARTITION, item_key(metadata.namespace, metadata.name))
-        return self._storage.replace(StoredObject(place, former, b""), changed)
+        return self._replace(StoredObject(place, former, b""), changed)
 
     def update_status(self, obj: T) -> T:
         """Replace the status of an object, and nothing else. Raises: as `update`."""
@@ -160,9 +162,9 @@ class ObjectWriter(ObjectReader[T]):
         return self._write(name, namespace, version, uid, change)
 
     def dry_run(self) -> ObjectWriter[T]:
-        """Return a writer of the same objects that checks and answers every write and stores none."""
+        """Return a writer that checks every write and returns its result, but stores nothing (`dryRun=All`)."""
         dry = copy.copy(self)
-        dry._storage = DryStorage(self._storage)
+        dry._is_dry = True
         return dry
 
     def delete(self, name: str, namespace: str = "", *, version: str = "", grace_s: int | None = None) -> None:
@@ -185,7 +187,7 @@ class ObjectWriter(ObjectReader[T]):
                 stored = self._mark(stored, grace_s)
                 ours = stored.object.metadata.uid if stored.object.metadata.deletion_timestamp else ""
                 if not is_held(stored.object):
-                    self._storage.remove(stored, stored.object.metadata.resource_version)
+                    self._remove(stored, stored.object.metadata.resource_version)
                 return
             except Conflict:  # it may have got a finalizer in between
                 if (version and not ours) or attempt == ATTEMPTS - 1:
@@ -195,6 +197,25 @@ class ObjectWriter(ObjectReader[T]):
                     raise
                 return
 
+    def _create(self, obj: T) -> T:
+        if not self._is_dry:
+            return self._storage.create(obj)
+        if self._storage.find(obj.metadata.namespace, obj.metadata.name) is not None:
+            raise already_exists(self.kind, obj.metadata.name)
+        return obj
+
+    def _replace(self, former: StoredObject[T], new: T) -> T:
+        if not self._is_dry:
+            return self._storage.replace(former, new)
+        return with_metadata(new, resource_version=former.object.metadata.resource_version)
+
+    def _remove(self, former: StoredObject[T], version: str) -> str:
+        if not self._is_dry:
+            return self._storage.remove(former, version)
+        if version not in ("", former.object.metadata.resource_version):
+            raise conflict(self.kind, former.object.metadata.name)
+        return former.object.metadata.resource_version
+
     def _mark(self, stored: StoredObject[T], grace_s: int | None) -> StoredObject[T]:
         """Mark an object with finalizers as deleted, also if it is removed at once: watchers see why."""
         obj = stored.object
@@ -203,7 +224,7 @@ class ObjectWriter(ObjectReader[T]):
         new = marked(obj, self._now(), grace_s)
         if new == obj:
             return stored
-        return StoredObject(stored.place, self._storage.replace(stored, self._storage.as_stored(new)), stored.packed)
+        return StoredObject(stored.place, self._replace(stored, self._storage.as_stored(new)), stored.packed)
 
     def _checked(self, obj: T) -> T:
         """Return the object as it will be read back. Raises: InvalidObject."""
@@ -232,8 +253,8 @@ class ObjectWriter(ObjectReader[T]):
                 return former.object
             try:
                 if is_over(new):
-                    return with_metadata(new, resource_version=self._storage.remove(former, current.resource_version))
-                return self._storage.replace(former, new)
+                    return with_metadata(new, resource_version=self._remove(former, current.resource_version))
+                return self._replace(former, new)
             except Conflict:
                 if version or attempt == ATTEMPTS - 1:
                     raise

@@ -24,9 +24,9 @@ from eventbus.model.objects.cluster import Lease, LeaseSpec, Node, NodeCondition
 from eventbus.model.selectors import InvalidSelector
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
+from eventbus.store import scan
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.scan import Scanner
-from eventbus.store.watch import StoreWatch
+from eventbus.store.reader import StoreWatch
 from eventbus.store.writer import ObjectWriter
 from tests.builders import make_reference
 from tests.support.api_in_process import serving
@@ -593,18 +593,18 @@ def test_a_watch_cut_at_any_place_of_its_beginning_misses_nothing_or_is_expired(
     """Also where objects are written while they are listed, and the list's version is older than some of them."""
     for i in range(5):
         nodes.create(node(f"n{i}"))
-    ask = Scanner._ask
+    ask: Any = vars(scan)["PendingCalls"]
     to_write = list(range(written))
 
-    def write_and_ask(self: Scanner[Any], *asked: Any) -> Any:
+    def write_and_ask(*asked: Any) -> Any:
         while to_write:
             nodes.patch(f"n{to_write.pop()}", {"metadata": {"labels": {"a": "b"}}})
-        return ask(self, *asked)
+        return ask(*asked)
 
     def begin() -> list[WatchEvent[Node]]:
         """Five nodes, then one that is new, and whatever bookmarks there are."""
         with monkeypatch.context() as patched:
-            patched.setattr(Scanner, "_ask", write_and_ask)
+            patched.setattr(scan, "PendingCalls", write_and_ask)
             watch = nodes.watch(options)
         events: list[WatchEvent[Node]] = []
         if not nodes.list(ListOptions(field_selector="metadata.name=new")).items:

@@ -21,7 +21,7 @@ from eventbus.model.list_watch import ListOptions
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import MIB, Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.store.watch import StoreWatch
+from eventbus.store.reader import StoreWatch
 from tests.builders import make_reference
 from tests.support.harness import bus_with, kill_server, own_server, settings_of, stored_events
 from tests.support.mirror import full_name, reading
