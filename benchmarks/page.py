@@ -165,7 +165,7 @@ def api_worker(url: str) -> Iterator[None]:
     with subprocess.Popen(command, env=os.environ | {"EVENTBUS_REDIS_URL": url}, stderr=subprocess.PIPE) as worker:
         assert worker.stderr is not None
         for line in worker.stderr:
-            if b"a page to look at" in line:
+            if b"the web page is at" in line:
                 break
         try:
             yield

@@ -84,7 +84,7 @@ def address_of(api: Process) -> str:
     """Return the address of the page that the worker prints."""
 
     def told() -> re.Match[str] | None:
-        return re.search(r"a page to look at: (\S+)", "\n".join(api.output))
+        return re.search(r"the web page is at (\S+)", "\n".join(api.output))
 
     wait_for(told)
     found = told()

@@ -19,40 +19,47 @@ _FILE = click.Path(path_type=Path)
     "--listen",
     multiple=True,
     metavar="HOST:PORT|unix:PATH",
-    help="Address to serve; may be given again.  [default: 127.0.0.1:6480, and api.sock in the state directory, if "
-    "that is there]",
+    help="Address to serve; may be repeated.  [default: 127.0.0.1:6480, and api.sock in the state directory, if "
+    "it exists]",
 )
-@click.option("--tls", "own_tls", is_flag=True, help="TLS, by a CA of our own, made in the state directory.")
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="TLS by this certificate, read again when it changes.")
+@click.option(
+    "--tls",
+    "own_tls",
+    is_flag=True,
+    help="TLS with a certificate of an own CA, which is created in the state directory.",
+)
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="TLS with this certificate; read again when it changes.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key.")
 @click.option(
     "--client-ca",
     type=_FILE,
     metavar="FILE",
-    help="Take certificates of clients that this CA has signed: CN is the user, O a group.",
+    help="Accept client certificates that this CA has signed: CN is the user, O a group.",
 )
 @click.option(
     "--token-file",
     type=_FILE,
     metavar="FILE",
-    help='Take the tokens of this file: a line is token,user,uid[,"group1,group2"]; the token may be sha256:<hex>.',
+    help='Accept the tokens of this file: a line is token,user,uid[,"group1,group2"]; the token may be sha256:<hex>.',
 )
 @click.option(
     "--authentication-config",
     type=_FILE,
     metavar="FILE",
-    help="Take tokens that the OpenID Connect issuers of this file have signed: an AuthenticationConfiguration of "
+    help="Accept tokens that the OpenID Connect issuers of this file have signed: an AuthenticationConfiguration of "
     "apiserver.config.k8s.io/v1 (pip install 'eventbus[oidc]').",
 )
-@click.option("--make-token", is_flag=True, help="Make --token-file, of one admin, where there is none; print it.")
+@click.option(
+    "--make-token", is_flag=True, help="If --token-file does not exist, create it with one admin, and print the token."
+)
 @click.option(
     "--grant",
     "grants",
     multiple=True,
     metavar="ROLE=user:NAME|group:NAME[@NAMESPACE]",
-    help="Who may do what: view, record, edit, operator, admin; may be given again.",
+    help="Give a user or group a role: view, record, edit, operator, admin; may be repeated.",
 )
-@click.option("--name", "names", multiple=True, help="A host name that clients use for it; may be given again.")
+@click.option("--name", "names", multiple=True, help="A host name that clients use for it; may be repeated.")
 @click.option(
     "--event-rate-limit",
     "rate_file",
@@ -67,13 +74,13 @@ _FILE = click.Path(path_type=Path)
     hidden=True,
     help="Removed, with --event-rate-limit.",
 )
-@click.option("--audit", is_flag=True, help="A line in the log for every write: who, what, from where, how it ended.")
+@click.option("--audit", is_flag=True, help="Log a line for every write: user, object, client address, result.")
 @click.option(
     "--import",
     "modules",
     multiple=True,
     metavar="MODULE",
-    help="A Python module that registers kinds of yours, which are then served, too; may be given again.",
+    help="A Python module that registers your own kinds, which are then served as well; may be repeated.",
 )
 @click.option("--reuse-port", is_flag=True, help="Share the port with other API workers of this bus on this machine.")
 @click.option("--any-port", is_flag=True, hidden=True, help="Where a port is taken, a free one: for `up`.")
@@ -91,11 +98,11 @@ def api(metrics: str, **given: Any) -> None:
     Examples:
       eventbus worker api
       eventbus worker api --listen 0.0.0.0:6443 --tls --name bus.example \\
-        --token-file tokens.csv --grant view=group:everybody
+        --token-file tokens.csv --grant view=group:developers
 
     \b
     Exit codes:
-      0      asked to end; watches are ended so that their clients go on elsewhere
+      0      stopped by a signal; watches are closed, so that their clients reconnect elsewhere
       2      this bus, or these settings, cannot be used
       128+n  ended at once by a second signal n: 130 Ctrl-C, 143 SIGTERM
     """

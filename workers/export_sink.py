@@ -71,5 +71,5 @@ def run_export(flags: ExportFlags, *, metrics: str) -> int:
 
 def _begins(start: str) -> str:
     if start == "now":
-        return "now (--from beginning: with what the store holds)"
-    return "with what the store holds" if start == "beginning" else f"at {start}"
+        return "now (--from beginning: with all stored events)"
+    return "with all stored events" if start == "beginning" else f"at {start}"

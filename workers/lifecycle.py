@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from eventbus.workers.worker import Context, Part
 
 
-@click.command(epilog=worker_help("Any number of these may run; one acts."))
+@click.command(epilog=worker_help("Any number of these may run; one is active."))
 @click.option(
-    "--on-lost", default="", metavar="COMMAND", help="Run by /bin/sh once a lost node; EVENTBUS_NODE has its name."
+    "--on-lost",
+    default="",
+    metavar="COMMAND",
+    help="Run by /bin/sh for each lost node; EVENTBUS_NODE has its name.",
 )
 @click.option(
     "--forget-after",
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     default="7d",
     show_default=True,
     metavar="DURATION",
-    help="Nodes that are silent for longer leave, like 12h or 30d.",
+    help="Delete nodes that are silent for longer, like 12h or 30d.",
 )
 @click.option(
     "--node-monitor-period",
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     type=Finite(min=0.1),
     default=5.0,
     show_default=True,
-    help="How often nodes are judged, seconds.",
+    help="How often the nodes are checked, seconds.",
 )
 @click.option(
     "--node-startup-grace-period",
@@ -58,7 +61,7 @@ def lifecycle(
     \b
     Examples:
       eventbus worker lifecycle
-      eventbus worker lifecycle --on-lost 'page-somebody "$EVENTBUS_NODE is silent"'
+      eventbus worker lifecycle --on-lost 'send-page "$EVENTBUS_NODE is silent"'
       eventbus worker lifecycle --forget-after 12h
     """
     from eventbus.lifecycle.factory import open_lifecycle

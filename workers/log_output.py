@@ -185,7 +185,7 @@ class FileOutput:
                 return
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    problem = f"{self._path} is locked by a process that stands still (lsof tells which): end it"
+                    problem = f"{self._path} is locked by a process that does not write (lsof names it): end it"
                     raise OutputUnavailable(problem) from None
                 time.sleep(0.001)
 

@@ -15,16 +15,16 @@ metrics_option = click.option(
     "metrics",
     metavar="[HOST:]PORT",
     default="",
-    help="Serve /metrics, /livez and /readyz there, to this machine alone unless HOST says more, like 0.0.0.0:9108 "
+    help="Serve /metrics, /livez and /readyz there; without HOST, only to this machine. Other machines: 0.0.0.0:9108 "
     "(pip install 'eventbus[metrics]').",
 )
 
 
 #: Help text of workers that share a stream.
-_SHARED = """Any number of these may run; each event reaches one of them, and what a dead one had begun is taken over
-    after 15 s."""
-_REST = """ SIGTERM and Ctrl-C finish what is begun, a second one ends at once. Without Redis the worker waits, with a
-    line every 10 s.
+_SHARED = """Any number of these may run. Each event is processed by one of them; the others take over the batches of a
+    dead worker after 15 s."""
+_REST = """ SIGTERM and Ctrl-C end the worker after the started batches; a second signal ends it at once. Without Redis,
+    it waits, with a log line every 10 s.
 
     \b
     Settings:

@@ -24,22 +24,27 @@ from eventbus.util.clock import SystemClock
 @click.option(
     "--state-dir",
     metavar="DIR",
-    help="Of the embedded server, and what is kept of the processes.  [default: as all other commands]",
+    help="Folder of the embedded server, and of the logs of the processes.  [default: as all other commands]",
 )
 @click.option(
     "--metrics-port",
     "metrics",
     metavar="[HOST:]PORT",
     default="",
-    help="Metrics and health of the worker log there, of the others at the next ports (see `worker log`).",
+    help="Port for metrics and health of the worker log; the other workers get the next ports (see `worker log`).",
 )
 @click.option(
     "--api",
     metavar="[HOST:]PORT|none",
     default="",
-    help="Where the worker api listens.  [default: 127.0.0.1:6480, or any free port where that is taken]",
+    help="Address of the worker api.  [default: 127.0.0.1:6480, or a free port if that is in use]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Show what the lines print, and of the workers only what is wrong.")
+@click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Show all output of the Procfile, but only problems of the workers.",
+)
 @click.option("--backoff-base", type=Finite(min=0, min_open=True), default=BASE_S, hidden=True)
 @click.option("--backoff-max", type=Finite(min=0, min_open=True), default=MAX_S, hidden=True)
 def up(
@@ -96,12 +101,12 @@ def up(
 
     if platform.system() != "Linux":
         workers = ", ".join(f"`eventbus worker {name}`" for name in WORKERS[:2])
-        raise ConfigError(f"up needs Linux, as the pods that it runs do; start the workers one by one: {workers}, …")
+        raise ConfigError(f"`eventbus up` needs Linux, as pods do; start the workers one by one: {workers}, …")
     os.environ.update(read_env_file(procfile.parent / ".env") if procfile else {})
     settings = Settings.from_environ(os.environ)
     commands = read_procfile(procfile) if procfile else {}
     if procfile is None and _has_programs(Path("Procfile")):
-        click.echo("up: the Procfile here is left alone; --procfile Procfile runs its lines, too", err=True)
+        click.echo("up: the Procfile in this folder is not used; to run its lines, add --procfile Procfile", err=True)
     ports = metrics_options(metrics)
     backoff = partial(RestartBackoff, SystemClock(), backoff_base, backoff_max)
     with UpRun(settings, commands, state_dir, ports, api_options(api), backoff, quiet=quiet) as run:

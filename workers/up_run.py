@@ -142,7 +142,7 @@ class UpRun:
         with connect(url, name="eventbus-up") as client:
             function_library.load(client)
             for name in prune(client, unknown=True):
-                log.info("deleted the functions of another build, which nobody uses: library %s", name)
+                log.info("deleted the functions of another build, which no process uses: library %s", name)
 
     def _begin_pods(self, ends: ExitStack) -> None:
         self._pods = ProcfileRunner(
@@ -248,14 +248,14 @@ class UpRun:
             self._tell_page(page)
 
     def _tell_page(self, page: str) -> None:
-        self._tell(f"a page to look at: {page}" if page else "no page: no API worker of this `up` answers")
+        self._tell(f"the web page is at {page}" if page else "no web page: the API worker of this `up` does not answer")
 
     def _tell(self, line: str) -> None:
         self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
 
     def _say_stopping(self) -> None:
         self._output.hurry()
-        self._tell("stopping; Ctrl-C again ends at once")
+        self._tell("stopping; Ctrl-C again ends everything at once")
         self._watch.stop()  # the server is about to stop
         self._write_stopping()
 
@@ -313,8 +313,8 @@ class _ShownPods:
             pass  # the workers wait for it too, and log it
         except EventBusError as error:
             if str(error) != self._problem:
-                needs = " (that takes the role operator as well)" if isinstance(error, BusRefused) else ""
-                log.warning("`eventbus get pods` does not show what runs here: %s%s", error, needs)
+                needs = " (this needs the role operator as well)" if isinstance(error, BusRefused) else ""
+                log.warning("`eventbus get pods` does not show these processes: %s%s", error, needs)
             self._problem = str(error)
             self._next_look = time.monotonic() + REFUSED_FOR_S
 
@@ -332,7 +332,7 @@ class _ShownPods:
 class _OnOutput(Screen):
     """Writes to our own output.
 
-    Args: hidden: names whose routine lines are not shown; `eventbus logs` has these lines.
+    Args: hidden: names of processes; their routine lines are only in `eventbus logs`.
     """
 
     def __init__(self, output: PrefixedOutput, *, hidden: Collection[str] = ()) -> None:
@@ -420,7 +420,7 @@ class ServerKeeper:
 
     The first restart is immediate, because any other command would do the same. Later restarts back off.
 
-    Args: tell: prints a line.  note: records (type, reason, message).
+    Args: report: prints a line.  note: records (type, reason, message).
     """
 
     def __init__(
@@ -445,7 +445,7 @@ class ServerKeeper:
         url = self._server.start()
         if not self._told_of_others:
             if processes := holders(self._server.directory):
-                self._tell(f"another eventbus up (process {', '.join(processes)}) runs here; these workers join it")
+                self._tell(f"another eventbus up (process {', '.join(processes)}) uses this server too")
             self._told_of_others = True
         self._lock.take()  # from now on `eventbus down` would have no effect
         return url
@@ -459,8 +459,8 @@ class ServerKeeper:
             return
         self._backoff.next(_KEY, self._gone_s)
         self._gone_s = 0.0
-        self._tell("the embedded server is gone; starting it again")
-        self._note("Warning", "Failed", "the embedded server was gone")
+        self._tell("the embedded server has exited; starting it again")
+        self._note("Warning", "Failed", "the embedded server had exited")
         try:
             self.start()
         except EventBusError as error:

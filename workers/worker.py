@@ -221,7 +221,7 @@ class Worker:
                         self._say_stopping()
                     drained = drain(part, deadline)
                 if not drained:
-                    log.error("not finished within %g s: what is left will be taken over", self._settings.drain_s)
+                    log.error("not finished within %g s: other workers will take over the rest", self._settings.drain_s)
                     return 1
                 if not changed:
                     return self._signals.exit_code or 0

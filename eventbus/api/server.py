@@ -105,7 +105,7 @@ class ApiServer:
         for listener in self._listeners:
             log.info("the API answers at %s", listener.url)
             if listener.url.startswith("http"):
-                log.info("a page to look at: %s%s", listener.url, PAGE)
+                log.info("the web page is at %s%s", listener.url, PAGE)
 
     def stop(self, timeout_s: float) -> None:
         """Shut down gracefully: end the watches and finish active requests. Idempotent."""

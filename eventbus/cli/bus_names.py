@@ -99,17 +99,13 @@ def _open_names() -> Iterator[BusNames | None]:
     if url is None:
         yield None
         return
-    from eventbus.broker.bus import parse_partitions
     from eventbus.broker.connection.connect import connect
     from eventbus.broker.keys import Keys, bus_key
 
     client = connect(url, name="eventbus-completion")
     try:
-        key = bus_key(settings.prefix)
-        found = client.hget(key, "partitions")
-        yield (
-            BusNames(client, [Keys(settings.prefix, n) for n in range(parse_partitions(found, key))]) if found else None
-        )
+        count = client.hget(bus_key(settings.prefix), "partitions")
+        yield BusNames(client, [Keys(settings.prefix, number) for number in range(int(count))]) if count else None
     finally:
         client.close()
 

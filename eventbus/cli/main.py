@@ -147,7 +147,7 @@ COMMANDS: dict[str, Lazy] = {
     "get pods": Lazy("eventbus.cli.commands.get_objects:get_pods", "List pods with node and status."),
     "get secrets": Lazy("eventbus.cli.commands.get_objects:get_secrets", "List Secrets; -o yaml shows their values."),
     "get suppressed": Lazy(
-        "eventbus.cli.commands.get_suppressed:get_suppressed", "Show held-back and aggregated events by source."
+        "eventbus.cli.commands.get_suppressed:get_suppressed", "Show suppressed and aggregated events by source."
     ),
     "group delete": Lazy("eventbus.cli.commands.group:delete_group", "Delete an unused group."),
     "group list": Lazy("eventbus.cli.commands.group:list_groups", "List the groups with their lag."),

@@ -17,7 +17,7 @@ def send(session: Session, pending: Pending) -> None:
     """Send *pending*.
 
     Raises: BusUnavailable: it was not acknowledged within `flush_s`; it may have arrived.
-            BusRefused, ConfigError: the bus never will take it; said at once, and the message has the cure.
+            BusRefused, ConfigError: the bus will never accept it; raised at once, and the message has the cure.
     """
     # The exit code and the line below report the failure; the outbox's log would repeat it.
     logging.getLogger("eventbus").addHandler(logging.NullHandler())
@@ -40,10 +40,10 @@ def send(session: Session, pending: Pending) -> None:
     if refusals:
         raise refusals[0]
     if not arrived:
-        who = "Redis" if session.remote is None else "the API"
+        service = "Redis" if session.remote is None else "the API"
         raise BusUnavailable(
-            f"not recorded: {who} did not take the event within {session.settings.flush_s:g} s: {losses.trouble}; try "
-            "again (it may still have arrived, if only the answer was lost)"
+            f"not recorded: {service} did not accept the event within {session.settings.flush_s:g} s: {losses.trouble}"
+            "; try again (it may have arrived, if only the answer was lost)"
         )
     if "refused" in losses.counts:
         raise BusRefused(f"not recorded: {losses.refusal}")

@@ -90,7 +90,7 @@ class Election:
         self._held = self._leases.replace(held, self._taken(held))
         self._renewed_at = began  # before the call: others may have seen it from then on
         if was != self.identity:
-            log.info("%s acts now%s", self.identity, f", in the place of {was}" if was else "")
+            log.info("%s is active now%s", self.identity, f", instead of {was}" if was else "")
 
     def _find(self) -> Lease:
         namespace, name = LIFECYCLE_LEASE

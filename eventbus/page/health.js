@@ -72,12 +72,12 @@ function Table({ label, columns, children }) {
 function Groups({ status }) {
   const groups = status.groups ?? [];
   return html`<${Card} id="groups" title="Groups and workers" missing=${status.missing} empty=${!groups.length && "No group reads the stream yet: eventbus worker sink"}>
-    <${Table} label="groups" columns=${["Group", "State", "#Lag", "#Behind", "#Pending", "#Lost", "Workers"]}>
+    <${Table} label="groups" columns=${["Group", "State", "#Lag", "#Delay", "#Pending", "#Lost", "Workers"]}>
       ${groups.map((group) => {
         const alive = group.workers.filter((worker) => worker.alive);
         const good = !group.destroyed && alive.length > 0 && group.behindS < 30;
         return html`<tr key=${group.name}><th scope="row">${line(group.name)}</th>
-          <td><${State} good=${good}>${group.destroyed ? "destroyed" : !alive.length ? "no worker lives" : group.behindS >= 30 ? "behind" : "in step"}<//></td>
+          <td><${State} good=${good}>${group.destroyed ? "destroyed" : !alive.length ? "no worker lives" : group.behindS >= 30 ? "late" : "up to date"}<//></td>
           <td class="number">${group.lag === null ? "?" : number(group.lag)}</td><td class="number">${duration(group.behindS)}</td><td class="number">${number(group.pending)}</td><td class="number">${number(group.lost)}</td>
           <td>${group.workers.map((worker) => html`<div key=${worker.name} class="worker"><${State} good=${worker.alive}>${worker.alive ? "alive" : `silent ${worker.seenS === null ? "" : duration(worker.seenS)}`}<//> ${line(worker.name)} <span class="faint">${worker.partitions.length ? `partition ${worker.partitions.join(", ")}` : ""}</span></div>`)}</td></tr>`;
       })}<//><//>`;
@@ -86,7 +86,7 @@ function Groups({ status }) {
 function Sinks({ sinks, now }) {
   const items = sinks.items ?? [];
   return html`<${Card} id="sinks" title="Sinks" missing=${sinks.missing} empty=${!items.length && "No external sink: eventbus worker export --to …"}>
-    <${Table} label="sinks" columns=${["Sink", "State", "#Lag", "#Behind", "#Written", "#Retries", "#Dead"]}>
+    <${Table} label="sinks" columns=${["Sink", "State", "#Lag", "#Delay", "#Written", "#Retries", "#Dead"]}>
       ${items.map(
         (sink) => html`<tr key=${sink.name}><th scope="row">${line(sink.name)}</th>
         <td class="wrap">${sink.pausedSinceMs ? html`<${State} good=${false}>paused since <${At} ms=${sink.pausedSinceMs} now=${now} /><//>` : sink.orphans.length ? html`<${State} good=${false}>no worker lives<//>` : html`<${State} good=${true}>writes<//>`}${sink.error && html`<div>${line(sink.error)} <span class="faint"><${Ago} ms=${sink.errorMs} now=${now} suffix=" ago" /></span></div>`}</td>
@@ -175,8 +175,8 @@ function Buried({ event, onGo }) {
 
 function Suppressed({ suppressed }) {
   const items = suppressed.items ?? [];
-  return html`<${Card} id="suppressed" title="Held back, folded, evicted" missing=${suppressed.missing} empty=${!items.length && "Nothing was held back, folded or evicted."}>
-    <${Table} label="suppressed" columns=${["Source", "Kind", "Type", "Reason", "#Held back", "#Folded", "#Not created", "#Evicted"]}>
+  return html`<${Card} id="suppressed" title="Suppressed, aggregated, evicted" missing=${suppressed.missing} empty=${!items.length && "No event was suppressed, aggregated or evicted."}>
+    <${Table} label="suppressed" columns=${["Source", "Kind", "Type", "Reason", "#Suppressed", "#Aggregated", "#Not created", "#Evicted"]}>
       ${items.slice(0, 50).map(
         (
           one,

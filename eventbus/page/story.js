@@ -1,5 +1,5 @@
 // @ts-check
-// One object's story: what it and its own went through, and what happened around it before it went wrong.
+// One object's story: what it and its own went through, and related events before its first Warning.
 import { html, useLayoutEffect, useState } from "./vendor/preact-htm.js";
 import { objectOf } from "./address.js";
 import { rowOf } from "./event.js";
@@ -19,8 +19,8 @@ const LINKS_OF_NODE = { change: "changed on it", trouble: "trouble on it" };
 const LINKS = {
   node: "its node",
   owner: "its owner",
-  change: "changed on its host",
-  trouble: "trouble on its host",
+  change: "change on its host",
+  trouble: "Warning on its host",
   "same-reason": "same reason",
 };
 
@@ -90,9 +90,9 @@ function Verdict({ verdict, rows, now }) {
 }
 
 function stillWords({ still, endedBy }) {
-  if (still === "once") return "not again so far";
-  if (still === "goes-on") return "it goes on";
-  return `it has recovered: ${line(endedBy || "no Warning")} since`;
+  if (still === "once") return "only once so far";
+  if (still === "goes-on") return "still failing";
+  return `recovered: ${line(endedBy || "no Warning")} since then`;
 }
 
 function Relations({ found, now, onGo }) {
@@ -162,7 +162,7 @@ function Around({ found, first, before, onBefore, now, onGo }) {
   const links = found.object.kind === "Node" ? { ...LINKS, ...LINKS_OF_NODE } : LINKS;
   const what = first?.warning ? "first Warning" : "first event";
   return html`<section class="around" aria-labelledby="around">
-    <div class="caption"><h2 id="around">What happened around it</h2>
+    <div class="caption"><h2 id="around">Related events</h2>
       <label class="faint">in the <select aria-label="How long before" value=${before} onChange=${(happened) => onBefore(happened.target.value)}>${BEFORE.map((name) => html`<option key=${name} value=${name}>${name.replace("m", " min").replace("h", " h")}</option>`)}</select> before its ${what}${first && html` at <${At} ms=${first.first} now=${now} />`}</label></div>
     ${
       near.length

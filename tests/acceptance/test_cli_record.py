@@ -153,7 +153,7 @@ def test_an_event_that_redis_does_not_take_in_time_is_not_called_recorded(short_
         ended = run("record", "pod/web-0", "--reason", "R", "--message", "m", "-v", env=env)
         assert ended.returncode == 1
         full = "the stream of partition 0 is full: group 'sink' holds it; start its workers"
-        assert f"error: not recorded: Redis did not take the event within 2 s: {full}; try again" in ended.stderr
+        assert f"error: not recorded: Redis did not accept the event within 2 s: {full}; try again" in ended.stderr
         assert "event recorded" not in ended.stderr
         assert queued(client, bus) == []
     finally:

@@ -53,7 +53,7 @@ def dead(env: dict[str, str], *words: str) -> list[dict[str, Any]]:
 
 def test_nothing_buried_is_said_and_is_no_error(env: dict[str, str]) -> None:
     listed = run("dead", "list", env=env)
-    assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", "Nothing is buried.\n")
+    assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", "There are no dead letters.\n")
     assert dead(env) == []
 
 
@@ -162,7 +162,7 @@ def test_all_asks_first_and_takes_the_filters(env: dict[str, str], bus: Bus, cli
     unsure = run("dead", verb, "--all", "--group", "a", env=env)
     assert unsure.returncode == 1
     assert "3 entries?" in unsure.stderr
-    assert unsure.stderr.endswith("Error: nobody is there to answer: give --yes\n")
+    assert unsure.stderr.endswith("Error: this needs an answer, and standard input is not a terminal: add --yes\n")
     assert len(dead(env)) == 4
     sure = run("dead", verb, "--all", "--group", "a", "--yes", env=env)
     assert sure.returncode == 0

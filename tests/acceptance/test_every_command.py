@@ -51,7 +51,7 @@ def anywhere(words: str, text: str) -> Case:
 
 RECORDED = ("record", "Pod/web-0", "--reason", "Probed", "--message", "by hand", "-v")
 NOT_TAKEN = (
-    "error: not recorded: Redis did not take the event within 5 s: the server is out of memory: raise its maxmemory, "
+    "error: not recorded: Redis did not accept the event within 5 s: the server is out of memory: raise its maxmemory, "
     "or let the workers drain it (command not allowed"
 )
 NOT_SENT = "eventbus exec: 2 events not sent: "
@@ -63,7 +63,7 @@ CASES = [
     same("describe pod web-0", "BackOff", coloured=True),
     same("events", "Pod/web-0", coloured=True),
     same("get events", "pod/web-0", coloured=True),
-    same("get suppressed", "Nothing was held back"),
+    same("get suppressed", "No event was suppressed"),
     same("get nodes", "No resources found"),
     same("get leases -A", "No resources found"),
     same("get all", "pod/web-0", coloured=True),
@@ -83,7 +83,7 @@ CASES = [
         Answer(2, NOBODY, coloured=True),
     ),
     Case(RECORDED, Answer(0, "event recorded"), Answer(1, NOT_TAKEN)),
-    same("dead list", "Nothing is buried."),
+    same("dead list", "There are no dead letters."),
     same("options get", "options version"),
     Case(("options", "set", "burst=30"), Answer(0, "version"), Answer(1, "error: the server is out of memory")),
     Case(

@@ -129,7 +129,7 @@ def test_ctrl_c_ends_the_procfile_first_then_the_workers_then_the_server(
         assert terminal.wait() == 0
         text = terminal.text
     assert f"up        | bus: unix://{state}/server.sock\n" in text
-    assert "up        | stopping; Ctrl-C again ends at once\n" in text
+    assert "up        | stopping; Ctrl-C again ends everything at once\n" in text
     ended = re.findall(r"(?m)up +\| (\w+): (ended by SIGTERM|ended$)", text)
     assert ended[0] == ("web", "ended by SIGTERM")
     assert sorted(ended[1:]) == [(name, "ended") for name in ("agent", "api", "lifecycle", "log", "sink")]
@@ -371,7 +371,7 @@ def test_the_address_of_the_page_comes_last_again_on_a_signal_and_in_status(
 ) -> None:
     procfile.write_text("web: exec sleep 900" + instead_of_workers("log"))
     with Program("up", "--api", "127.0.0.1:0", "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        last = re.compile(r"^up +\| a page to look at: (http\S+)$", re.MULTILINE)
+        last = re.compile(r"^up +\| the web page is at (http\S+)$", re.MULTILINE)
         eventually(lambda: last.search(program.out) is not None)
         told = last.search(program.out)
         assert told is not None
@@ -379,7 +379,7 @@ def test_the_address_of_the_page_comes_last_again_on_a_signal_and_in_status(
         assert "Page:     " + told[1] in run("status", env=env).stdout.splitlines()
         assert json.loads(run("status", "-o", "json", env=env).stdout)["page"] == told[1]
         program.signal(signal.SIGUSR1)
-        eventually(lambda: len(re.findall(r"^up +\| a page to look at: http", program.out, re.MULTILINE)) == 2)
+        eventually(lambda: len(re.findall(r"^up +\| the web page is at http", program.out, re.MULTILINE)) == 2)
         assert program.stop() == 0
     assert "Page:" not in run("status", env=env).stdout
 
@@ -396,7 +396,7 @@ def test_the_page_of_one_that_was_killed_is_not_told_by_the_next(
         program.signal(signal.SIGUSR1)
         told = re.compile(r"^up +\| (.*page.*)\n", re.MULTILINE)
         eventually(lambda: told.search(program.out))
-        assert told.findall(program.out) == ["no page: no API worker of this `up` answers"]
+        assert told.findall(program.out) == ["no web page: the API worker of this `up` does not answer"]
         assert program.stop() == 0
 
 
@@ -462,7 +462,7 @@ def test_a_procfile_that_nobody_named_is_left_alone_and_said(
     monkeypatch.chdir(tmp_path)
     with Program(*UP, env=env, folder=tmp_path) as program:
         eventually(lambda: all(line in program.out for line in READY))
-        assert "--procfile Procfile runs its lines, too" in program.err
+        assert "add --procfile Procfile" in program.err
         assert program.stop() == 0
         assert "never" not in program.out
 
@@ -561,7 +561,7 @@ def test_a_server_that_is_killed_is_started_again(env: dict[str, str], state: Pa
         assert done.returncode == 0, done.stderr
         eventually(lambda: "after it came back" in program.out)
         assert program.stop() == 0
-    assert "up        | the embedded server is gone; starting it again\n" in program.out
+    assert "up        | the embedded server has exited; starting it again\n" in program.out
     assert not server.running()
 
 
@@ -628,7 +628,7 @@ def test_a_second_one_in_the_same_directory_says_whom_it_joins(env: dict[str, st
         eventually(lambda: all(line in first.out for line in READY))
         with Program(*UP, env=env, folder=tmp_path) as second:
             eventually(lambda: all(line in second.out for line in READY))
-            joins = f"up        | another eventbus up (process {first.pid}) runs here; these workers join it\n"
+            joins = f"up        | another eventbus up (process {first.pid}) uses this server too\n"
             assert joins in second.out
             assert second.stop() == 0
         assert "another" not in first.out

@@ -345,9 +345,9 @@ def test_one_object_tells_its_story_with_what_happened_around_it(url: str, open_
     expect(page.get_by_role("heading", level=1)).to_have_text("Pod/web-7f-a")
     assert "object=Pod/shop/web-7f-a" in page.url
     expect(page.locator(".verdict")).to_contain_text("Failed 41 times")
-    expect(page.locator(".verdict")).to_contain_text("it goes on")
-    around = page.get_by_role("table", name="What happened around it")
-    expect(around.get_by_role("row").filter(has_text="changed on its host")).to_contain_text("nginx 1.24 to 1.26")
+    expect(page.locator(".verdict")).to_contain_text("still failing")
+    around = page.get_by_role("table", name="Related events")
+    expect(around.get_by_role("row").filter(has_text="change on its host")).to_contain_text("nginx 1.24 to 1.26")
     expect(around.get_by_role("row").filter(has_text="its node")).to_contain_text("NodeHasDiskPressure")
     expect(around.get_by_role("row").filter(has_text="same reason")).to_contain_text("db-0")
     expect(page.get_by_role("img", name="Timeline", exact=False)).to_be_visible()
@@ -443,7 +443,7 @@ def test_what_has_completed_since_its_last_failure_fails_no_more(bus: Bus, url: 
     expect(failing).to_contain_text("recovered Completed")
     expect(rows(page).filter(has_text="nightly").locator(".goes-on")).to_have_count(0)
     failing.get_by_role("link", name="Pod/nightly").click()
-    expect(page.locator(".verdict")).to_contain_text("it has recovered: Completed since")
+    expect(page.locator(".verdict")).to_contain_text("recovered: Completed since then")
 
 
 def test_health_shows_nodes_by_condition_and_lets_who_may_replay_and_discard(
@@ -497,7 +497,7 @@ def test_health_shows_sinks_that_are_paused_what_was_held_back_and_pods(bus: Bus
     sinks = page.get_by_role("region", name="Sinks", exact=True)
     expect(sinks).to_contain_text("paused since")
     expect(sinks).to_contain_text("<b>refused</b> 7m")
-    expect(page.get_by_role("region", name="Held back, folded, evicted", exact=True)).to_contain_text("Started")
+    expect(page.get_by_role("region", name="Suppressed, aggregated, evicted", exact=True)).to_contain_text("Started")
     pods = page.get_by_role("region", name="Pods", exact=True)
     expect(pods.locator("tbody tr")).to_contain_text("Running")
     pods.get_by_role("link", name="Pod/oom-0").click()

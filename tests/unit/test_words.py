@@ -15,8 +15,9 @@ FINISHED = (
     "docs",
     "eventbus/agent",
     "eventbus/lifecycle",
-    "eventbus/cli/process",
     "eventbus/cache",
+    "eventbus/cli",
+    "workers",
     "eventbus/client",
     "eventbus/store/story",
 )

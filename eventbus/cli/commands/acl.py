@@ -64,8 +64,8 @@ def acl(
       admin      administers the whole server: loads functions, backs up, reloads users
 
     A role is bound to one prefix, except admin. All prefixes on a server share its functions, and functions run with
-    the rights of their caller. A user who can load functions can therefore read all data of that server, including
-    Secrets. Buses that do not trust each other need separate servers.
+    the rights of their caller. A user with the right to load functions can therefore read all data of that server,
+    including Secrets. Buses that do not trust each other need separate servers.
 
     A role is not a sandbox: a producer can still fill the stream, or empty it with its own XADD.
 

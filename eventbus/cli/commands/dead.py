@@ -76,7 +76,7 @@ def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
     elif found:
         write(format_table(HEADERS, [_row(entry) for entry in found]))
     else:
-        click.echo("Nothing is buried.", err=True)
+        click.echo("There are no dead letters.", err=True)
 
 
 @click.command()
@@ -182,7 +182,7 @@ def _each(ids: list[str], act: Callable[[str], None], word: str, output: str | N
     if output == "json":
         write(dump_json({word: done, "notFound": gone}) + "\n")
     elif not ids:
-        click.echo("Nothing is buried.", err=True)
+        click.echo("There are no dead letters.", err=True)
     if gone:
         orphans.append(f"dead entries not found, so replayed or discarded before: {', '.join(gone)}")
     if orphans:
@@ -216,7 +216,7 @@ def _described(entry: DeadEntry) -> str:
 
 def _lines(entry: DeadEntry) -> Iterator[str]:
     yield f"ID:      {entry.id}"
-    yield f"Buried:  {_time(entry)}"
+    yield f"Time:    {_time(entry)}"
     yield f"Group:   {printable(entry.group)}"
     yield f"Cause:   {printable(entry.cause)}"
     yield f"Deaths:  {entry.deaths}"

@@ -1,4 +1,4 @@
-"""`eventbus get suppressed`: counts of events held back, folded, refused for memory or evicted, by source."""
+"""`eventbus get suppressed`: counts of suppressed, aggregated, not created and evicted events, by source."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of the table.")
 @click.option("--no-headers", is_flag=True, help="A table without its first line.")
 def get_suppressed(output: str | None, no_headers: bool) -> None:
-    """Show how many events were held back as spam, aggregated, not created because memory was full, or evicted.
+    """Show how many events were suppressed by the spam filter, aggregated, not created, or evicted.
 
-    By component, kind of object, type and reason, the most first. Of each, 500 sources a partition have a name, the
-    most always among them; the rest is counted as <other>.
+    The counts are by component, kind of object, type and reason, the highest first. The 500 sources with the highest
+    counts of each partition are named; all others are counted as <other>. Events are not created if Redis has no
+    memory left, and evicted if there are more than the option max_stored.
 
     \b
     Examples:
@@ -36,7 +37,7 @@ def get_suppressed(output: str | None, no_headers: bool) -> None:
         write(dump_json([_plain(source) for source in sources]) + "\n")
         return
     if not sources:
-        click.echo("Nothing was held back, folded or evicted.", err=True)
+        click.echo("No event was suppressed, aggregated or evicted.", err=True)
         return
     rows = [(*source.names, *(str(getattr(source, what)) for what in COUNTED.values())) for source in sources]
     headers = ("Component", "Kind", "Type", "Reason", "Suppressed", "Aggregated", "Not created", "Evicted")

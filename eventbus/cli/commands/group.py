@@ -101,17 +101,17 @@ def _forget_sink(session: Session, sink: str, *, yes: bool, force: bool) -> None
         raise NotFound(f'sink "{sink}" not found; there are: {", ".join(found) or "none"}')
     status = found[sink]
     if not force and len(status.orphans) < len(status.parts):
-        raise click.UsageError(f"a worker of {sink} is still alive: stop it first, or --force")
+        raise click.UsageError(f"a worker of {sink} is still alive: stop it first, or add --force")
     if not yes:
-        ask_consent(f"Forget sink {sink}? It is {status.lag} changes behind")
+        ask_consent(f"Delete the position of sink {sink}? {status.lag} changes are not written to it yet")
     forget_sink(session.bus, session.client, sink)
 
 
 def _refuse(group: Group) -> None:
     if group.name == STORE_GROUP:
-        raise click.UsageError("sink is the store's own group: without it nothing is recorded. --force deletes it")
+        raise click.UsageError("sink is the store's own group: without it, no event is stored. --force deletes it")
     if group.alive:
         raise click.UsageError(
             f"{group.alive} worker{'s' * (group.alive != 1)} of {group.name} still alive, and would recreate it: "
-            "stop them first, or --force"
+            "stop them first, or add --force"
         )

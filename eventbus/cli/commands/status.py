@@ -35,11 +35,12 @@ def status(watch: bool, interval: float, output: str | None) -> None:
     \b
     LAG      events that the group has not acknowledged; <= if too many batches
              are pending to count them exactly
-    BEHIND   age of the oldest of them, by the server's clock
+    DELAY    age of the oldest of them, by the server's clock
     PENDING  batches that workers have read but not acknowledged
-    LOST     events that the group has lost: it blocked the stream for too long, or was deleted
-    HOLDS    partitions, like p0, with streams that keep events for this group
-             alone: if they are full, fix this group first; -: none
+    LOST     events that were deleted before the group read them: it blocked the stream for too long,
+             or was deleted
+    BLOCKS   partitions, like p0, that keep events only because this group has not read them:
+             if their stream is full, fix this group first; -: none
     On a bus with several partitions each worker of a group has a share of them,
     shown as PARTITIONS: all, 0-3,7 or how many (-o wide and json name them).
 
@@ -52,7 +53,7 @@ def status(watch: bool, interval: float, output: str | None) -> None:
 
     The address of the page is that of `eventbus up` on this machine, or of the API worker in EVENTBUS_URL.
 
-    A sink is the target of `eventbus worker export`. LAG and BEHIND are as above, in changes of the store. A paused
+    A sink is the target of `eventbus worker export`. LAG and DELAY are as above, in changes of the store. A paused
     sink is unavailable; no event is lost.
 
     \b

@@ -1,4 +1,4 @@
-"""`eventbus why`: the story of one object, and the events around its first Warning."""
+"""`eventbus why`: the story of one object, and related events."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, 
         return
     write(format_story(story, now=datetime.now(UTC), colour=wants_colour(sys.stdout)))
     if not any(event.type == EventType.WARNING for event in (*story.events, *story.of_owned)):
-        click.echo("It has no Warning; the events around its first event are shown.", err=True)
+        click.echo("It has no Warning; the related events are those before its first event.", err=True)
     if hint:
         click.echo(hint, err=True)
 

@@ -114,6 +114,6 @@ def ask_consent(question: str) -> None:
         if sys.stdin.isatty():
             raise
         click.echo(err=True)
-        raise click.ClickException("nobody is there to answer: give --yes") from None
+        raise click.ClickException("this needs an answer, and standard input is not a terminal: add --yes") from None
     if not agreed:
         raise click.Abort

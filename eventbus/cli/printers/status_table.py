@@ -10,7 +10,7 @@ from eventbus.util.human_duration import human_duration
 from eventbus.util.table import Cell, Colour, Row, format_table
 
 #: The columns of external sinks.
-SINK_HEADERS = ("Sink", "State", "Lag", "Behind", "Pending", "Retries", "Held", "Dead", "Written")
+SINK_HEADERS = ("Sink", "State", "Lag", "Delay", "Pending", "Retries", "Waiting", "Dead", "Written")
 #: Partitions shown without `-o wide`: the fullest.
 SHOWN = 8
 #: Four names of this length and two numbers fit into the line.
@@ -27,24 +27,24 @@ _MEANING = {
     "recorded": "events that the sink workers have counted",
     "created": "stored as a new event",
     "patched": "raised the count of a stored event",
-    "aggregated": "folded into a '(combined from similar events)'",
-    "suppressed": "counted but held back as spam: eventbus get suppressed",
-    "refused_full": "refused, the stream was full; producers keep them and retry",
-    "not_created": "counted but not stored: the server's memory is full",
-    "evicted": "stored events removed before their time: too many (maxStored)",
-    "expired": "stored events removed after their time",
-    "forgotten_early": "counts forgotten before their time: too many (maxRecords)",
-    "late": "counted from a batch that came out of order",
-    "stale_batches": "batches left to the worker that took them over",
+    "aggregated": "counted in an event '(combined from similar events)'",
+    "suppressed": "counted, not shown: over the spam filter's limit (eventbus get suppressed)",
+    "refused_full": "rejected because the stream was full; producers keep them and retry",
+    "not_created": "counted but not stored: Redis has no memory left",
+    "evicted": "stored events deleted early: more than maxStored",
+    "expired": "stored events deleted at the end of their lifetime",
+    "forgotten_early": "counts of old events deleted early: more than maxRecords",
+    "late": "counted from a batch that arrived out of order",
+    "stale_batches": "batches that another worker had taken over",
     "corrupt": "corrupt values that were replaced: eventbus doctor",
 }
 _LOST = {
-    "dropped": "lost by producers: their buffer was full",
+    "dropped": "lost by producers: the buffer was full",
     "refused": "refused by producers: not a valid event",
-    "unsent": "lost by producers: closed before Redis had them",
-    "lost": "lost by Redis, and no longer in their producers' memory",
-    "destroyed": "lost with a stream that was destroyed",
-    "uncertain": "in doubt for too long: there once, or twice",
+    "unsent": "lost by producers: closed before Redis accepted them",
+    "lost": "lost by Redis, and no longer in the memory of the producer",
+    "destroyed": "lost with a deleted stream",
+    "uncertain": "sent without an answer: stored once or twice",
 }
 
 
@@ -56,7 +56,7 @@ def format_status(status: BusStatus, *, page: str = "", wide: bool = False, colo
     parts = [
         _head(status) + (f"Page:     {page}\n" if page else ""),
         _corrupt(status),
-        _groups(status, colour) or "GROUPS: none yet; a group is made by its first worker (eventbus worker log)\n",
+        _groups(status, colour) or "GROUPS: none yet; the first worker of a group creates it (eventbus worker log)\n",
         _workers(status, wide, colour),
         _lifecycle(status),
         _partitions(status, wide, colour),
@@ -87,7 +87,7 @@ def group_rows(groups: tuple[Group, ...], *, colour: bool) -> Iterator[Row]:
         )
 
 
-GROUP_HEADERS = ("Group", "Policy", "Workers", "Lag", "Behind", "Pending", "Lost", "Holds")
+GROUP_HEADERS = ("Group", "Policy", "Workers", "Lag", "Delay", "Pending", "Lost", "Blocks")
 
 
 def _head(status: BusStatus) -> str:
@@ -189,13 +189,13 @@ def _counters(status: BusStatus) -> str:
         if name in _ALWAYS or status.counters.get(name)
     ]
     rows += [(cause, str(n), _LOST.get(cause, "lost by producers")) for cause, n in status.losses.items() if n]
-    rows += [("buried", str(n), f"put into the dead letter: {cause}") for cause, n in status.buried.items() if n]
+    rows += [("buried", str(n), f"moved to the dead letter: {cause}") for cause, n in status.buried.items() if n]
     for group in status.groups:
         if group.lost:
-            meaning = f"never got to group {group.name}: it held the stream too long, or was destroyed"
+            meaning = f"not read by group {group.name}: it blocked the stream for too long, or was deleted"
             rows.append(("lost", str(group.lost), meaning))
         if group.lost_batches:
-            rows.append(("lost batches", str(group.lost_batches), f"trimmed while group {group.name} worked on them"))
+            rows.append(("lost batches", str(group.lost_batches), f"trimmed while group {group.name} processed them"))
     return format_table(("Counter", "Events", "Meaning"), rows)
 
 

@@ -1,4 +1,4 @@
-"""Formats the story of one object for a terminal: its verdict, its events, and the events around it."""
+"""Formats the story of one object for a terminal: its state, its events, and related events."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from eventbus.util.text import printable
 LINK_WORDS: Final = {
     Link.NODE: "its node",
     Link.OWNER: "its owner",
-    Link.CHANGE: "changed on its host",
-    Link.TROUBLE: "trouble on its host",
+    Link.CHANGE: "change on its host",
+    Link.TROUBLE: "Warning on its host",
     Link.SAME_REASON: "same reason",
 }
 
@@ -56,10 +56,10 @@ def verdict(story: Story, *, now: datetime) -> str:
 
 def _still(verdict: Verdict) -> str:
     if verdict.still is Still.GOES_ON:
-        return "it goes on"
+        return "still failing"
     if verdict.still is Still.ONCE:
-        return "not again so far"
-    return f"it has recovered: {printable(verdict.ended_by or 'no Warning')} since"
+        return "only once so far"
+    return f"recovered: {printable(verdict.ended_by or 'no Warning')} since then"
 
 
 def _line(label: str, objects: Iterable[ObjectReference]) -> str:
@@ -91,7 +91,9 @@ def _silences(story: Story) -> str:
         )
         for silence, event in sorted(told, key=lambda one: one[0].since)
     ]
-    return "\nSilent in between:\n" + format_table(("From", "For", "Reason", "Object"), rows, layout=DESCRIPTION)
+    return "\nPauses between its events:\n" + format_table(
+        ("From", "For", "Reason", "Object"), rows, layout=DESCRIPTION
+    )
 
 
 def _surroundings(story: Story, colour: bool) -> str:
@@ -101,9 +103,9 @@ def _surroundings(story: Story, colour: bool) -> str:
     when = first_seen(start)
     first = "first Warning" if start.type == EventType.WARNING else "first event"
     period = human_duration(round((when - story.since).total_seconds()))
-    head = f"\nAround it, in the {period} before its {first} at {when:%H:%M:%S} UTC"
+    head = f"\nRelated events in the {period} before its {first} at {when:%H:%M:%S} UTC"
     if not story.around:
-        return f"{head}: nothing that is linked to it.\n"
+        return f"{head}: none.\n"
     rows = [_around(one, when, colour) for one in story.around]
     return f"{head}:\n" + format_table(
         ("When", "Link", "Type", "Reason", "Object", "Message"), rows, layout=DESCRIPTION

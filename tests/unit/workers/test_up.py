@@ -12,5 +12,5 @@ from eventbus.workers.up import up
 
 def test_elsewhere_than_on_linux_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    with pytest.raises(ConfigError, match=r"up needs Linux.*eventbus worker sink"):
+    with pytest.raises(ConfigError, match=r"`eventbus up` needs Linux.*eventbus worker sink"):
         up.main([], standalone_mode=False)

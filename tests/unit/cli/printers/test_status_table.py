@@ -68,7 +68,7 @@ def test_a_busy_bus_fits_into_100_columns() -> None:
 
 def test_groups_tell_how_far_behind_they_are_and_who_holds_the_stream() -> None:
     lines = [line.split() for line in format_status(status()).splitlines()]
-    assert ["GROUP", "POLICY", "WORKERS", "LAG", "BEHIND", "PENDING", "LOST", "HOLDS"] in lines
+    assert ["GROUP", "POLICY", "WORKERS", "LAG", "DELAY", "PENDING", "LOST", "BLOCKS"] in lines
     assert ["sink", "WAIT", "1", "(1", "dead)", "1234567", "3m27s", "67", "0", "-"] in lines
     assert ["log", "DROP", "0", "<=98765432", "24h", "0", "12345678", "p0"] in lines
 
@@ -103,7 +103,7 @@ def test_every_loss_has_its_line_with_its_cause() -> None:
         (17, "their buffer was full"),
         (64, "the stream was full"),
         (1, "dead letter: unreadable"),
-        (12_345_678, "never got to group log"),
+        (12_345_678, "not read by group log"),
         (2, "trimmed while group log"),
     ]:
         assert any(str(number) in line and words in line for line in text.splitlines()), words
