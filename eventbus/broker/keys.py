@@ -51,11 +51,14 @@ class Keys:
         "index_expiry",
         "index_forget",
         "index_name",
+        "index_notify",
         "index_object",
         "index_refresh",
         "index_subject",
         "later",
         "meta",
+        "notify",
+        "notify_state",
         "object",
         "occurrences",
         "partition",
@@ -112,6 +115,12 @@ class Keys:
         self.checkpoints = root + b"checkpoints"
         #: HASH    <build>/worker, /recorder → ms, formats, codecs, name of the last that announced it; of partition 0
         self.builds = root + b"builds"
+        #: HASH    holder, term, beats, rules, positions and counters of the notifier; of partition 0, for ever
+        self.notify = root + b"notify"
+        #: prefix of STRING msgpack, a<alert> or g<group>    of partition 0; PX two weeks and more after its last write
+        self.notify_state = root + b"notify:"
+        #: ZSET by ms    a<alert>, g<group>                   until it expires; of partition 0
+        self.index_notify = root + b"index:notify"
         #: prefix of HASH  deaths per batch id, isolation    with the group
         self.attempts = root + b"attempts:"
         #: STREAM  cause, group, deaths, b                   trimmed to its byte bound
@@ -142,7 +151,7 @@ class Keys:
     def note_of(self, what: str) -> bytes:
         """STRING msgpack: what a call that was cut off has left to do; until it is done.
 
-        *what*: a kind's plural, or `bus:incoming`, `bus:dead`, `group:<name>`, `export:<sink>`.
+        *what*: a kind's plural, or `bus:incoming`, `bus:dead`, `bus:notify`, `group:<name>`, `export:<sink>`.
         """
         return self._root_of(what) + b"note:%s" % what.encode()
 

@@ -20,8 +20,6 @@ MAX_EVENTS: Final = 32
 MAX_SAMPLES: Final = 64
 #: Longest silence before an alert is resolved.
 LONGEST_SILENCE_MS: Final = 7 * 86_400_000
-#: Of a failing receiver's own events: the receiver that must not be sent them.
-RECEIVER_ANNOTATION: Final = "eventbus.dev/receiver"
 
 
 def labels_of(event: Event) -> dict[str, str]:

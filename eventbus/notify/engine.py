@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from eventbus.model.event import Event, EventType
-from eventbus.notify.alerts import RECEIVER_ANNOTATION, Alert, alert_id, digest, labels_of, ms_of, new_alert, object_of
+from eventbus.notify.alerts import Alert, alert_id, digest, labels_of, ms_of, new_alert, object_of
 from eventbus.notify.inhibition import Inhibition
 from eventbus.notify.receivers.contract import Notification, Reason, Status
 from eventbus.notify.routing import ActiveRoute, route_tree
@@ -31,6 +31,8 @@ from eventbus.util.log import log
 MAX_ALERTS: Final = 100_000
 MAX_GROUPS: Final = 100_000
 OVERFLOW_REASON: Final = "TooManyNotifications"
+#: The notifier's own Warning about a receiver. Its message begins with the receiver's name and a colon.
+FAILED_REASON: Final = "NotificationFailed"
 #: Shortest silence that ends a repeated alert, besides the verdict's rule: times `refresh_s`.
 REFRESHES: Final = 3
 
@@ -191,8 +193,8 @@ class Engine:
             if event.type != EventType.WARNING and self._objects:
                 self._end(event, labels, now_ms)
             routes = self._root.match(labels)
-            if receiver := event.metadata.annotations.get(RECEIVER_ANNOTATION):
-                routes = [route for route in routes if route.receiver != receiver]  # it is the one that fails
+            if event.reason == FAILED_REASON:  # never to the receiver that fails
+                routes = [route for route in routes if not event.message.startswith(f"{route.receiver}: ")]
             if routes:
                 self._take_one(event, labels, routes, added=added, now_ms=now_ms)
 

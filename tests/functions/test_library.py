@@ -18,6 +18,7 @@ from eventbus.broker.build import build, function_name, library, library_name
 from eventbus.broker.bus import open_bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
 from eventbus.broker.functions import GroupPolicy
+from eventbus.broker.notifications import NotifyStore
 from eventbus.model.formats import FORMATS
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
@@ -73,6 +74,10 @@ def _export(partition: Partition) -> ExportStore:
     return ExportStore(bus=partition.bus, client=partition.client, partition=0, sink="file", consumer="one")
 
 
+def _notifier(partition: Partition) -> NotifyStore:
+    return NotifyStore(bus=partition.bus, client=partition.client, consumer="one")
+
+
 #: As it lies in Redis, written through the store.
 EVENT = functions.pack_argument(
     [1, 0, "e", "default", "", 1, 0, 0, 0, "u", False, "w", "default/pod/web-0", b"{}", *[False] * 7]
@@ -111,6 +116,9 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     ),
     "export_release": lambda partition: _export(partition).release(),
     "checkpoint": lambda partition: partition.call.checkpoint([1], whole=True),
+    "notify_acquire": lambda partition: _notifier(partition).acquire("rules"),
+    "notify_settle": lambda partition: _notifier(partition).settle({"a1": b"alert"}, {}, life_ms=1000),
+    "notify_release": lambda partition: _notifier(partition).release(),
     "announce": lambda partition: partition.call.announce("worker", "host-1"),
     "export_retry": lambda partition: partition.call.export_retry("file", b"1-1"),
 }

@@ -50,6 +50,9 @@ KINDS = {
     "exported:": "string",
     "export:": "hash",
     "later:": "zset",
+    "index:notify": "zset",
+    "notify:": "string",
+    "notify": "hash",
 }
 #: Where no function of the library looks; `operated:` stands in front of kinds of keys that are here without it.
 ELSEWHERE = {"bus", "idempotency:", "operated:"}

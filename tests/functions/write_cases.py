@@ -12,6 +12,7 @@ from eventbus.broker import functions
 from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState
 from eventbus.broker.functions import GroupPolicy, Item
 from eventbus.broker.keys import item_key
+from eventbus.broker.notifications import NotifyStore
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.model.encoding.event_json import encode_core
 from eventbus.model.encoding.wire import pack_batch, pack_event
@@ -743,6 +744,56 @@ ANNOUNCEMENTS = [
 ]
 
 
+def _notifier(partition: Partition, consumer: str = "one") -> NotifyStore:
+    return NotifyStore(bus=partition.bus, client=partition.client, consumer=consumer)
+
+
+def _notifying(partition: Partition) -> NotifyStore:
+    store = _notifier(partition)
+    store.acquire("rules")
+    store.settle({"a1": b"\x91\xa11", "g1": b"\x91\xa11"}, {"position:0": "1"}, life_ms=HOUR)
+    return store
+
+
+def _take_notifier_over(partition: Partition, _given: object) -> None:
+    hold = _notifier(partition, "two").acquire("rules")
+    while not hold.ours:
+        hold = _notifier(partition, "two").acquire("rules", hold.holder, hold.beats)
+
+
+NOTIFICATIONS = [
+    Case(
+        name="the first",
+        verb="notify_acquire",
+        act=lambda partition, _given: _notifier(partition).acquire("rules"),
+        alone=True,
+    ),
+    Case(
+        name="from a worker that stands still",
+        verb="notify_acquire",
+        prepare=_notifying,
+        act=_take_notifier_over,
+        alone=True,
+    ),
+    Case(
+        name="alerts, groups and positions",
+        verb="notify_settle",
+        prepare=_notifying,
+        act=lambda _partition, store: store.settle(
+            {"a1": b"", "a2": b"\x91\xa12", "g1": b"\x92\xa11\x04"}, {"position:0": "7"}, life_ms=HOUR
+        ),
+        alone=True,
+    ),
+    Case(
+        name="a lease given back",
+        verb="notify_release",
+        prepare=_notifying,
+        act=lambda _partition, store: store.release(),
+        alone=True,
+    ),
+]
+
+
 def _checkpoint(version: int) -> Callable[[Partition, Any], object]:
     return lambda partition, _given: partition.call.checkpoint([version], whole=True)
 
@@ -768,6 +819,7 @@ CASES = [
     *OBJECTS,
     *EXPORTS,
     *CHECKPOINTS,
+    *NOTIFICATIONS,
     *ANNOUNCEMENTS,
 ]
 

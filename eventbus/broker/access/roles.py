@@ -232,6 +232,23 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "note": "EXISTS MGET SET DEL",
         "corrupt": "TYPE HGET HSET",
     },
+    "notify_acquire": {
+        "notify": "TYPE HMGET HGETALL HSET HDEL",
+        "meta": "HGET",
+        "index_notify": "TYPE ZREMRANGEBYSCORE ZADD ZREM",
+        "notify_state": "PEXPIRE DEL",
+        "note": "EXISTS MGET SET DEL",
+        "corrupt": "TYPE HGET HSET",
+    },
+    "notify_release": {"notify": "HGET HDEL"},
+    "notify_settle": {
+        "notify": "TYPE HMGET HSET",
+        "index_notify": "TYPE ZADD ZREM",
+        "notify_state": "EXISTS MGET PEXPIRE DEL",
+        "notify_state note": "MSET",
+        "note": "EXISTS MGET SET DEL",
+        "corrupt": "TYPE HGET HSET",
+    },
     "export_retry": {"dead": "XRANGE", "later": "TYPE ZADD"},
     "announce": {"builds": "HGETALL HDEL HSET"},
     "checkpoint": {"checkpoints": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD"},
@@ -285,6 +302,7 @@ class Role(StrEnum):
     PRODUCER = "producer"  #: records events
     READER = "reader"  #: lists and watches them
     WORKER = "worker"  #: correlates, logs, exports; may do what the two above may
+    NOTIFIER = "notifier"  #: reads events, and sends notifications
     AGENT = "agent"  #: makes a machine, or anything, a node
     OPERATOR = "operator"  #: says what agents run: pods, config maps, secrets
     METRICS = "metrics"  #: reads the numbers of `status` and `doctor`
@@ -319,6 +337,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
         | {"remove_event", "write_event", "overlay_event", "export_acquire", "export_release", "export_settle"}
         | _OVER_HTTP
     ),
+    Role.NOTIFIER: frozenset({"notify_acquire", "notify_release", "notify_settle"}),
     Role.AGENT: frozenset({"put", "remove"}),
     Role.OPERATOR: frozenset({"put", "remove"}),
     Role.METRICS: frozenset(),
@@ -361,6 +380,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "dead": "XRANGE",
         "idempotency": "SET",
     },
+    Role.NOTIFIER: {"notify": "HGETALL", "index_notify": "ZRANGE", "notify_state": "MGET"},
     Role.AGENT: {"object:nodes": "GET", "object:leases": "GET"},
     Role.OPERATOR: {
         f"{key}:{kind}": commands
@@ -394,9 +414,12 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "occurrences": "HGETALL TYPE",
         "corrupt": "HGET HGETALL TYPE",
         "export": "HGETALL TYPE",
+        "notify": "HGETALL TYPE",
+        "index_notify": "ZCARD TYPE",
         "later": "ZCARD TYPE",
         "checkpoints": "TYPE",
-        **dict.fromkeys(("producer", "aggregate", "spam", "object", "attempts", "exported"), "TYPE"),
+        **dict.fromkeys(("producer", "aggregate", "spam", "object", "attempts"), "TYPE"),
+        **dict.fromkeys(("exported", "notify_state"), "TYPE"),
     },
     Role.DEPLOY: {
         "bus": "HSETNX HSET WATCH",
@@ -413,6 +436,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
 
 _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
     Role.WORKER: (Role.PRODUCER, Role.READER),
+    Role.NOTIFIER: (Role.PRODUCER, Role.READER),
     Role.AGENT: (Role.PRODUCER,),
     Role.OPERATOR: (Role.PRODUCER, Role.READER, Role.AGENT),
     Role.DEPLOY: (Role.PRODUCER, Role.READER, Role.METRICS),

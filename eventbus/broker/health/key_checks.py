@@ -74,6 +74,9 @@ KEY_TYPES: Final[Mapping[str, KeyType]] = {
     "checkpoints": KeyType(
         "stream", "no event is listed, watched or written over HTTP", "watches over HTTP list again"
     ),
+    "notify": KeyType("hash", "no notification is sent", "the positions are lost: the next events are notified"),
+    "notify_state": KeyType("string", "the next write replaces it", "an open notification may be sent again"),
+    "index_notify": KeyType("zset", "no notification is sent", "open notifications may be sent again"),
     "later": KeyType("zset", "nothing is written to that sink", "waiting events are sent with their next repeat"),
 }
 
@@ -153,10 +156,12 @@ def read_wrong_types(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
 
 def expected(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, KeyType]:
     """Return the type of each key of a partition with a known name; *meta* has the names of groups and sinks."""
-    fixed = (
+    fixed: tuple[str, ...] = (
         *("incoming", "incoming_meta", "meta", "workers", "dead", "suppressed", "corrupt", "index_object"),
         *("index_expiry", "index_forget", "index_subject", "index_refresh"),
     )
+    if keys.partition == 0:
+        fixed += ("notify", "index_notify")
     types = {getattr(keys, name): KEY_TYPES[name] for name in fixed}
     for plural in _plurals_of(keys):
         types[keys.index_name_of(plural)] = KEY_TYPES["index_name"]
@@ -173,7 +178,8 @@ def expected(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, KeyType]:
 
 def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
     """Return the keys of the notes of interrupted calls; *meta* has the names of groups and sinks."""
-    fixed = [keys.note_of(of) for of in (*_plurals_of(keys), "bus:incoming", "bus:dead")]
+    of_first = ("bus:notify",) if keys.partition == 0 else ()
+    fixed = [keys.note_of(of) for of in (*_plurals_of(keys), "bus:incoming", "bus:dead", *of_first)]
     start_of = {"floor": b"group:", "export": b"export:"}
     return fixed + [keys.note_of("") + start_of[start] + name for start, name in _named_in(meta)]
 

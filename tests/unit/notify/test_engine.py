@@ -11,8 +11,8 @@ import pytest
 
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.notify import engine as engine_module
-from eventbus.notify.alerts import RECEIVER_ANNOTATION, Alert
-from eventbus.notify.engine import OVERFLOW_REASON, Engine, Group, Occurrence, Send
+from eventbus.notify.alerts import Alert
+from eventbus.notify.engine import FAILED_REASON, OVERFLOW_REASON, Engine, Group, Occurrence, Send
 from eventbus.notify.receivers.contract import Notification
 from eventbus.notify.rules import Rules, parse_rules
 
@@ -81,7 +81,7 @@ class World:
         type_: str = "Warning",
         host: str = "",
         times: int = 1,
-        annotations: Mapping[str, str] | None = None,
+        message: str = "",
     ) -> Occurrence:
         """One more occurrence, now."""
         uid = f"{kind}/{name}/{reason}"
@@ -89,10 +89,10 @@ class World:
         added = uid not in self._counts
         self._counts[uid] = self._counts.get(uid, 0) + times
         event = Event(
-            metadata=ObjectMeta(name=uid, namespace="shop", uid=uid, annotations=annotations or {}),
+            metadata=ObjectMeta(name=uid, namespace="shop", uid=uid),
             involved_object=ObjectReference(kind=kind, namespace="shop", name=name),
             reason=reason,
-            message=f"{name} has {reason}",
+            message=message or f"{name} has {reason}",
             type=type_,
             source=EventSource(component="kubelet", host=host),
             first_timestamp=self._firsts.setdefault(uid, at),
@@ -425,8 +425,8 @@ def test_beyond_the_bounds_alerts_are_counted_and_reported_as_one(monkeypatch: p
 
 def test_a_receiver_is_not_sent_the_events_about_its_own_failure() -> None:
     world = World(rules("group_wait: 0s"))
-    world.happens(world.event("notify", "NotificationFailed", kind="Worker", annotations={RECEIVER_ANNOTATION: "chat"}))
-    world.happens(world.event("notify-2", "NotificationFailed", kind="Worker", annotations={RECEIVER_ANNOTATION: "x"}))
+    for name, receiver in (("notify-1", "chat"), ("notify-2", "duty")):
+        world.happens(world.event(name, FAILED_REASON, kind="Worker", message=f"{receiver}: no answer"))
     assert [notification.alerts[0].labels["name"] for notification in world.sent] == ["notify-2"]
 
 

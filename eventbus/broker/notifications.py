@@ -1,0 +1,125 @@
+"""The state of the notifier in Redis, on partition 0: its lease with a term, positions, alerts and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgpack
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.calls import call_function
+from eventbus.broker.connection.connect import Client
+from eventbus.broker.keys import name_bytes, name_text, whole_number
+from eventbus.broker.redis_errors import redis_errors
+
+#: Alerts and groups in one call, and read at once.
+MANY: Final = 500
+
+
+class NotifyHold(msgspec.Struct, frozen=True):
+    """The reply of `acquire`: ours, under *term*, or held by *holder* whose counter is *beats*.
+
+    *now_ms*: the server's time, milliseconds since 1970.
+    """
+
+    ours: bool
+    now_ms: int
+    term: int = 0
+    holder: str = ""
+    beats: str = ""
+
+
+class NotifyState(msgspec.Struct, frozen=True):
+    """The stored state: positions by partition, and alerts and groups by name, still packed."""
+
+    positions: Mapping[int, int]
+    records: Mapping[str, bytes]
+
+
+class NotifyStore:
+    """The notifier's state, as *consumer*. One client; use it from one thread at a time."""
+
+    def __init__(self, *, bus: Bus, client: Client, consumer: str) -> None:
+        self._bus = bus
+        self._client = client
+        self._consumer = consumer
+        self._keys = bus.keys[0]
+        self._note = self._keys.note_of("bus:notify")
+        self._term = self._number = 0
+
+    def acquire(self, rules: str, holder: str = "", beats: str = "") -> NotifyHold:
+        """Take or keep the lease if it is free or ours, or if *holder* has it and its counter still is *beats*.
+
+        *rules*: the hash of this worker's file. Safe to repeat.
+        """
+        reply = call_function(
+            self._client,
+            "notify_acquire",
+            (self._keys.notify, self._keys.index_notify, self._note, self._keys.corrupt, self._keys.meta),
+            *(self._consumer, rules, name_bytes(holder), name_bytes(beats), self._bus.id),
+        )
+        if reply[0] == b"OK":
+            term = int(reply[1])
+            if term != self._term:
+                self._term, self._number = term, 0
+            return NotifyHold(True, int(reply[2]), term)
+        return NotifyHold(False, int(reply[3]), 0, name_text(reply[1]), name_text(reply[2]))
+
+    def release(self) -> None:
+        """Give the lease up, if we have it. Safe to repeat."""
+        call_function(self._client, "notify_release", (self._keys.notify,), self._consumer)
+
+    def settle(self, records: Mapping[str, bytes], fields: Mapping[str, str], *, life_ms: int) -> bool:
+        """Store *records* (b"" deletes one) and *fields*, all of them or nothing. False: another worker has taken over.
+
+        *records* are `MANY` at most. Values are absolute, so it is safe to repeat, also with more of them.
+        """
+        self._number += 1
+        given = [list(records.values()), dict(fields)]
+        return bool(
+            call_function(
+                self._client,
+                "notify_settle",
+                (
+                    *(self._keys.notify, self._keys.index_notify, self._note, self._keys.corrupt),
+                    *(self._keys.notify_state + name.encode() for name in records),
+                ),
+                *(self._term, self._number, life_ms, msgpack.packb(given, use_bin_type=False)),
+            )
+        )
+
+    def load(self) -> NotifyState:
+        """Read the whole state. Redis: HGETALL, then ZRANGE and MGET in pages."""
+        with redis_errors():
+            fields: Any = self._client.hgetall(self._keys.notify)
+        positions = {}
+        for field, text in fields.items():
+            partition, position = whole_number(field.removeprefix(b"position:")), whole_number(text)
+            if field.startswith(b"position:") and partition is not None and position is not None:
+                positions[partition] = position
+        return NotifyState(positions, dict(self._records()))
+
+    def _records(self) -> Iterator[tuple[str, bytes]]:
+        start = 0
+        while True:
+            with redis_errors():
+                names: Any = self._client.execute_command("ZRANGE", self._keys.index_notify, start, start + MANY - 1)
+                values: Any = self._client.mget([self._keys.notify_state + name for name in names]) if names else ()
+            yield from (
+                (name.decode("ascii", "replace"), value)
+                for name, value in zip(names, values, strict=True)
+                if value is not None
+            )
+            if len(names) < MANY:
+                return
+            start += MANY
+
+
+def position_fields(positions: Mapping[int, int]) -> dict[str, str]:
+    """Return the fields that store *positions*, for `settle`."""
+    return {f"position:{partition}": str(position) for partition, position in positions.items()}
+
+
+__all__ = ["MANY", "NotifyHold", "NotifyState", "NotifyStore", "position_fields"]
