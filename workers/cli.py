@@ -29,6 +29,7 @@ WORKER_COMMANDS: dict[str, Lazy] = {
     "worker lifecycle": Lazy("eventbus.workers.lifecycle:lifecycle", "Detect nodes without heartbeats."),
     "worker log": Lazy("eventbus.workers.log:log", "Write every event of the bus as a line."),
     "worker metrics": Lazy("eventbus.workers.metrics:metrics", "Serve the numbers of the bus to Prometheus."),
+    "worker notify": Lazy("eventbus.workers.notify:notify", "Send notifications about events, by rules."),
     "worker sink": Lazy("eventbus.workers.sink:sink", "Correlate events into the store."),
 }
 

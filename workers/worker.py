@@ -35,6 +35,9 @@ OTHER_REASONS = {
     "SinkThrottled": "Normal",
     "SinkReachable": "Normal",
     "GroupReleased": "Warning",
+    "NotificationFailed": "Warning",
+    "NotificationsResumed": "Normal",
+    "RulesRejected": "Warning",
 }
 #: Seconds for a part to stop: longer than any drain.
 STOP_S = 100_000.0

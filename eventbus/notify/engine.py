@@ -110,7 +110,7 @@ class Engine:
     def __init__(self, rules: Rules, *, links: Links, refresh_s: int = 10, external_url: str = "") -> None:
         self.alerts: dict[str, Alert] = {}
         self.groups: dict[str, Group] = {}
-        self.unsendable = 0  #: groups whose receiver was removed with notifications left
+        self.unsendable = 0  #: groups that end without a notification: their receiver was removed
         self.overflowed = 0  #: occurrences beyond the bounds
         self.full = False  #: the stored state has reached its bound in bytes: as if it had in number
         self._links = links
@@ -183,6 +183,11 @@ class Engine:
             for name, sent in group.sent.items()
             if sent.pending
         ]
+
+    @property
+    def longest_ms(self) -> int:
+        """Return the longest time for which a route leaves an alert or a group as it is."""
+        return max(route.repeat_interval_ms + route.resolve_after_ms for route in self._root.all())
 
     # -- taking in -----------------------------------------------------------------------------------------------------
 
@@ -323,7 +328,7 @@ class Engine:
         self._changed.add(f"a{alert.id}")
 
     def _leave(self, group: Group, ids: Iterable[str]) -> None:
-        """Take alerts out of a group; delete what is not needed any more."""
+        """Take alerts out of a group; delete it and the alerts if they are not needed any more."""
         gone = set(ids)
         if gone:
             group.alerts = [each for each in group.alerts if each not in gone]
@@ -364,7 +369,7 @@ class Engine:
         return sends
 
     def _flush(self, group: Group, now_ms: int) -> list[Send]:
-        """Decide the notifications of a group whose timer has come."""
+        """Decide the notifications of a due group."""
         route = self._routes.get((group.receiver, group.route))
         if route and (muted_until_ms := _muted_until(route, now_ms)):
             group.next_ms = muted_until_ms
@@ -375,7 +380,7 @@ class Engine:
             group.next_ms = now_ms + interval_ms
         members = [self.alerts[each] for each in group.alerts]
         firing = {alert.id for alert in members if alert.fires}
-        # A group whose route is gone sends no more than the end of its alerts.
+        # Without its route, a group sends no more than the end of its alerts.
         visible = {alert.id for alert in members if alert.fires and route and not self._inhibition.inhibits(alert)}
         sends = []
         for name, send_resolved in self._integrations[group.receiver].items():

@@ -17,7 +17,7 @@ from eventbus.model.kinds import EVENT
 from eventbus.notify.engine import Occurrence
 from eventbus.store.changes import READ_COUNT, follow, read_versions
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.scan import Scanner
+from eventbus.store.scan import scan
 from eventbus.store.storage import ChangeType
 from eventbus.store.story.verdict import last_seen
 from eventbus.util.log import log
@@ -161,13 +161,12 @@ class Reader:
                 self._put(partition, occurrences, None)
 
     def _pages(self, client: Client, partition: int) -> Iterator[list[Event]]:
-        scanner = Scanner(bus=self._bus, client=client, storage=self._storage)
-        for page in scanner.scan(partition, (self._bus.keys[partition].index_name, b"")):
+        index = (self._bus.keys[partition].index_name, b"")
+        for page in scan(self._bus, client, self._storage, partition, index, ahead=False):
             yield [event for _, event in page]
 
     def _put(self, partition: int, occurrences: Sequence[Occurrence], position: int | None) -> None:
-        self.free.acquire()
-        if self._stop.is_set():
+        if self._stop.is_set() or not self.free.acquire() or self._stop.is_set():
             return
         self._inbox.put(Batch(partition, occurrences, position, self))
         if position is not None:

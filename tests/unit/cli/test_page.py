@@ -35,7 +35,9 @@ EVERY = [pytest.param(*pair, id=pair[0]) for pair in commands(main)]
 WITHOUT_JSON = {"completion", "down", "exec", "heartbeat", "help", "kubeconfig", "record", "up"}
 WITHOUT_JSON |= {"logs", "wait", "config current-context"}
 WITHOUT_JSON |= {f"config {verb}-context" for verb in ("delete", "rename", "set", "use")}
-WITHOUT_JSON |= {f"worker {kind}" for kind in ("agent", "api", "export", "lifecycle", "log", "metrics", "sink")}
+WITHOUT_JSON |= {
+    f"worker {kind}" for kind in ("agent", "api", "export", "lifecycle", "log", "metrics", "notify", "sink")
+}
 
 
 @pytest.mark.parametrize(("words", "command"), EVERY)
@@ -48,7 +50,7 @@ def test_what_has_output_has_it_as_json(words: str, command: click.Command) -> N
     assert not isinstance(form, click.Choice) or "json" in form.choices
 
 
-@pytest.mark.parametrize("kind", ["agent", "api", "export", "lifecycle", "log", "metrics", "sink"])
+@pytest.mark.parametrize("kind", ["agent", "api", "export", "lifecycle", "log", "metrics", "notify", "sink"])
 def test_every_worker_tells_its_exit_codes(kind: str) -> None:
     (worker,) = [command for words, command in commands(main) if words == f"eventbus worker {kind}"]
     text = worker.get_help(click.Context(worker))

@@ -1,0 +1,435 @@
+"""The notifier: acquires the lease, takes in changes, stores decisions, sends, and stores the confirmations.
+
+1. A turn takes in batches and results, and lets the engine decide.
+2. Changed alerts and groups are stored with the positions, under the lease's term.
+3. Only then do notifications leave, and readers go on.
+
+A worker that dies after 2 leaves notifications that are stored and not confirmed: the next one sends them with the same
+key.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple
+
+import msgspec
+
+from eventbus.broker.bus import Bus
+from eventbus.broker.connection.connect import Client
+from eventbus.broker.notifications import MANY, NotifyHold, NotifyStore, position_fields
+from eventbus.consume.consumer import RedisAbsence
+from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LivenessObserver
+from eventbus.errors import ConfigError, EventBusError
+from eventbus.model.decodable import decodable
+from eventbus.model.kinds import EVENT
+from eventbus.notify.alerts import Alert
+from eventbus.notify.engine import Engine, Group, Links, Send
+from eventbus.notify.reading import Batch, Reader
+from eventbus.notify.receivers.contract import Opening
+from eventbus.notify.rules import ParsedRules
+from eventbus.notify.senders import Result, Senders
+from eventbus.store.changes import read_versions
+from eventbus.util.clock import Clock
+from eventbus.util.log import log
+
+LOOK_EVERY_S: Final = 3.0
+BEAT_EVERY_S: Final = 1.0
+#: Twice the time between two checks of a standby worker. After a longer gap, the observation starts again.
+LONGEST_GAP_S: Final = 6.0
+#: Messages of the inbox that one turn takes.
+TURN: Final = 64
+#: Alerts and groups live so long after their last write, beyond the longest time of a route.
+LIFE_MS: Final = 14 * 86_400_000
+#: Bytes of all alerts and groups. Redis needs about as much again for keys and index.
+MAX_BYTES: Final = 100_000_000
+RETRY_S: Final = 0.5
+LOOK_FOR_RULES_S: Final = 1.0
+
+_ALERTS: Final = msgspec.msgpack.Decoder(decodable(Alert))
+_GROUPS: Final = msgspec.msgpack.Decoder(decodable(Group))
+
+
+class LeaseLost(Exception):
+    """Another worker notifies now."""
+
+
+class NotifySetup(NamedTuple):
+    """The inputs of a notifier besides its rules.
+
+    *since*: of a first start, see `Reader`. *take_over_s*: if the holder's counter stands still so long, it is dead.
+    *on_change*: called with a reason and a message, as a worker's.
+    """
+
+    bus: Bus
+    consumer: str
+    clock: Clock
+    links: Links
+    opening: Opening
+    on_change: Callable[[str, str], None]
+    since: float | None = None
+    external_url: str = ""
+    take_over_s: float = 15.0
+
+
+class Notifier:
+    """Implements `Part`. One thread, and those of readers and senders.
+
+    Args: load: reads and checks the rules file, if it has changed; None: it has not. Called about once a second.
+                Raises: ConfigError: the old rules stay.
+          beat: called about once a second while it acts and Redis answers: for an outgoing heartbeat. Must not block.
+    """
+
+    def __init__(
+        self,
+        setup: NotifySetup,
+        rules: ParsedRules,
+        *,
+        load: Callable[[], ParsedRules | None],
+        beat: Callable[[], None],
+    ) -> None:
+        self._setup = setup
+        self._clock = setup.clock
+        self._rules = rules
+        self._load = load
+        self._beat = beat
+        self._client = setup.bus.client(name="eventbus-notify")
+        self._store = NotifyStore(bus=setup.bus, client=self._client, consumer=setup.consumer)
+        self._liveness = LivenessObserver(setup.clock, longest_gap_s=LONGEST_GAP_S)
+        self._absence = RedisAbsence("notify", setup.on_change)
+        self._stop = threading.Event()
+        self._acting: _Acting | None = None
+        self._rules_ok = True
+        self._look_at = 0.0
+        self._last_progress = setup.clock.monotonic()
+        self._stands_by = ""
+        self._thread = threading.Thread(target=self._run, name="eventbus-notify", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Finish sends that are under way, store their confirmations, and release the lease."""
+        self._stop.set()
+        if acting := self._acting:
+            acting.inbox.put(None)
+        self._thread.join(timeout_s)
+
+    def loop_health(self) -> list[LoopHealth]:
+        acting, now = self._acting, self._clock.monotonic()
+        gauges: dict[str, float] = {"leader": float(acting is not None), "rules_ok": float(self._rules_ok)}
+        if acting is None:
+            return [self._health("notify", {"failures": self._absence.rounds}, gauges)]
+        engine = acting.engine
+        gauges |= {"alerts": len(engine.alerts), "groups": len(engine.groups), "lag_events": acting.lag}
+        counts = {
+            "failures": self._absence.rounds,
+            "events": acting.taken,
+            "overflowed": engine.overflowed,
+            "unsendable": engine.unsendable,
+            "lists": sum(reader.lists for reader in acting.readers),
+        }
+        found = [self._health("notify", counts, gauges)]
+        for name, figures in acting.senders.figures().items():
+            since = figures.failing_since
+            found.append(
+                self._health(
+                    f"notify:{name}",
+                    {"sent": figures.sent, "retries": figures.retries, "dropped": figures.dropped},
+                    {"pending": figures.waiting, "paused_seconds": 0.0 if since is None else max(0.0, now - since)},
+                )
+            )
+        return found
+
+    def _health(self, group: str, counts: Mapping[str, float], gauges: Mapping[str, float]) -> LoopHealth:
+        return LoopHealth(
+            group=group,
+            partition=0,
+            last_progress=max(self._last_progress, self._acting.last_progress if self._acting else 0.0),
+            ready=self._absence.ready,
+            counts=counts,
+            gauges=gauges,
+        )
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._last_progress = self._clock.monotonic()
+                try:
+                    self._turn()
+                    self._absence.answered()
+                    self._absence.over()
+                except LeaseLost:
+                    log.warning("notify: another worker has taken over")
+                    self._stand_by()
+                except EventBusError as error:
+                    self._absence.waits(error)
+                    self._stop.wait(RETRY_S)
+                except Exception as error:  # a bug: the stored state is as before the turn
+                    log.exception("notify: unexpected error; it begins again from the stored state")
+                    self._absence.waits(EventBusError(str(error)))
+                    self._stand_by()
+                    self._stop.wait(LOOK_EVERY_S)
+        finally:
+            self._end()
+
+    def _turn(self) -> None:
+        self._look_for_rules()
+        if self._acting is not None:
+            self._acting.turn()
+        elif hold := self._campaign():
+            self._acting = _Acting(self._setup, self._store, self._client, self._rules, hold, self._absence, self._stop)
+        else:
+            self._stop.wait(LOOK_EVERY_S * random.uniform(0.3, 1))
+        if self._acting is not None and self._acting.keep(self._rules.hash):
+            self._beat()
+
+    def _campaign(self) -> NotifyHold | None:
+        """Try to acquire the lease: if it is free, or its holder's counter has stood still."""
+        rules = self._rules.hash
+        hold, dead = self._store.acquire(rules), ""
+        if not hold.ours:
+            still_s = self._liveness.observe({hold.holder: hold.beats})[hold.holder]
+            if still_s >= self._setup.take_over_s:
+                dead = hold.holder
+                hold = self._store.acquire(rules, hold.holder, hold.beats)
+        if not hold.ours:
+            if hold.holder != self._stands_by:
+                self._stands_by = hold.holder
+                log.info("notify stands by: %s acts", hold.holder)
+            return None
+        if dead:
+            log.warning("notify: took over from %s", dead)
+        self._stands_by = ""
+        return hold
+
+    def _look_for_rules(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_FOR_RULES_S
+        try:
+            rules = self._load()
+        except ConfigError as error:
+            self._rules_ok = False
+            log.error("the rules file is not used, the former one stays: %s", error)
+            self._setup.on_change("RulesRejected", f"the rules file is not used, the former one stays: {error}")
+            return
+        if rules is None:
+            return
+        self._rules_ok = True
+        if rules.hash != self._rules.hash:
+            self._rules = rules
+            log.info("notify uses the new rules, with hash %s", rules.hash)
+            if self._acting:
+                self._acting.reload(rules)
+
+    def _stand_by(self) -> None:
+        acting, self._acting = self._acting, None
+        if acting:
+            acting.close()
+
+    def _end(self) -> None:
+        acting = self._acting
+        try:
+            if acting:
+                acting.finish()
+            self._store.release()
+        except (EventBusError, LeaseLost) as error:
+            log.warning("notify: could not leave tidily: %s", error)
+        self._stand_by()
+        self._client.close()
+
+
+class _Acting:
+    """The state of a notifier while it has the lease. One thread, except for *inbox* and the figures."""
+
+    def __init__(
+        self,
+        setup: NotifySetup,
+        store: NotifyStore,
+        client: Client,
+        rules: ParsedRules,
+        hold: NotifyHold,
+        absence: RedisAbsence,
+        stop: threading.Event,
+    ) -> None:
+        self.inbox: SimpleQueue[Batch | Result | Send | None] = SimpleQueue()
+        self.taken = 0
+        self.lag = 0.0
+        self.last_progress = 0.0
+        self._store = store
+        self._client = client
+        self._bus = setup.bus
+        self._clock = setup.clock
+        self._since = setup.since
+        self._absence = absence
+        self._stop = stop
+        self._offset_ms = hold.now_ms - self._clock.monotonic() * 1000
+        self._next_beat = self._clock.monotonic() + BEAT_EVERY_S
+        self._unstored: dict[str, bytes] = {}
+        self._sizes: dict[str, int] = {}
+        self._bytes = 0
+        self._ready: list[Send] = []  #: decided, and sent as soon as they are stored
+        state = store.load()
+        self._positions = dict(state.positions)
+        refresh_s = setup.bus.options.refresh_s
+        self.engine = Engine(rules.rules, links=setup.links, refresh_s=refresh_s, external_url=setup.external_url)
+        alerts: list[Alert] = []
+        groups: list[Group] = []
+        for name, packed in state.records.items():
+            try:
+                if name.startswith("a"):
+                    alerts.append(_ALERTS.decode(packed))
+                else:
+                    groups.append(_GROUPS.decode(packed))
+            except msgspec.DecodeError:  # corrupt: as if it were missing
+                log.error("the stored notification state %s cannot be read, and is skipped", name)
+                continue
+            self._count(name, len(packed))
+        self._ready += self.engine.load(alerts, groups, self._now_ms())
+        self.senders = Senders(
+            rules.rules, setup.opening, clock=setup.clock, results=self.inbox, on_change=setup.on_change
+        )
+        log.info("notify acts in term %d, with %d alerts in %d groups", hold.term, len(alerts), len(groups))
+        self.readers = list(self._make_readers())
+        for reader in self.readers:
+            reader.start()
+
+    def turn(self) -> None:
+        """Wait for messages or the next timer, and work on them. Raises: LeaseLost, Redis errors: call again."""
+        batches = self._take()
+        now_ms = self._now_ms()
+        self._ready += self.engine.advance(now_ms)
+        self._save(batches)
+        sends, self._ready = self._ready, []
+        self.senders.submit(sends)
+
+    def reload(self, rules: ParsedRules) -> None:
+        """Go on with new rules. Raises: LeaseLost, Redis errors."""
+        self.engine.reload(rules.rules, self._now_ms())
+        self._save([])
+        self.senders.reload(rules.rules)
+
+    def finish(self) -> None:
+        """Wait for the sends that are under way, and store their confirmations."""
+        self.senders.close(timeout_s=10.0)
+        self._settle_all()
+        self._save([])
+
+    def close(self) -> None:
+        """End the threads; changes that are not stored are dropped."""
+        self.senders.close()
+        for reader in self.readers:
+            reader.stop()
+
+    def _make_readers(self) -> Iterator[Reader]:
+        positions = {partition: self._positions.get(partition) for partition in range(self._bus.partitions)}
+        if self._bus.is_cluster:
+            for partition, position in positions.items():
+                yield Reader(self._bus, {partition: position}, self.inbox, since=self._since)
+        else:
+            yield Reader(self._bus, positions, self.inbox, since=self._since)
+
+    def _take(self) -> list[Batch]:
+        """Take in the next messages: wait for the first at most until the next timer."""
+        next_ms = self.engine.next_ms()
+        until = self._next_beat
+        if next_ms is not None:
+            until = min(until, (next_ms - self._offset_ms) / 1000)
+        batches: list[Batch] = []
+        try:
+            message = self.inbox.get(timeout=max(0.0, until - self._clock.monotonic()))
+            for _ in range(TURN):
+                if isinstance(message, Batch):
+                    self.engine.take(message.occurrences, self._now_ms())
+                    self.taken += len(message.occurrences)
+                    batches.append(message)
+                else:
+                    self._settle(message)
+                message = self.inbox.get_nowait()
+            self.inbox.put(message)  # later; the order of results and batches does not matter
+        except Empty:
+            pass
+        return batches
+
+    def _settle_all(self) -> None:
+        while True:
+            try:
+                message = self.inbox.get_nowait()
+            except Empty:
+                return
+            if not isinstance(message, Batch):
+                self._settle(message)
+
+    def _settle(self, message: Result | Send | None) -> None:
+        if isinstance(message, Result):
+            send = message.send
+            self.engine.settle(send.group, send.integration, send.notification.key, message.handle)
+        elif isinstance(message, Send):  # its integration was closed before it was sent
+            self.senders.submit([message])
+
+    def _save(self, batches: list[Batch]) -> None:
+        """Store all changes and the positions of *batches*; blocks until they are. Raises: LeaseLost."""
+        for name, record in self.engine.changed().items():
+            packed = b"" if record is None else msgspec.msgpack.encode(record)
+            self._unstored[name] = packed
+            self._count(name, len(packed))
+        positions = {batch.partition: batch.position for batch in batches if batch.position is not None}
+        self._positions |= positions
+        if self._unstored or positions:
+            self.engine.full = self._bytes > MAX_BYTES
+            # Alerts before the groups that name them; positions last.
+            names = sorted(self._unstored)
+            chunks = [names[start : start + MANY] for start in range(0, len(names), MANY)] or [[]]
+            for number, chunk in enumerate(chunks, 1):
+                fields = position_fields(positions) if number == len(chunks) else {}
+                self._store_chunk({name: self._unstored[name] for name in chunk}, fields)
+            self._unstored.clear()
+        for batch in batches:
+            batch.done()
+
+    def _store_chunk(self, records: Mapping[str, bytes], fields: Mapping[str, str]) -> None:
+        life_ms = LIFE_MS + self.engine.longest_ms
+        while not self._store_once(records, fields, life_ms):
+            self.last_progress = self._clock.monotonic()
+            self._stop.wait(RETRY_S)
+
+    def _store_once(self, records: Mapping[str, bytes], fields: Mapping[str, str], life_ms: int) -> bool:
+        """Return False if Redis does not answer. Raises: LeaseLost; Redis errors once the worker stops."""
+        try:
+            if not self._store.settle(records, fields, life_ms=life_ms):
+                raise LeaseLost
+        except EventBusError as error:
+            if self._stop.is_set():
+                raise
+            self._absence.waits(error)
+            return False
+        return True
+
+    def keep(self, rules: str) -> bool:
+        """Renew the lease and measure the lag, if it is time; else return False. Raises: LeaseLost, Redis errors."""
+        now = self._clock.monotonic()
+        if now < self._next_beat:
+            return False
+        self._next_beat = now + BEAT_EVERY_S
+        hold = self._store.acquire(rules)
+        if not hold.ours:
+            raise LeaseLost
+        self._offset_ms = hold.now_ms - self._clock.monotonic() * 1000
+        partitions = sorted(self._positions)
+        newest = read_versions(self._bus, self._client, EVENT.plural, partitions)
+        self.lag = float(sum(max(0, at - self._positions[p]) for p, at in zip(partitions, newest, strict=True)))
+        return True
+
+    def _count(self, name: str, size: int) -> None:
+        self._bytes += size - self._sizes.pop(name, 0)
+        if size:
+            self._sizes[name] = size
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000 + self._offset_ms)
