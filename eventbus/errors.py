@@ -90,7 +90,7 @@ class BusReplaced(ConfigError):
     def __init__(self, known: int, found: int) -> None:
         cure = "restart this process"
         super().__init__(
-            f"the bus was made anew with {found} partitions, and this process knows {known}: {cure}", cure=cure
+            f"the bus was created again with {found} partitions, and this process knows {known}: {cure}", cure=cure
         )
 
 

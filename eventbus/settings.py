@@ -1,6 +1,6 @@
 """Settings of one process and options of the whole bus: frozen, with unit, default and reason.
 
-`Settings` come from the environment (`EVENTBUS_<FIELD>`), read once by whoever starts a program. `Options` are shared:
+`Settings` come from the environment (`EVENTBUS_<FIELD>`), read once at the start of a program. `Options` are shared:
 they live in Redis with a version, because workers that correlate in one state must agree on the rules.
 """
 
@@ -130,7 +130,7 @@ class AggregateKey(StrEnum):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The options of the whole bus: how it correlates, and what it keeps.
+    """The options of the whole bus: how it correlates, and how long it keeps data.
 
     Defaults are client-go's where it has them."""
 
@@ -163,7 +163,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         for field, most in _MOST.items():
             if getattr(self, field) > most:
                 raise ConfigError(f"option {field} must be at most {most}, not {getattr(self, field)}")
-        # Rounded first: what is checked is what is kept, so that it is still right when it is read back.
+        # Round before the check, because the rounded value is stored and checked again when it is read.
         rate = float32(self.qps)
         if not 0 <= rate < math.inf:
             raise ConfigError(f"option qps must be a number of at least 0, not {self.qps}")
@@ -199,7 +199,7 @@ def read_secret(variable: str, path: str) -> str:
             return file.read().strip()
     except OSError as error:
         raise ConfigError(f"{variable} cannot be read: {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError:  # whose own words quote a byte of the secret
+    except UnicodeDecodeError:  # its message quotes a byte of the secret
         raise ConfigError(f"{variable} cannot be read: {path} is not UTF-8") from None
 
 

@@ -179,7 +179,7 @@ def reference_from_text(text: str) -> ObjectReference:
     The kind is kept as typed, for `meant_kinds`; the namespace is empty if it was not typed.
 
     Raises:   InvalidEvent: wrong number of slashes, an empty or too long part, or invalid characters; the message is
-              for the user who typed it.
+              for the user.
     """
     first, *others = text.split("/")
     if len(others) not in (1, 2):

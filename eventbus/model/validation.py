@@ -72,7 +72,7 @@ def validate_recorded(event: Event) -> None:
     """
     check_values(event)
     if not event.involved_object.kind:
-        raise InvalidEvent("involvedObject.kind", "is empty; say what kind of object the event is about")
+        raise InvalidEvent("involvedObject.kind", "is empty; set the kind of the object that the event is about")
     if not event.involved_object.name:
         raise InvalidEvent("involvedObject.name", "is empty; say which object the event is about")
     if not event.reason:

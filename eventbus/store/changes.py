@@ -22,7 +22,7 @@ from eventbus.store.storage import ChangeType, Storage
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Entries read at once. Most hold one change, those of a busy worker some hundred.
+#: Entries of one read. Most have one change, those of a busy worker about a hundred.
 READ_COUNT = 50
 #: The version of a kind before its first write; not 0, which means *any* in a list.
 NEVER_WRITTEN = 1
@@ -31,9 +31,9 @@ UNFINISHED = "unfinished"
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """One change. *object* carries the version that its storage reads; of a DELETED one it is the last state.
+    """One change. *object* has the version that its storage reads; for DELETED it is the last state.
 
-    *version* is the change's own. *was* is what selectors saw before, None: the same as now.
+    *version* is that of the change. *was* has the former values of selectable fields; None: they have not changed.
     """
 
     type: ChangeType
@@ -61,7 +61,7 @@ class Versions:
                 Expired: it belongs to another bus, or to a watch that has not delivered all its initial objects.
         """
         if text == UNFINISHED:
-            raise Expired("the watch ended before it had told all there was")
+            raise Expired("the watch ended before it had delivered all initial objects")
         parts = text.split("-")
         if not all(part.isdecimal() and part.isascii() and len(part) < 20 for part in parts):
             raise InvalidObject(f'resourceVersion: Invalid value: "{text}": must be the version of a list or a watch')
@@ -81,7 +81,7 @@ def read_versions(bus: Bus, client: Client, plural: str, partitions: Sequence[in
 
 
 class AheadOfStore(Expired):
-    """The store is behind the version *asked* for: it has lost changes, or the version is another bus's."""
+    """The store is older than the *requested* version: it has lost changes, or the version is of another bus."""
 
     def __init__(self, requested: str, newest: str) -> None:
         super().__init__(f"Too large resource version: {requested}, current: {newest}")
@@ -152,7 +152,7 @@ class ChangeReader(Generic[T]):
         self.after = after
 
     def read(self, block_ms: int = 0) -> list[Change[T]]:
-        """Read the changes of the next entries, oldest first; blocks for at most *block_ms*, 0: not at all.
+        """Read the changes of the next entries, oldest first; blocks for at most *block_ms* (0: never).
 
         Raises:  Expired: changes after `after` are gone, or the store was emptied: list again.
                  BusUnavailable: call again; nothing is lost.

@@ -1,4 +1,8 @@
-"""Finds stored events: about objects, the newest first, and by a search as people do it."""
+"""Finds stored events: about objects, the newest first, and by a search for text, selectors and time.
+
+The index of names is not ordered by time. The index of expiry is: an event expires a fixed time after its last write.
+Events with repeats that were held back since then are in the index of refreshes, and come first.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,8 @@ from eventbus.store.reader import ObjectReader
 from eventbus.store.scan import bounds
 from eventbus.store.selection import Selection
 
-#: Events about one object that are read.
-MOST: Final = 5_000
+#: Most events that are read about one object.
+MOST_ABOUT: Final = 5_000
 
 
 def read_events_about(bus: Bus, client: Client, objects: Sequence[ObjectReference]) -> list[list[Event]]:
@@ -46,7 +50,7 @@ def read_placed_about(bus: Bus, client: Client, objects: Sequence[ObjectReferenc
     for partition in storage.partitions:
         for about in objects:
             index, prefix = storage.index_about(partition, about.namespace or "default", about.kind, about.name)
-            pipe.execute_command("ZRANGE", index, *bounds(prefix), "BYLEX", "LIMIT", 0, MOST)
+            pipe.execute_command("ZRANGE", index, *bounds(prefix), "BYLEX", "LIMIT", 0, MOST_ABOUT)
     with redis_errors():
         replies = pipe.execute()
     placed: list[list[tuple[int, Event]]] = [[] for _ in objects]
@@ -91,10 +95,10 @@ class _Packed(NamedTuple):
 
 
 class NewestFirst:
-    """One walk. *examined*: how many events it has looked at.
+    """A walk from the newest write to the oldest. *examined*: the number of events that it has read.
 
-    Args: since: events written before are left out, also if repeats were held back since, unless a refresh is due.
-          wanted: a test of an event's packed bytes; it saves decoding, which takes far longer.
+    Args: since: without events written before, even if repeats were held back since, unless a refresh is due.
+          wanted: a test of the packed bytes of an event, which is much faster than decoding.
     """
 
     def __init__(
@@ -115,11 +119,11 @@ class NewestFirst:
         self.examined = 0
 
     def events(self) -> Iterator[Event]:
-        """Yield as `placed`, without the partitions."""
+        """Yield the events of `placed`."""
         return (event for _, event in self.placed())
 
     def placed(self) -> Iterator[tuple[int, Event]]:
-        """Yield each event once, with its partition. One written meanwhile may be missing: a watch delivers it.
+        """Yield each event once, with its partition. Events written meanwhile may be missing: a watch delivers them.
 
         Raises: BusUnavailable.
         Redis:  ZRANGE on index:refresh and index:expiry, MGET, in pages.
@@ -150,7 +154,7 @@ class NewestFirst:
             yield from self._load(number, members)
             if len(members) < self._page:
                 return
-            # Continue at the last score, after the members that have it: an offset alone would shift with other writes.
+            # Continue after the last score and its members, because other writes would shift a plain offset.
             last = members[-1][1]
             same = sum(score == last for _, score in members)
             passed = passed + same if newest == b"%d" % last else same
@@ -186,7 +190,7 @@ _NO_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """The terms of a search. *text*: words that must all be found, in any field, in any case."""
+    """The terms of a search. *text*: words; all of them must occur, in any field and case."""
 
     namespace: str = ""
     label_selector: str = ""
@@ -260,12 +264,12 @@ def _has_words(event: Event, words: Sequence[str]) -> bool:
 
 
 def _prefilter(search: Search, words: Sequence[str]) -> Callable[[bytes], bool] | None:
-    """Make a quick test of packed bytes that passes every event of the search, and few others."""
+    """Return a fast test of packed bytes that accepts every event of the search, and few others."""
     terms = FieldSelector.parse(search.field_selector, EVENT.fields).terms
-    exact = [term.value.encode() for term in terms if not term.negated and _stands_as_it_is(term.value)]
+    exact = [term.value.encode() for term in terms if not term.negated and _is_unescaped(term.value)]
     # The packed bytes hold the parts of kind/name and key=value, not the whole.
     parts = {part for word in words for part in re.split("[/=]", word)}
-    loose = [part.encode() for part in parts if _stands_as_it_is(part)]
+    loose = [part.encode() for part in parts if _is_unescaped(part)]
     if not exact and not loose:
         return None
 
@@ -278,6 +282,6 @@ def _prefilter(search: Search, words: Sequence[str]) -> Callable[[bytes], bool] 
     return wanted
 
 
-def _stands_as_it_is(value: str) -> bool:
-    """Return True if the packed bytes of an event hold this value unchanged: not "", nor what JSON escapes."""
+def _is_unescaped(value: str) -> bool:
+    """Return True if packed bytes contain this value unchanged: it is not "", and JSON does not escape it."""
     return value.isascii() and value.isprintable() and bool(value) and not {'"', "\\", "/"} & set(value)

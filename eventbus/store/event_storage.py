@@ -1,6 +1,6 @@
 """Storage of events: recorded ones, in the partition of their object, and written ones, in that of their own name.
 
-A written event is replaced whole. What is changed of a recorded one is laid over it: see `stored.lay_over`.
+A written event is replaced as a whole. A change of a recorded event is stored as an overlay: see `stored.lay_over`.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from eventbus.store.storage import (
     StoredObject,
     already_exists,
     check_size,
-    settle,
+    new_version,
     with_metadata,
 )
 from eventbus.store.stored import COUNTED, View, decode_stored, is_written, lay_over, pack_written, remembering
 
-#: With refreshes, which move what is shown alone.
+#: With refreshes, which change only the shown view.
 LETTERS_SHOWN: Final[Mapping[str, ChangeType]] = {**LETTERS, "R": ChangeType.MODIFIED}
-#: Under the names of both groups, by each of which somebody may watch.
+#: The selectable fields of both API groups, because a watch may use either.
 _SELECTABLE: Final = {**EVENTS_V1.fields, **EVENT.fields}
 _CONTROLS: Final = re.compile(r"[\0-\x1f\x7f]")
-#: Names in the index that are looked at: one, and those of events that went a moment ago.
-_NAMED = 4
+#: Most members read for a name: one, and those of events that were just removed.
+_MOST_OF_A_NAME = 4
 #: Names looked up in one round trip.
-_ASKED: Final = 500
+_NAMES_A_ROUND: Final = 500
 
 
 class EventStorage:
     """Implements `Storage` for events, as *view* has them.
 
-    Args: remember: what was decoded is kept for the next time, of this process some thousand events.
+    Args: remember: keep decoded events, some thousand in this process.
     """
 
     def __init__(
@@ -94,17 +94,17 @@ class EventStorage:
         pipe: Any = self._client.pipeline(transaction=False)
         pipe.get(self._bus.keys[written.partition].object + written.key)
         for keys in self._bus.keys:
-            pipe.execute_command("ZRANGE", keys.index_name, low, high, "BYLEX", "LIMIT", 0, _NAMED)
+            pipe.execute_command("ZRANGE", keys.index_name, low, high, "BYLEX", "LIMIT", 0, _MOST_OF_A_NAME)
         with redis_errors():
             packed, *named = pipe.execute()
-        if stored := self._found(written, packed):
+        if stored := self._stored(written, packed):
             return stored
         for partition, members in enumerate(named):
             for member in members:
                 place = Place(partition, member[-ID_CHARS:])
                 with redis_errors():
                     packed = self._client.get(self._bus.keys[partition].object + place.key)
-                if stored := self._found(place, packed):
+                if stored := self._stored(place, packed):
                     return stored
         return None
 
@@ -114,11 +114,11 @@ class EventStorage:
         Redis: ZRANGE and GET, in two round trips for 500 of them.
         """
         keys, uids = self._bus.keys[partition], set[str]()
-        for start in range(0, len(names), _ASKED):
+        for start in range(0, len(names), _NAMES_A_ROUND):
             pipe: Any = self._client.pipeline(transaction=False)
-            for namespace, name in names[start : start + _ASKED]:
+            for namespace, name in names[start : start + _NAMES_A_ROUND]:
                 low, high = bounds(f"{namespace}/{name}\0".encode("utf-8", "replace"))
-                pipe.execute_command("ZRANGE", keys.index_name, low, high, "BYLEX", "LIMIT", 0, _NAMED)
+                pipe.execute_command("ZRANGE", keys.index_name, low, high, "BYLEX", "LIMIT", 0, _MOST_OF_A_NAME)
             with redis_errors():
                 members = [member for members in pipe.execute() for member in members]
             pipe = self._client.pipeline(transaction=False)
@@ -127,7 +127,7 @@ class EventStorage:
             with redis_errors():
                 stored = pipe.execute() if members else []
             for member, packed in zip(members, stored, strict=True):
-                if stored_event := self._found(Place(partition, member[-ID_CHARS:]), packed):
+                if stored_event := self._stored(Place(partition, member[-ID_CHARS:]), packed):
                     uids.add(stored_event.object.metadata.uid)
         return uids
 
@@ -161,16 +161,16 @@ class EventStorage:
             raise InvalidObject(f'{self.kind.name} "{event.metadata.name}" is invalid: {error}') from error
 
     def new_uid(self) -> str:
-        # The form that a recorded event's uid has, so that its copy carries the same. Nothing hangs on its being
-        # guessed, and asking the system for it would let go of the interpreter.
+        # The form of a recorded event's uid, so that its copy has the same. It need not be secret, and reading the
+        # system's random numbers would release the interpreter's lock.
         return f"{random.getrandbits(64):016x}:1"
 
     def create(self, event: Event) -> Event:
         """Store a new event.
 
-        If one of the same name is recorded at the same moment, there may be two: `find` returns this one."""
+        If an event of the same name is recorded at the same moment, there may be two. `find` returns this one."""
         metadata = event.metadata
-        # Where there is one partition, `write_event` sees all that may have the name.
+        # With one partition, `write_event` checks the name.
         if self._bus.partitions > 1 and self.find(metadata.namespace, metadata.name) is not None:
             raise already_exists(self.kind, metadata.name)
         partition = self.written_place(metadata.namespace, metadata.name).partition
@@ -179,16 +179,16 @@ class EventStorage:
     def creation(self, event: Event) -> Call[Event]:
         """Return the call that stores a new event, for a bus of one partition. With several, use `create`."""
         place = self.written_place(event.metadata.namespace, event.metadata.name)
-        return self._write(place, event, "", copy=_copy(event), happened=_happened(event, event.times_seen))
+        return self._write(place, event, "", copy=_copy(event), happened=_occurrences(event, event.times_seen))
 
     def replace(self, former: StoredObject[Event], new: Event) -> Event:
         """Store *new* in the place of *former*: a written event whole, a recorded one as overlay. Raises: Conflict."""
-        # What does not touch what happened is nothing new to those who read what happens.
+        # A change of metadata alone is not copied to the stream.
         copy = _copy(new) if _counted(self.as_stored(former.object)) != _counted(new) else b""
         version = former.object.metadata.resource_version
         was = encode_was(_SELECTABLE, former.object, new)
         if is_written(former.packed):
-            happened = _happened(new, max(0, new.times_seen - former.object.times_seen))
+            happened = _occurrences(new, max(0, new.times_seen - former.object.times_seen))
             write = self._write(former.place, new, version, copy=copy, was=was, happened=happened)
             return write.send(self._bus, self._client, former.place.partition)
         if former.object.involved_object != new.involved_object:
@@ -201,12 +201,12 @@ class EventStorage:
         written = self._call(
             former.place, lambda: functions.overlay_event(options, key, version, over.lasting, over.once, copy, was)
         )
-        return with_metadata(over.event, resource_version=settle(self.kind, new.metadata.name, written))
+        return with_metadata(over.event, resource_version=new_version(self.kind, new.metadata.name, written))
 
     def remove(self, former: StoredObject[Event], version: str) -> str:
         functions, options, key = self._functions(former.place), self._bus.options, former.place.key
         written = self._call(former.place, lambda: functions.remove_event(options, key, version))
-        return settle(self.kind, former.object.metadata.name, written)
+        return new_version(self.kind, former.object.metadata.name, written)
 
     def _write(
         self, place: Place, event: Event, version: str, *, copy: bytes, happened: Happened, was: bytes = b""
@@ -216,7 +216,9 @@ class EventStorage:
         functions, options = self._functions(place), self._bus.options
 
         def result(reply: Any) -> Event:
-            return with_metadata(event, resource_version=settle(self.kind, event.metadata.name, decode_written(reply)))
+            return with_metadata(
+                event, resource_version=new_version(self.kind, event.metadata.name, decode_written(reply))
+            )
 
         return Call(
             lambda: functions.write_event_command(options, place.key, version, packed, copy, was, happened=happened),
@@ -230,11 +232,11 @@ class EventStorage:
         return self._bus.functions(self._client, place.partition)
 
     def written_place(self, namespace: str, name: str) -> Place:
-        """Return where an event of that name lies that was written."""
+        """Return the place of a written event with that name."""
         reference = ObjectReference(kind="Event", namespace=namespace, name=name)
         return Place(partition_of(reference, self._bus.partitions), item_key(namespace, name))
 
-    def _found(self, place: Place, packed: bytes | None) -> StoredObject[Event] | None:
+    def _stored(self, place: Place, packed: bytes | None) -> StoredObject[Event] | None:
         try:
             event = None if packed is None else self.decode(packed)
         except PoisonBatch:
@@ -245,20 +247,20 @@ class EventStorage:
 def _copy(event: Event) -> bytes:
     """Pack a batch of this one event, under its uid, for readers of the stream."""
     producer, _, sequence = event.metadata.uid.rpartition(":")
-    # Of the events that the correlator makes, aggregates and reports, the uid is another one.
+    # Aggregates and reports, which the correlator makes, have uids of another form.
     numbered = producer and sequence.isdecimal()
     return pack_batch(
         producer if numbered else event.metadata.uid, int(sequence) if numbered else 1, [pack_event(event)]
     )
 
 
-def _happened(event: Event, times: int) -> Happened:
-    """Count it with what programs record: in this minute, whatever time a client says."""
+def _occurrences(event: Event, times: int) -> Happened:
+    """Return the occurrences to be counted: in the current minute, because a client may send any time."""
     source = event.source.component or event.reporting_component
     words = (event.metadata.namespace, event.involved_object.kind, event.type, event.reason, source)
-    return Happened(times, int(time.time()) // 60, "\0".join(words))  # none has a NUL, which nothing stored has
+    return Happened(times, int(time.time()) // 60, "\0".join(words))  # stored text contains no NUL
 
 
 def _counted(event: Event) -> dict[str, Any]:
-    """Return the fields of an event that say what happened, as opposed to its metadata."""
+    """Return the fields of an event that a repeat changes."""
     return {key: value for key, value in to_core(event).items() if key in COUNTED and value is not None}

@@ -1,4 +1,7 @@
-"""Checks the options of lists and watches, and packs the token of the next page."""
+"""Checks the options of lists and watches as the API server does, and packs the token of the next page.
+
+Source: apimachinery `pkg/apis/meta/internalversion/validation`.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def watch_problems(options: ListOptions) -> Iterator[tuple[str, str]]:
     """Yield the invalid fields of a watch's options, each with the problem."""
     match = options.version_match
     if options.send_initial_events is None:
-        if match != VersionMatch.UNSET:  # servers before WatchList give only this message, whatever the match
+        if match != VersionMatch.UNSET:  # servers before WatchList give only this message, for any match
             yield _forbidden(_MATCH, f"{_MATCH} is forbidden for watch unless {_SEND} is provided")
         return
     if match != VersionMatch.NOT_OLDER_THAN:
@@ -86,7 +89,7 @@ class Continue(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` gave. Raises: InvalidObject: worded as the API server does."""
+        """Parse the result of `str`. Raises: InvalidObject: with the API server's message."""
         try:
             return msgspec.msgpack.decode(urlsafe_b64decode(text.encode()), type=decodable(cls))
         except (binascii.Error, ValueError, msgspec.MsgspecError):
@@ -94,7 +97,7 @@ class Continue(msgspec.Struct, frozen=True, array_like=True):
 
 
 def _problem(text: str) -> str:
-    """Say what Go says of a token that is none: it is unpadded base64 there, of JSON."""
+    """Return Go's error for an invalid token, which is the unpadded base64 of JSON there."""
     for place, character in enumerate(text):
         if character not in _BASE64:
             return f"illegal base64 data at input byte {place}"

@@ -28,7 +28,7 @@ from eventbus.store.storage import (
     Place,
     StoredObject,
     check_size,
-    settle,
+    new_version,
     with_metadata,
 )
 
@@ -64,7 +64,7 @@ class ObjectStorage(Generic[T]):
         return self._bus.keys[partition].index_name_of(self.kind.plural), selection.name_prefix()
 
     def find(self, namespace: str, name: str) -> StoredObject[T] | None:
-        """Read one object by a GET; None: there is none, or it cannot be decoded."""
+        """Read one object by a GET; None if there is none, or it cannot be decoded."""
         key = item_key(namespace, name)
         with redis_errors():
             packed: Any = self._client.get(self._keys.object_of(self.kind.plural) + key)
@@ -109,7 +109,7 @@ class ObjectStorage(Generic[T]):
         written = call(
             self._bus, self._client, PARTITION, lambda: functions.remove(options, plural, former.place.key, version)
         )
-        return settle(self.kind, former.object.metadata.name, written)
+        return new_version(self.kind, former.object.metadata.name, written)
 
     def _put(self, obj: T, version: str, was: bytes) -> T:
         name, namespace = obj.metadata.name, obj.metadata.namespace
@@ -118,7 +118,7 @@ class ObjectStorage(Generic[T]):
         item = Item(plural=self.kind.plural, namespace=namespace, name=name, key=item_key(namespace, name), body=body)
         functions = self._bus.functions(self._client, PARTITION)
         written = call(self._bus, self._client, PARTITION, lambda: functions.put(self._options, item, version, was))
-        return with_metadata(obj, resource_version=settle(self.kind, name, written))
+        return with_metadata(obj, resource_version=new_version(self.kind, name, written))
 
 
 def _bounded(options: Options, changes_bytes: int) -> Options:

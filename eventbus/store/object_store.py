@@ -1,4 +1,4 @@
-"""The store of a bus: its objects by kind, the short way to its events, and the kinds that a user may read."""
+"""The store of a bus: its objects by kind, a shortcut to its events, and the kinds that a user may read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eventbus.client.store import RemoteStore
 
 T = TypeVar("T", bound=HasMetadata)
-#: Over Redis, or through an API worker: with the same methods.
+#: A store in Redis, or through an API worker, with the same methods.
 AnyStore: TypeAlias = "ObjectStore | RemoteStore"
 
 
@@ -39,14 +39,14 @@ class EventList(msgspec.Struct, frozen=True):
 
 
 class ObjectStore:
-    """The objects of a bus, by kind. One client; use it from one thread at a time, and each `lister_watcher` likewise.
+    """The objects of a bus, by kind. It has one client: use it, and each `lister_watcher`, in one thread at a time.
 
         with ObjectStore.open() as store, SharedInformerFactory(store) as factory:
             node = store.objects(NODE).get("node-1")
             factory.nodes().add_event_handler(on_add=greet)
             factory.start()
 
-    All that is watched of a kind through one store shares one blocking read, by a thread that runs while it is.
+    All watches of a kind through one store share one blocking read, in a thread that runs as long as they do.
     """
 
     def __init__(self, bus: Bus, client: Client) -> None:
@@ -59,8 +59,8 @@ class ObjectStore:
     def open(cls, url: str | None = None, *, settings: Settings | None = None) -> Self:
         """Open the store of the bus at *url*; None: the bus of the settings or the environment, as a broadcaster does.
 
-        Its client is its own, and closed by `close`. Where that is an API worker it is a `RemoteStore`, which has the
-        same methods, and connects with its first call.
+        `close` closes its client. For an API worker, the result is a `RemoteStore` with the same methods.
+        It connects with its first call.
 
         Raises: ConfigError: no bus is configured, or it cannot be used.  BusUnavailable, BusRefused: see `open_bus`.
         """
@@ -69,7 +69,7 @@ class ObjectStore:
             from eventbus.client.address import parse_api_url
             from eventbus.client.store import RemoteStore
 
-            # What programs have annotated as an ObjectStore may be either: it does the same.
+            # Programs annotate both as ObjectStore.
             return cast("Self", RemoteStore(parse_api_url(url or settings.url, settings)))
         resolved = resolve_url(url or settings.redis_url or None, os.environ)
         if resolved is None:
@@ -78,14 +78,14 @@ class ObjectStore:
 
     @classmethod
     def of(cls, bus: Bus) -> Self:
-        """Return the store of *bus*, over a client of its own, which `close` closes."""
+        """Return the store of *bus* with its own client, which `close` closes."""
         client = bus.client(name="eventbus-store")
         store = cls(bus, client)
         store._clients.append(client)
         return store
 
     def for_another_thread(self) -> ObjectStore:
-        """Return the same store over a client of its own, which its `close` closes."""
+        """Return the same store with another client, which its `close` closes."""
         return ObjectStore.of(self._bus)
 
     @property
@@ -122,8 +122,8 @@ class ObjectStore:
     def list(self, namespace: str | None = None, *, kind: str | None = None, name: str | None = None) -> EventList:
         """List all events, those of a *namespace* (None, "": of all), or those about one object (*kind*, *name*).
 
-        *kind* is compared without case. The version is read before the first page, so that a watch from it replays what
-        changed meanwhile. Order: by namespace and name within a partition.
+        *kind* is compared without case. The version is read before the first page, so that a watch from it
+        returns every later change. Order: by namespace and name within a partition.
         """
         storage = EventStorage(kind=EVENT, bus=self._bus, client=self._client)
         selection: Selection[Event] = Selection(EVENT, ListOptions(namespace=namespace or ""))
@@ -138,7 +138,7 @@ class ObjectStore:
         return EventList(tuple(items), str(version))
 
     def get(self, namespace: str, name: str) -> Event:
-        """Read one event by its name. Raises: NotFound: worded as the API server does."""
+        """Read one event by its name. Raises: NotFound: with the API server's message."""
         return self.objects(EVENT).get(name, namespace)
 
     def delete(self, namespace: str, name: str) -> None:
@@ -155,8 +155,8 @@ def about(event: Event, kind: str | None, name: str | None) -> bool:
 def may_read(store: AnyStore, kind: Kind[Any], namespace: str = "") -> bool:
     """Return False if *kind* is one of the operator's and this user lacks that role in *namespace*, "": in all.
 
-    Lists one object of such a kind; for other kinds it sends nothing. The events about such objects can be read by
-    everyone who may read events.
+    Lists one object of such a kind; for other kinds it sends nothing. The events about such objects belong to
+    the events, which every reader may read.
     Raises: BusUnavailable.
     """
     if kind.plural not in OPERATED:

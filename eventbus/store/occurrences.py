@@ -1,7 +1,7 @@
-"""Reads how often things happened, minute by minute: the data of a histogram of the last hours.
+"""Reads the number of occurrences in each minute: the data of a histogram of the last hours.
 
-The sink workers count every occurrence there, also of what is folded or held back, under at most 200 names a minute and
-partition; all others of a minute are one row.
+The sink workers count every occurrence, even of aggregated or suppressed events, under at most 200 names a minute and
+partition. The other occurrences of a minute are one row.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
 
-#: Namespace, kind of object, type, reason, source: what is counted is told apart by these.
+#: Namespace, kind of object, type, reason, source. Occurrences with the same words are counted together.
 Words = tuple[str, str, str, str, str]
 
 MINUTE_S = 60
 MINUTE = timedelta(seconds=MINUTE_S)
 #: Hashes read in one round, each of 200 fields at most.
 PAGE = 200
-#: The field of a minute for all whose names were one too many.
+#: The field for occurrences beyond the 200 names of a minute.
 _OTHER = b"other"
 
 
@@ -53,10 +53,10 @@ class OccurrencesRead(msgspec.Struct, frozen=True):
 
 
 class Minutes(msgspec.Struct, frozen=True):
-    """How often each of some words happened in which minute.
+    """The number of occurrences of some words in each minute.
 
-    *unknown*: minutes in which some had no name of their own. *begins*: the first minute that is known. *until*: when
-    it was read, or what was asked for.
+    *unknown*: minutes in which some words are counted as others. *begins*: the first known minute. *until*: the time of
+    the read, or the requested end.
     """
 
     counts: dict[Words, dict[int, int]]
@@ -65,20 +65,20 @@ class Minutes(msgspec.Struct, frozen=True):
     until: datetime
 
     def of(self, words: Words) -> list[tuple[datetime, int]]:
-        """Return the minutes in which it happened, in their order."""
+        """Return the minutes with occurrences of *words*, in order."""
         return [(_moment(minute), count) for minute, count in sorted(self.counts.get(words, {}).items())]
 
 
 def read_occurrences(bus: Bus, client: Client, since: datetime, until: datetime) -> OccurrencesRead:
     """Read the counts from the minute of *since* to that of *until*, both included, summed over all partitions.
 
-    Times are aware. What is asked of before `begins`, or of later than now, is not there; minutes in which nothing
-    happened have no row. Without the option `occurrences_s` nothing is counted, and `begins` is now.
+    Times are aware. Minutes before `begins`, later than now, or without occurrences have no row. Without the option
+    `occurrences_s`, no occurrence is counted, and `begins` is now.
 
     Raises: BusUnavailable: call again.
     Redis:  HGETALL on occurrences of each minute and partition, in rounds of 200.
     """
-    begins, minutes = _asked(bus, since, until)
+    begins, minutes = _minutes(bus, since, until)
     counts: Counter[tuple[int, Words]] = Counter()
     for minute, fields in _read(bus, client, minutes, lambda pipe, key: pipe.hgetall(key)):
         for field, count in fields.items():
@@ -88,12 +88,12 @@ def read_occurrences(bus: Bus, client: Client, since: datetime, until: datetime)
 
 
 def read_minutes(bus: Bus, client: Client, words: Collection[Words], since: datetime, until: datetime) -> Minutes:
-    """Read how often each of *words* happened from the minute of *since* to that of *until*; as `read_occurrences`.
+    """Read the occurrences of each of *words* from the minute of *since* to that of *until*; as `read_occurrences`.
 
     Raises: BusUnavailable: call again.
     Redis:  HMGET on occurrences of each minute and partition, in rounds of 200.
     """
-    begins, minutes = _asked(bus, since, until)
+    begins, minutes = _minutes(bus, since, until)
     named = list(words)
     fields = ["\0".join(key).encode("utf-8", "surrogatepass") for key in named]
     counts: dict[Words, dict[int, int]] = {key: {} for key in named}
@@ -110,10 +110,10 @@ def read_minutes(bus: Bus, client: Client, words: Collection[Words], since: date
     return Minutes(counts, tuple(map(_moment, sorted(unknown))), _moment(begins), min(until, read))
 
 
-def _asked(bus: Bus, since: datetime, until: datetime) -> tuple[int, Sequence[int]]:
-    """Return the first minute that is known, and those to be read."""
+def _minutes(bus: Bus, since: datetime, until: datetime) -> tuple[int, Sequence[int]]:
+    """Return the first known minute, and the minutes to read."""
     now = time.time_ns() // 1_000_000_000
-    # One more would be half gone: a minute's counts live from their first on.
+    # The minute before it is incomplete: its counts expire from the first occurrence on.
     first = (now - bus.options.occurrences_s) // MINUTE_S + 1
     begins = min(first, now // MINUTE_S)
     minutes = range(max(begins, int(since.timestamp()) // MINUTE_S), min(now, int(until.timestamp())) // MINUTE_S + 1)
@@ -123,7 +123,7 @@ def _asked(bus: Bus, since: datetime, until: datetime) -> tuple[int, Sequence[in
 def _read(
     bus: Bus, client: Client, minutes: Sequence[int], read: Callable[[Any, bytes], Any]
 ) -> Iterator[tuple[int, Any]]:
-    """Yield a minute with what *read* finds in its hash, of each partition."""
+    """Yield each minute with the reply of *read* for its hash, of each partition."""
     hashes = list(product(minutes, bus.keys))
     for start in range(0, len(hashes), PAGE):
         page = hashes[start : start + PAGE]
@@ -144,7 +144,7 @@ def _words(field: bytes) -> Words:
     words = field.decode("utf-8", "replace").split("\0")
     if field == _OTHER or len(words) not in (4, 5):
         return "", "", "", "", ""
-    # Four: counted by a build that told no sources apart.
+    # Four words: counted by a build that ignored the source.
     namespace, kind, type_, reason, source = (*words, "")[:5]
     return namespace, kind, type_, reason, source
 

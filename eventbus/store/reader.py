@@ -64,7 +64,7 @@ class ObjectReader(Generic[T]):
     def get(self, name: str, namespace: str = "") -> T:
         """Read the newest state of one object.
 
-        Raises: NotFound: worded as the API server does.
+        Raises: NotFound: with the API server's message.
         Redis:  GET; for an event, which may lie in any partition, also ZRANGE on each partition and a second GET.
         """
         stored = self._storage.find(namespace, name)

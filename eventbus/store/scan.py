@@ -16,7 +16,7 @@ from eventbus.store.storage import Storage
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Objects read at once.
+#: Objects of one read.
 PAGE = 500
 
 

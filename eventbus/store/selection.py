@@ -19,7 +19,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class Selection(Generic[T]):
-    """Tells whether an object is, or was, selected. Raises: InvalidSelector, when made."""
+    """Decides whether an object is, or was, selected. Raises: InvalidSelector: from the constructor."""
 
     def __init__(self, kind: Kind[T], options: ListOptions) -> None:
         self._labels = LabelSelector.parse(options.label_selector)
@@ -42,7 +42,7 @@ class Selection(Generic[T]):
         )
 
     def matched(self, obj: T, was: Was | None) -> bool:
-        """Return True if the object was selected when it was as *was* says; None, or what *was* lacks: as *obj*."""
+        """Return True if the object was selected with the values of *was*, and otherwise those of *obj*."""
         if was is None:
             return self.matches(obj)
         return (
@@ -67,19 +67,19 @@ class Selection(Generic[T]):
 
 
 def selection_of(kind: Kind[T], namespace: str, label_selector: str, field_selector: str) -> Selection[T]:
-    """The selection of many watches at once: those that are alike share it. Raises: InvalidSelector."""
+    """Return the selection of a watch. Watches with the same selectors share it. Raises: InvalidSelector."""
     if len(label_selector) + len(field_selector) > _LONGEST_SHARED:
-        return _made(kind, namespace, label_selector, field_selector)
+        return _new_selection(kind, namespace, label_selector, field_selector)
     return _shared(kind, namespace, label_selector, field_selector)
 
 
-def _made(kind: Kind[T], namespace: str, label_selector: str, field_selector: str) -> Selection[T]:
+def _new_selection(kind: Kind[T], namespace: str, label_selector: str, field_selector: str) -> Selection[T]:
     options = ListOptions(namespace=namespace, label_selector=label_selector, field_selector=field_selector)
     return Selection(kind, options)
 
 
-_shared: Final = lru_cache(maxsize=256)(_made)
-#: Characters: one of 32 KB is 2 MB of terms, which would stay long after the last that watches by it.
+_shared: Final = lru_cache(maxsize=256)(_new_selection)
+#: Characters. A selector of 32 KB takes 2 MB, and would stay in the cache after its last watch.
 _LONGEST_SHARED: Final = 1024
 
 
@@ -104,7 +104,7 @@ def encode_was(fields: Mapping[str, Callable[[T], str]], former: T, new: T) -> b
 
 
 def decode_was(packed: bytes | None) -> Was | None:
-    """Unpack what `encode_was` gave; None: the same as now. Raises: PoisonBatch: the value is not ours."""
+    """Unpack the result of `encode_was`; None if they have not changed. Raises: PoisonBatch: the value is not ours."""
     if not packed:
         return None
     try:
@@ -114,7 +114,7 @@ def decode_was(packed: bytes | None) -> Was | None:
 
 
 def restored(obj: T, was: Was) -> T:
-    """Return *obj* with the labels and selectable fields that it had before; its other fields are not known."""
+    """Return *obj* with the labels and selectable fields that it had before; other former values are unknown."""
     result: Any = msgspec.structs.replace(obj, metadata=_with(obj.metadata, "labels", was.labels))  # type: ignore[type-var]
     for name, value in was.fields.items():
         result = _put(result, name.split("."), value)
@@ -123,7 +123,7 @@ def restored(obj: T, was: Was) -> T:
 
 
 def _put(obj: Any, path: Sequence[str], value: str) -> Any:
-    """Return *obj* with *value* at *path*, as names in JSON; as it is, where it has no such field."""
+    """Return *obj* with *value* at *path*, which has names of JSON; unchanged without such a field."""
     attribute = _attributes(obj.__class__).get(path[0])
     if attribute is None:
         return obj
@@ -139,7 +139,7 @@ def _put(obj: Any, path: Sequence[str], value: str) -> Any:
 
 @cache
 def _attributes(shape: type) -> Mapping[str, str]:
-    """Return the attributes of a struct by their names in JSON; of anything else none."""
+    """Return the attributes of a struct by their names in JSON; none for other types."""
     if not issubclass(shape, msgspec.Struct):
         return {}
     return {field.encode_name: field.name for field in msgspec.structs.fields(shape)}

@@ -28,7 +28,7 @@ class ChangeType(StrEnum):
     DELETED = "DELETED"
 
 
-#: What the letters of a stream of changes mean.
+#: The meaning of the letters in a stream of changes.
 LETTERS: Final[Mapping[str, ChangeType]] = {
     "A": ChangeType.ADDED,
     "M": ChangeType.MODIFIED,
@@ -68,7 +68,7 @@ class Storage(Protocol[T]):
         ...
 
     def index(self, partition: int, selection: Selection[T]) -> tuple[bytes, bytes]:
-        """Return the smallest index that has all that is selected, and the prefix of its members there."""
+        """Return the smallest index with all selected objects, and the prefix of their members."""
         ...
 
     def find(self, namespace: str, name: str) -> StoredObject[T] | None:
@@ -76,7 +76,7 @@ class Storage(Protocol[T]):
         ...
 
     def check(self, obj: T) -> None:
-        """Check that the object may be stored. Raises: InvalidObject: worded as the API server does."""
+        """Check that the object may be stored. Raises: InvalidObject: with the API server's message."""
         ...
 
     def as_stored(self, obj: T) -> T:
@@ -84,7 +84,7 @@ class Storage(Protocol[T]):
         ...
 
     def new_uid(self) -> str:
-        """Make a uid that no object has."""
+        """Return a new uid."""
         ...
 
     def create(self, obj: T) -> T:
@@ -95,18 +95,21 @@ class Storage(Protocol[T]):
         ...
 
     def replace(self, former: StoredObject[T], new: T) -> T:
-        """Store *new* in place of *former*, if that is unchanged since it was found; return it with its version.
+        """Store *new* in place of *former*, if *former* has not changed; return it with its version.
 
-        Raises: Conflict, NotFound: it is not.  BusFull: nothing was stored.  InvalidObject: it is too large.
+        Raises: Conflict, NotFound: it has changed.  BusFull: nothing was stored.  InvalidObject: it is too large.
         """
         ...
 
     def remove(self, former: StoredObject[T], version: str) -> str:
-        """Take an object out, "": whatever its version; returns that of the change. Raises: Conflict, NotFound."""
+        """Remove an object that has *version* ("": any); return the version of the change.
+
+        Raises: Conflict, NotFound.
+        """
         ...
 
 
-def settle(kind: Kind[T], name: str, written: Written) -> str:
+def new_version(kind: Kind[T], name: str, written: Written) -> str:
     """Return the new version. Raises: AlreadyExists, Conflict, NotFound, BusFull."""
     match written.status:
         case WriteStatus.OK:
@@ -118,17 +121,17 @@ def settle(kind: Kind[T], name: str, written: Written) -> str:
         case WriteStatus.MISSING:
             raise not_found(kind, name)
         case WriteStatus.FULL:
-            raise BusFull("the bus takes no more: let the workers drain it, or raise the server's maxmemory; try again")
+            raise BusFull("the bus is full: let the workers drain it, or raise the server's maxmemory; then try again")
     assert_never(written.status)
 
 
 def already_exists(kind: Kind[T], name: str) -> AlreadyExists:
-    """Make the error for a name that is taken, worded as the API server does."""
+    """Make the error for a name that is taken, with the API server's message."""
     return AlreadyExists(f'{kind.resource} "{name}" already exists')
 
 
 def conflict(kind: Kind[T], name: str) -> Conflict:
-    """Make the error for a version that is not the newest, worded as the API server does."""
+    """Make the error for a version that is not the newest, with the API server's message."""
     return Conflict(
         f'Operation cannot be fulfilled on {kind.resource} "{name}": the object has been modified; '
         "please apply your changes to the latest version and try again"
@@ -136,7 +139,7 @@ def conflict(kind: Kind[T], name: str) -> Conflict:
 
 
 def not_found(kind: Kind[T], name: str) -> NotFound:
-    """Make the error for an object that does not exist, worded as the API server does."""
+    """Make the error for an object that does not exist, with the API server's message."""
     return NotFound(f'{kind.resource} "{name}" not found')
 
 

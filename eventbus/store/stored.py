@@ -1,4 +1,4 @@
-"""Decodes a stored event from its packed form in Redis, and packs it. The layout is that of objects.lua."""
+"""Decodes and packs stored events. `broker/lua/objects.lua` defines the layout."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from eventbus.model.encoding.wire import (
 )
 from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 
-#: FORM of an event that was written through the store: its body is JSON. Others are recorded ones'.
+#: The form of an event that was written through the store; its body is JSON.
 _WRITTEN: Final = b"w"
 
-# Positions. The first five outlive the event.
+# Positions. The first five remain after the event has expired.
 _COUNT, _FIRST, _NAME, _NAMESPACE, _ENTRY = range(5)
 _STORED_COUNT, _LAST, _VERSION, _CREATED, _UID, _MESSAGE, _FORM, _SUBJECT, _BODY, _HELD = range(5, 15)
 _WRITTEN_VERSION, _SEEN, _DUE, _CHANGED, _OVERLAY, _ONCE = range(15, 21)
 FIELDS: Final = 21
-#: The first byte of a body without the fields that few events have: an array of seven.
+#: The first byte of a body without rare fields: an array of seven.
 _USUAL_BODY: Final = 0x97
 
-#: Fields that the correlator sets at each repeat: a patch of these holds until then, of others until the event expires.
+#: Fields that the correlator sets at each repeat. A patch of them lasts until then, other patches until the expiry.
 COUNTED: Final = frozenset({"count", "firstTimestamp", "lastTimestamp", "eventTime", "message", "series"})
 
 
 class View(Enum):
     """One of the two views of an event's count, time and version."""
 
-    SHOWN = "shown"  #: what happened: every repeat, when it was counted
-    WRITTEN = "written"  #: what client-go would have sent: not the repeats that were held back
+    SHOWN = "shown"  #: with every repeat
+    WRITTEN = "written"  #: as client-go would have sent it, without repeats that were held back
 
 
 def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
@@ -68,21 +68,20 @@ def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:
         ValueError,
         AttributeError,
         OverflowError,
-    ) as error:  # InvalidEvent and msgspec's are ValueErrors
+    ) as error:  # InvalidEvent and the errors of msgspec are ValueErrors
         raise PoisonBatch(DeadCause.UNREADABLE) from error
 
 
-#: An event that takes more is decoded each time, which hardly costs more than for a usual one: of the largest that
-#: there may be, as many as are remembered would take 640 MB.
+#: Larger events are not kept: as many of the largest as are kept would take 640 MB.
 REMEMBERED_BYTES: Final = 2048
 
 
 @lru_cache(maxsize=2)
 def remembering(view: View) -> Callable[[bytes], Event | None]:
-    """Return a `decode_stored` for those who list the same events again and again.
+    """Return a `decode_stored` with a cache, for servers that list the same events repeatedly.
 
-    It keeps some 35 MB of usual events, 75 of those with a kilobyte's message, and 100 at the most. A list of more
-    than it keeps finds none of them again: what it needs next was always dropped just before.
+    The cache takes about 35 MB with usual events, 75 MB with messages of a kilobyte, and at most 100 MB. It is of no
+    use for longer lists, which drop each event before they need it again.
     """
     remembered = lru_cache(maxsize=16384)(lambda packed: decode_stored(packed, view))
     return lambda packed: remembered(packed) if len(packed) <= REMEMBERED_BYTES else decode_stored(packed, view)
@@ -94,7 +93,7 @@ def is_written(packed: bytes) -> bool:
 
 
 def pack_written(event: Event) -> bytes:
-    """Pack an event that is written through the store, and was checked. Versions are filled in where it is written."""
+    """Pack a checked event that is written through the store. The function that writes it sets the versions."""
     metadata, about = event.metadata, event.involved_object
     fields: list[Any] = [False] * FIELDS
     fields[_COUNT] = fields[_STORED_COUNT] = event.count
@@ -109,10 +108,10 @@ def pack_written(event: Event) -> bytes:
 
 
 class Overlay(msgspec.Struct, frozen=True):
-    """The changes laid over a recorded event: two JSON merge patches, b"" for one that changes nothing.
+    """The changes of a recorded event: two JSON merge patches; b"" is an empty one.
 
-    *lasting* holds as long as the event exists, *once* until the correlator counts its next repeat. With both applied
-    it reads as *event*.
+    *lasting* applies as long as the event exists, *once* until the correlator counts its next repeat. *event* is the
+    event with both.
     """
 
     lasting: bytes
@@ -121,7 +120,7 @@ class Overlay(msgspec.Struct, frozen=True):
 
 
 def lay_over(packed: bytes, new: Event) -> Overlay:
-    """Compute the overlay that makes the recorded event in *packed* read as *new*.
+    """Return the overlay that turns the recorded event in *packed* into *new*.
 
     Raises: PoisonBatch: *packed* is no recorded event.
     """
@@ -139,9 +138,7 @@ def lay_over(packed: bytes, new: Event) -> Overlay:
 
 
 def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
-    """Build the event in one go, with few calls: in a list of a hundred thousand each of them counts.
-
-    What many events have in common is in memory once."""
+    """Build the event with few calls, because lists have a hundred thousand events. Equal values share memory."""
     counted, first_us, name, namespace, _, count, last_us, _, created_ms, uid, message, form, _, body = fields[
         : _BODY + 1
     ]
@@ -171,11 +168,11 @@ def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
         message=_messages.setdefault(text, text),
         source=source,
         first_timestamp=first_at,
-        # Of an event that was not repeated it is the same object, which is encoded once.
+        # The same object if the event was not repeated: it is encoded once.
         last_timestamp=first_at if last_us == first_us else from_microseconds(last_us),
         count=count,
         type=intern(wire.type),
-        # client-go's aggregate is a fresh event: it keeps only some fields of the one it was made from.
+        # As in client-go, an aggregate has only some fields of its first event.
         reporting_component="" if form else source.component if component is None else intern(component),
         reporting_instance="" if form else source.host if instance is None else intern(instance),
     )
@@ -183,7 +180,7 @@ def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
 
 
 def _with_more(event: Event, wire: WireEvent) -> Event:
-    """Return *event* with the fields of *wire* that few events have."""
+    """Return *event* with the rare fields of *wire*."""
     return msgspec.structs.replace(
         event,
         metadata=msgspec.structs.replace(event.metadata, **more_metadata(wire)),
@@ -200,9 +197,9 @@ def _reference(
     return ObjectReference(intern(kind), intern(namespace), name, uid, intern(api_version), *more)
 
 
-#: Messages of late, since many events have the same: each is its own value, so that it is in memory once.
+#: Recent messages, each mapped to itself, so that equal messages share memory.
 _messages: Final[dict[str, str]] = {}
-#: Beyond that all are forgotten: where each event has its own, looking for the oldest one would cost more.
+#: With more, all are dropped. Finding the oldest would cost more if each event has its own message.
 _MOST_MESSAGES: Final = 4096
 
 
@@ -213,7 +210,7 @@ def _source(component: str, host: str) -> EventSource:
 
 @lru_cache(maxsize=4096)
 def _created(ms: int) -> datetime | None:
-    """Return that moment: what one call has recorded was created in the same one."""
+    """Return the time. The cache helps because all events of a call have the same one."""
     return from_microseconds(ms * 1000)
 
 

@@ -1,4 +1,7 @@
-"""Writes the objects of one kind, with optimistic versions, and deletes those with finalizers in two steps."""
+"""Writes the objects of one kind, with optimistic versions, and deletes objects with finalizers in two steps.
+
+A Pod has a grace period for its end. With a grace period of 0 it is removed at once, without waiting for its agent.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,11 @@ class ObjectWriter(ObjectReader[T]):
 
     Every write returns the object as it is stored, with its version. A write with a version raises Conflict if the
     stored object has another one; a write without a version replaces any. A write that changes nothing is not stored.
-    Recorded events can be changed, too, and programs can write events of their own: see `event_storage`.
+    Recorded events can be changed, too, and programs can write their own events: see `event_storage`.
 
     Raises: BusFull: nothing was written; wait, and call again.
             BusUnavailable: the write may or may not have been done: read, and decide.
-            InvalidObject: fix the caller.
+            InvalidObject: correct the object.
     """
 
     _is_dry = False
@@ -116,7 +119,7 @@ class ObjectWriter(ObjectReader[T]):
         if self.kind.plural == EVENTS:
             raise InvalidObject("events are updated, not replaced")
         metadata = former.metadata
-        changed = self._kept(new, former)
+        changed = self._with_fixed_fields(new, former)
         self._check(changed)
         place = Place(PARTITION, item_key(metadata.namespace, metadata.name))
         return self._replace(StoredObject(place, former, b""), changed)
@@ -130,7 +133,7 @@ class ObjectWriter(ObjectReader[T]):
     def patch(self, name: str, patch: Mapping[str, Any], namespace: str = "", *, status: bool = False) -> T:
         """Apply a JSON merge patch (RFC 7386) to the object's JSON; lists are replaced whole.
 
-        Args:   status: patch what `update_status` writes; else what `update` does.
+        Args:   status: patch the status, as `update_status` does; otherwise the rest, as `update` does.
         Raises: NotFound, Conflict: the patch names another version than the object has. InvalidObject.
         """
         if not isinstance(patch, Mapping):
@@ -186,7 +189,7 @@ class ObjectWriter(ObjectReader[T]):
                     return
                 stored = self._mark(stored, grace_s)
                 ours = stored.object.metadata.uid if stored.object.metadata.deletion_timestamp else ""
-                if not is_held(stored.object):
+                if not has_finalizer(stored.object):
                     self._remove(stored, stored.object.metadata.resource_version)
                 return
             except Conflict:  # it may have got a finalizer in between
@@ -217,7 +220,7 @@ class ObjectWriter(ObjectReader[T]):
         return former.object.metadata.resource_version
 
     def _mark(self, stored: StoredObject[T], grace_s: int | None) -> StoredObject[T]:
-        """Mark an object with finalizers as deleted, also if it is removed at once: watchers see why."""
+        """Mark an object with finalizers as deleted. Watchers see why it is then removed."""
         obj = stored.object
         if not obj.metadata.finalizers:
             return stored
@@ -243,7 +246,7 @@ class ObjectWriter(ObjectReader[T]):
             if uid and uid != current.uid:
                 problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current.uid}"
                 raise Conflict(f'Operation cannot be fulfilled on {self.kind.resource} "{name}": {problem}')
-            changed = self._kept(change(former.object), former.object)
+            changed = self._with_fixed_fields(change(former.object), former.object)
             if changed == former.object:
                 return changed
             self._check(changed)
@@ -252,7 +255,7 @@ class ObjectWriter(ObjectReader[T]):
             if new == self._storage.as_stored(former.object):
                 return former.object
             try:
-                if is_over(new):
+                if is_removable(new):
                     return with_metadata(new, resource_version=self._remove(former, current.resource_version))
                 return self._replace(former, new)
             except Conflict:
@@ -272,7 +275,7 @@ class ObjectWriter(ObjectReader[T]):
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC)
 
-    def _kept(self, new: T, former: T) -> T:
+    def _with_fixed_fields(self, new: T, former: T) -> T:
         """Return *new* with the fields of the former object that clients cannot change."""
         current = former.metadata
         counts = self.kind.has_generation and _part(new, "spec") != _part(former, "spec")
@@ -288,7 +291,7 @@ class ObjectWriter(ObjectReader[T]):
         )
 
     def _check(self, obj: T) -> None:
-        """Check the object. Raises: InvalidObject: worded as the API server does."""
+        """Check the object. Raises: InvalidObject: with the API server's message."""
         if not isinstance(obj, self.kind.type):
             raise InvalidObject(f"a {self.kind.name} must be a {self.kind.type.__name__}, is {type(obj).__name__}")
         if not obj.metadata.name:
@@ -316,19 +319,19 @@ _ENDED: Final = ("Succeeded", "Failed")
 _MOST_S: Final = 2**31 - 1
 
 
-def marked(obj: T, now: datetime, asked_s: int | None = None) -> T:
+def marked(obj: T, now: datetime, requested_s: int | None = None) -> T:
     """Return *obj* with its deletion marked, as it stays until its last finalizer is removed.
 
     An object that is marked already may only get a shorter grace period. With a grace period of 0 the agent's finalizer
     is removed, the others stay.
 
-    Args: asked_s: the grace period of a Pod, seconds; None: its own.
+    Args: requested_s: the grace period of a Pod, seconds; None: its own.
     """
-    metadata, grace_s = obj.metadata, _grace_s(obj, asked_s)
+    metadata, grace_s = obj.metadata, _grace_s(obj, requested_s)
     since, held_s = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
     if since is None:
         since = now
-    elif asked_s is None or grace_s >= held_s:
+    elif requested_s is None or grace_s >= held_s:
         grace_s, since = held_s, since - timedelta(seconds=held_s)
     else:
         since -= timedelta(seconds=held_s)
@@ -340,17 +343,17 @@ def marked(obj: T, now: datetime, asked_s: int | None = None) -> T:
     )
 
 
-def is_held(obj: HasMetadata) -> bool:
-    """Return True if a finalizer keeps *obj*, which is deleted. The agent's does so during the grace period only."""
+def has_finalizer(obj: HasMetadata) -> bool:
+    """Return True if a finalizer prevents the removal of *obj*. The agent's does so only in the grace period."""
     metadata = obj.metadata
     return bool(metadata.finalizers if metadata.deletion_grace_period_seconds else _without_agent(metadata.finalizers))
 
 
-def _grace_s(obj: HasMetadata, asked_s: int | None) -> int:
+def _grace_s(obj: HasMetadata, requested_s: int | None) -> int:
     """Source: `registry/core/pod/strategy.go` CheckGracefulDelete."""
     if not isinstance(obj, Pod) or not obj.spec.node_name or obj.status.phase in _ENDED:
         return 0
-    grace_s = obj.spec.termination_grace_period_seconds if asked_s is None else asked_s
+    grace_s = obj.spec.termination_grace_period_seconds if requested_s is None else requested_s
     return min(grace_s, _MOST_S) if grace_s >= 0 else 1
 
 
@@ -358,13 +361,13 @@ def _without_agent(finalizers: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(finalizer for finalizer in finalizers if finalizer != RUNNING_FINALIZER)
 
 
-def is_over(obj: HasMetadata) -> bool:
+def is_removable(obj: HasMetadata) -> bool:
     """Return True if the object was deleted and has no finalizers left."""
     return obj.metadata.deletion_timestamp is not None and not obj.metadata.finalizers
 
 
 def check_finalizers(kind: Kind[T], new: T, former: T) -> None:
-    """Refuse new finalizers of a deleted object. Raises: InvalidObject: worded as the API server does."""
+    """Refuse new finalizers of a deleted object. Raises: InvalidObject: with the API server's message."""
     added = sorted(set(new.metadata.finalizers) - set(former.metadata.finalizers))
     if former.metadata.deletion_timestamp is not None and added:
         names = ", ".join(f'"{name}"' for name in added)

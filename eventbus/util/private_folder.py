@@ -25,10 +25,10 @@ def check_private(
 ) -> None:
     """Check that *folder* is a real folder of this user, and that the files *names* in it are this user's, too.
 
-    Another user who could write to it could put a server there, or the number of any process into `server.pid`. The
+    A user with the right to write to it could put a server there, or the number of any process into `server.pid`. The
     parent folders are not checked.
 
-    Args:   forbidden: bits of the mode that must not be set.  user: who is to use it.  variable: what names it.
+    Args:   forbidden: bits of the mode that must not be set.  user, variable: for the message.
     Raises: ConfigError: it is not; the message has the cure.  OSError: there is none, or it may not be looked at.
     """
 
@@ -46,11 +46,11 @@ def check_private(
         raise refused(folder, f"belongs to user {status.st_uid}", cure)
     if status.st_mode & forbidden:
         verb = "write to" if forbidden == WRITE else "enter"
-        cure = f"make it anew with mkdir -m 700, or look through it and then chmod 700 {folder}"
+        cure = f"create it again with mkdir -m 700, or check its files and then chmod 700 {folder}"
         raise refused(folder, f"is open, others may {verb} it (mode {stat.S_IMODE(status.st_mode):03o})", cure)
     for file in (folder / name for name in names):
         if (owner := _owner(file)) not in (None, os.geteuid()):
-            raise refused(file, f"belongs to user {owner}", "look what it is, and remove it")
+            raise refused(file, f"belongs to user {owner}", "check it, and remove it")
 
 
 def _owner(file: Path) -> int | None:

@@ -111,7 +111,7 @@ def test_an_outbox_sends_nothing_to_a_bus_that_it_cannot_work_with_and_says_so(
         words = "the bus has format 3, this build reads and writes format 2"
     else:
         anew(client, bus, partitions=5)
-        words = "the bus was made anew with 5 partitions, and this process knows 2: restart this process"
+        words = "the bus was created again with 5 partitions, and this process knows 2: restart this process"
     for number in range(10):
         record(broadcaster, f"after {number}")
     eventually(lambda: words in caplog.text)
@@ -184,7 +184,7 @@ def test_a_worker_notices_within_a_second_and_goes_on_begins_anew_or_ends(bus: B
     made = anew(client, bus)
     assert (opener.news(bus, client), bus.id) == ("", made.id)
     anew(client, bus, partitions=5)
-    assert opener.news(bus, client) == "the bus was made anew with 5 partitions, and this process knows 2"
+    assert opener.news(bus, client) == "the bus was created again with 5 partitions, and this process knows 2"
     of_format_3(client, bus)
     with pytest.raises(ConfigError, match="this build reads and writes format 2: use a version that reads format 3"):
         opener.news(bus, client)
@@ -229,7 +229,7 @@ def test_a_writer_of_the_store_writes_nothing_to_a_bus_of_other_partitions(bus: 
     with ObjectStore(bus, client) as store:
         anew(client, bus, partitions=5)
         before = set(client.scan_iter(match=f"{bus.prefix}:*", count=1000))
-        with pytest.raises(BusReplaced, match="made anew with 5 partitions"):
+        with pytest.raises(BusReplaced, match="created again with 5 partitions"):
             store.objects(NODE).create(a_node("n1"))
         with pytest.raises(BusReplaced):
             store.objects(EVENT).create(make_event(metadata=ObjectMeta(name="w1", namespace="default")))
@@ -255,7 +255,7 @@ def test_an_export_goes_on_with_a_bus_of_the_same_form_and_leaves_another_alone(
         if partitions == 2:
             eventually(lambda: name in sink.rows)
         else:
-            eventually(lambda: "made anew with 5 partitions, and this process knows 2" in caplog.text)
+            eventually(lambda: "created again with 5 partitions, and this process knows 2" in caplog.text)
             assert not client.exists(made.keys[0].export + sink.name.encode())
     finally:
         exporter.stop()

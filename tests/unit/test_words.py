@@ -19,7 +19,12 @@ FINISHED = (
     "eventbus/cli",
     "workers",
     "eventbus/client",
-    "eventbus/store/story",
+    "eventbus/correlate",
+    "eventbus/errors.py",
+    "eventbus/model",
+    "eventbus/settings.py",
+    "eventbus/store",
+    "eventbus/util",
 )
 
 

@@ -1,1 +1,4 @@
-"""Encodes events and objects as bytes and JSON: for readers outside, and for the stream. No I/O."""
+"""Values as bytes: the format of the stream (`wire`), and JSON as Go reads and writes it.
+
+Not here: the format of stored events, which `store.stored` and `broker/lua/objects.lua` define.
+"""

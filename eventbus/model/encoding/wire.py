@@ -358,7 +358,7 @@ def _no_extension(code: int, _data: bytes) -> None:
 _PRODUCER: Final = 8
 _PACKED: Final = range(_PRODUCER + 1, 2 * _PRODUCER + 1)
 
-#: Bytes, or a text. A text whose length is that of packed bytes is wrapped in an array, to distinguish it.
+#: Bytes, or a text. A text as long as packed bytes is in an array, to distinguish it.
 PackedUid: TypeAlias = bytes | str | tuple[str]
 
 

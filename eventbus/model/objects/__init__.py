@@ -1,4 +1,5 @@
-"""The values of the other kinds: core/v1 Node and coordination/v1 Lease, the part of them that a fleet needs.
+"""The values of all kinds except events: nodes, leases and namespaces, pods, ConfigMaps and Secrets.
 
-Values only, frozen all the way down, and their JSON as Go writes it. Events are `eventbus.model.event`.
+Values, frozen all the way down, and the rules that need nothing else. Their JSON is in `model.encoding`, the table of
+kinds in `model.kinds`.
 """

@@ -127,7 +127,7 @@ class PodStatus(FrozenStruct, frozen=True, rename="camel", omit_defaults=True):
 #: until it is deleted by force.
 RUNNING_FINALIZER: Final = "agent.eventbus.dev/running"
 #: The error for a change of a pod's node: for a while, the agents of both nodes would run the pod.
-STAYS: Final = "a pod stays on its node; delete it, and make it anew for another one"
+STAYS: Final = "a pod stays on its node; delete it, and create it again for another node"
 
 
 def _always() -> str:
