@@ -12,7 +12,7 @@ from eventbus.agent.node.agent import Agent
 from eventbus.agent.node.bus_contact import BusContact
 from eventbus.agent.node.factory import open_objects
 from eventbus.agent.node.lease_renewal import LeaseRenewal
-from eventbus.agent.node.machine import Disk, Identity, Memory
+from eventbus.agent.node.machine import Disk, Identity, Machine, Memory
 from eventbus.agent.node.node_status import NodeStatusFunc, NodeStatusSetters
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
@@ -33,7 +33,7 @@ STEP_S = 0.5
 GIB = 1024**3
 
 
-class FakeMachine:
+class FakeMachine(Machine):
     """A machine whose numbers a test sets."""
 
     def __init__(self) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from eventbus.agent.node.bus_contact import BusContact
 from eventbus.agent.node.lease_renewal import PASSING, LeaseRenewal
-from eventbus.agent.node.node_status import NodeStatusFunc, run_status_functions
+from eventbus.agent.node.node_status import NodeStatusFunc, StatusFunctions
 from eventbus.agent.node.status_writer import NodeObjects, NodeStatusWriter
 from eventbus.consume.health import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, NotFound
@@ -64,13 +63,13 @@ class Agent:
         self._contact = contact
         self._keep_node = keep_node
         self._closing = closing
-        self._function_failures: Counter[str] = Counter()
+        self._functions = StatusFunctions(node_status_funcs)
         self._writer = NodeStatusWriter(
             nodes=nodes,
             clock=clock,
             name=name,
             labels=labels,
-            status_of=lambda node: run_status_functions(node_status_funcs, node, self._function_failures),
+            status_of=self._functions.apply,
             report=self._report,
         )
         self._started = started or threading.Event()
@@ -143,7 +142,7 @@ class Agent:
     def loop_health(self) -> list[LoopHealth]:
         """Return the health of both loops. Safe to call from any thread."""
         ready = self._registered.is_set() and not self._contact.is_away
-        failed = self._function_failures.total()
+        failed = self._functions.failures.total()
         status = {"status_writes": self._writer.written, "transitions": self._transitions, "failures": self._failures}
         return [
             LoopHealth(

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from eventbus.agent.node.agent import COMPONENT, STATUS_EVERY_S, Agent
 from eventbus.agent.node.bus_contact import BusContact
 from eventbus.agent.node.lease_renewal import LeaseObjects, LeaseRenewal
-from eventbus.agent.node.machine import Identity, LocalMachine, local_identity
+from eventbus.agent.node.machine import Identity, Machine, local_identity
 from eventbus.agent.node.node_status import (
     MOST_PODS,
     USUAL,
@@ -96,7 +96,7 @@ def open_agent(
     Raises: ConfigError: psutil is missing, or *name* is no name of a node.
     """
     clock = clock or SystemClock()
-    machine, identity, contact = LocalMachine(state_dir or Path.cwd()), local_identity(), BusContact(clock, on_change)
+    machine, identity, contact = Machine(state_dir or Path.cwd()), local_identity(), BusContact(clock, on_change)
     name = name or node_name(machine.hostname())
     if not is_dns_subdomain(name):
         raise ConfigError(f"{name!r} is no name of a node: lower case letters, digits, '-' and '.'; give --node-name")

@@ -8,7 +8,6 @@ import socket
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -37,23 +36,8 @@ class Disk(msgspec.Struct, frozen=True):
     free: int
 
 
-class Machine(Protocol):
-    """The measurements that status functions ask for. Each call measures; any may raise OSError."""
-
-    def hostname(self) -> str: ...
-    def addresses(self) -> tuple[str, ...]: ...
-    def cpus(self) -> int: ...
-    def memory(self) -> Memory: ...
-    def disk(self) -> Disk: ...
-    def pids(self) -> tuple[int, int]:
-        """Processes that there are, threads among them, and that there may be: they share the numbers."""
-        ...
-
-    def boot_id(self) -> str: ...
-
-
-class LocalMachine:
-    """The machine this process runs on.
+class Machine:
+    """The machine that this process runs on. Each call measures; any may raise OSError.
 
     Args:   state_dir: a folder on the disk that is measured.
     Raises: ConfigError: eventbus[agent] is not installed.

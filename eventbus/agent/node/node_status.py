@@ -6,6 +6,7 @@ registered as an entry point of the group `eventbus.node_status`, with a functio
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -41,6 +42,8 @@ USUAL: Final = Thresholds()
 ENTRY_POINTS: Final = "eventbus.node_status"
 #: Under this share of pid_max the Node says that it is short of processes.
 LEAST_PID_SHARE: Final = 0.05
+#: The time of the status functions in a round, seconds; one that takes longer hangs.
+FUNCTIONS_S: Final = 5.0
 #: The number of pods that a node takes by default, as the kubelet's --max-pods.
 MOST_PODS: Final = 110
 
@@ -172,25 +175,82 @@ class NodeStatusSetters:
         return msgspec.structs.replace(node, status=status)
 
 
-def run_status_functions(functions: Sequence[NodeStatusFunc], node: Node, failures: Counter[str]) -> Node:
-    """Return *node* after each function has changed it in turn, in the caller's thread.
+class StatusFunctions:
+    """The status functions of a node, in their order. One thread calls `apply`.
 
-    If a function raises or returns something else than this node, its changes are left out, the error is logged, and
-    *failures* counts it under the function's name.
+    They run in another thread: a function that hangs is left out until it returns, and its fields stay as they were.
+    So do those of a function that raises, or returns something else than this node. *failures* counts both by name.
     """
-    for function in functions:
-        name = getattr(function, "__name__", None) or repr(function)
-        try:
-            changed = function(node)
-            if not isinstance(changed, Node):
-                raise TypeError(f"it must return a Node, not {type(changed).__name__}")
-            if changed.metadata.name != node.metadata.name:
-                raise ValueError(f"it returned another node, {changed.metadata.name}")
-            node = changed
-        except Exception:  # a package of the user may raise anything
-            failures[name] += 1
-            log.exception("the status function %s failed: its fields stay as they were", name)
-    return node
+
+    def __init__(self, functions: Sequence[NodeStatusFunc], timeout_s: float = FUNCTIONS_S) -> None:
+        self.failures: Counter[str] = Counter()
+        self._functions = functions
+        self._timeout_s = timeout_s
+        self._hanging: dict[int, threading.Thread] = {}  # place of a function → the thread that waits for it
+
+    def apply(self, node: Node) -> Node:
+        """Return *node* after each function has changed it in turn."""
+        places = [place for place in range(len(self._functions)) if not self._hangs(place)]
+        while places:
+            turn = _Turn(node, [self._functions[place] for place in places], self.failures)
+            thread = threading.Thread(target=turn.run, name="eventbus-agent-status-functions", daemon=True)
+            thread.start()
+            thread.join(self._timeout_s)
+            node, done = turn.end()
+            if done == len(places):
+                break
+            self._hanging[places[done]] = thread
+            name = _name_of(self._functions[places[done]])
+            self.failures[name] += 1
+            log.error("the status function %s hangs: its fields stay as they were until it returns", name)
+            places = places[done + 1 :]
+        return node
+
+    def _hangs(self, place: int) -> bool:
+        thread = self._hanging.get(place)
+        return thread is not None and thread.is_alive()
+
+
+class _Turn:
+    """Runs functions in its thread until all are done, or the turn has ended."""
+
+    def __init__(self, node: Node, functions: Sequence[NodeStatusFunc], failures: Counter[str]) -> None:
+        self._functions = functions
+        self._failures = failures
+        self._lock = threading.Lock()
+        self._node, self._done, self._ended = node, 0, False
+
+    def run(self) -> None:
+        for function in self._functions:
+            node = _changed_by(function, self._node, self._failures)
+            with self._lock:
+                if self._ended:
+                    return
+                self._node, self._done = node, self._done + 1
+
+    def end(self) -> tuple[Node, int]:
+        """Let no other function begin. Returns: the node, and how many functions have changed it."""
+        with self._lock:
+            self._ended = True
+            return self._node, self._done
+
+
+def _changed_by(function: NodeStatusFunc, node: Node, failures: Counter[str]) -> Node:
+    try:
+        changed = function(node)
+        if not isinstance(changed, Node):
+            raise TypeError(f"it must return a Node, not {type(changed).__name__}")
+        if changed.metadata.name != node.metadata.name:
+            raise ValueError(f"it returned another node, {changed.metadata.name}")
+    except Exception:  # a package of the user may raise anything
+        failures[_name_of(function)] += 1
+        log.exception("the status function %s failed: its fields stay as they were", _name_of(function))
+        return node
+    return changed
+
+
+def _name_of(function: NodeStatusFunc) -> str:
+    return getattr(function, "__name__", None) or repr(function)
 
 
 def _with_status(node: Node, **changes: object) -> Node:

@@ -19,7 +19,7 @@ from eventbus.agent.logs.local_pods import NODE_NAME
 from eventbus.agent.node.agent import COMPONENT
 from eventbus.agent.node.bus_contact import BusContact
 from eventbus.agent.node.factory import node_labels, node_name
-from eventbus.agent.node.machine import LocalMachine, local_identity
+from eventbus.agent.node.machine import Machine, local_identity
 from eventbus.agent.node.node_status import NodeStatusSetters
 from eventbus.agent.node.thresholds import parse_thresholds, pressures
 from eventbus.agent.pods.admission import NodeCapacity
@@ -145,19 +145,19 @@ def _hold(folder: Path) -> None:
         os.write(lock, str(os.getpid()).encode())
 
 
-class _Machine(NamedTuple):
+class _NodeFacts(NamedTuple):
     """The node as its pods see it. *capacity*: its resources and labels, *address*: its InternalIP or ""."""
 
     name: str
     capacity: NodeCapacity
     address: str
-    measured: LocalMachine
+    measured: Machine
 
 
 def _describe_machine(
     folder: Path, node: str, labels: Mapping[str, str], options: PodOptions, clock: Clock
-) -> _Machine:
-    machine, identity = LocalMachine(folder), local_identity()
+) -> _NodeFacts:
+    machine, identity = Machine(folder), local_identity()
     name = node or node_name(machine.hostname())
     setters = NodeStatusSetters(
         machine=machine,
@@ -170,7 +170,7 @@ def _describe_machine(
     described = setters.node_address(setters.machine_info(Node()))
     capacity = NodeCapacity(dict(described.status.allocatable), node_labels(name, identity, labels))
     address = next((one.address for one in described.status.addresses if one.type == "InternalIP"), "")
-    return _Machine(name, capacity, address, machine)
+    return _NodeFacts(name, capacity, address, machine)
 
 
 def _sources_of(

@@ -34,6 +34,8 @@ from eventbus.util.periodic import Periodic
 
 #: Statuses that changed are written so often; the first at once.
 WRITE_EVERY_S = 1.0
+#: Without a watch on the pods of the bus, the mirrors are compared with the bus so often, seconds.
+COMPARE_MIRRORS_S = 5.0
 #: The last seconds of the agent's time to end, in which pods that have not ended are killed.
 LAST_S = 1.0
 
@@ -78,6 +80,7 @@ class PodAgent:
             self.config.expect(Source.BUS)
         self._sources = list(make_sources(self.config))
         self._bus_source: BusSource | None = None
+        self._compare_at = 0.0  # on the monotonic clock
         self._mirrors = Mirrors(self.manager)
         self._probes = ProbeManager(
             runtime=runtime,
@@ -215,8 +218,12 @@ class PodAgent:
         if store is None:
             return False
         try:
-            for pod in self.manager.pods():
-                if is_static(pod) and self.manager.mirror_of(pod) is None and self._mirrors.ensure(store, pod):
+            compares = source is None and self._compare_at <= time.monotonic()
+            if compares:
+                self._compare_at = time.monotonic() + COMPARE_MIRRORS_S
+            for pod in filter(is_static, self.manager.pods()):
+                is_due = compares or self.manager.mirror_of(pod) is None
+                if is_due and self._mirrors.ensure(store, pod):
                     self.statuses.write_again(pod)
             self.statuses.flush(store)
             if self.config.all_ready:

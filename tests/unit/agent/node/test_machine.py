@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from eventbus.agent.node.machine import LocalMachine
+from eventbus.agent.node.machine import Machine
 
 
 def test_threads_take_numbers_of_processes_too(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_threads_take_numbers_of_processes_too(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     try:
-        used, most = LocalMachine(tmp_path).pids()
+        used, most = Machine(tmp_path).pids()
         assert len(psutil.pids()) + 50 < used < most
     finally:
         end.set()

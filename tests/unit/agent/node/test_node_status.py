@@ -1,16 +1,17 @@
-"""Status functions that raise leave the other functions' fields current."""
+"""Status functions that raise or hang leave the other functions' fields current."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import threading
 
 import msgspec
 import pytest
 
-from eventbus.agent.node.node_status import NodeStatusFunc, run_status_functions
+from eventbus.agent.node.node_status import NodeStatusFunc, StatusFunctions
 from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.cluster import Node
+from tests.waiting import eventually
 
 NODE = Node(metadata=ObjectMeta(name="n1"))
 
@@ -37,22 +38,40 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1, logger="eventbus")
 
 
-def test_each_function_sees_what_the_one_before_has_made() -> None:
+def test_each_function_sees_the_changes_of_the_one_before() -> None:
     seen: list[dict[str, str]] = []
 
     def look(node: Node) -> Node:
         seen.append(dict(node.status.capacity))
         return node
 
-    run_status_functions([writes("a", [1]), look], NODE, Counter())
+    StatusFunctions([writes("a", [1]), look]).apply(NODE)
     assert seen == [{"a": "1"}]
 
 
 @pytest.mark.parametrize("bad", [failing, wrong])
 def test_one_that_fails_leaves_the_others_current(bad: NodeStatusFunc) -> None:
     number = [1]
-    functions, failures = [writes("a", number), bad, writes("b", number)], Counter[str]()
-    first = run_status_functions(functions, NODE, failures)
+    functions = StatusFunctions([writes("a", number), bad, writes("b", number)])
+    first = functions.apply(NODE)
     number[0] = 2
-    assert run_status_functions(functions, first, failures).status.capacity == {"a": "2", "b": "2"}
-    assert failures.total() == 2
+    assert functions.apply(first).status.capacity == {"a": "2", "b": "2"}
+    assert functions.failures.total() == 2
+
+
+def test_one_that_hangs_is_left_out_until_it_returns() -> None:
+    number, go, calls = [1], threading.Event(), list[int]()
+
+    def hanging(node: Node) -> Node:
+        calls.append(number[0])
+        go.wait()
+        return writes("hung", number)(node)
+
+    functions = StatusFunctions([writes("a", number), hanging, writes("b", number)], timeout_s=0.1)
+    assert functions.apply(NODE).status.capacity == {"a": "1", "b": "1"}
+    number[0] = 2
+    assert functions.apply(NODE).status.capacity == {"a": "2", "b": "2"}
+    assert (calls, functions.failures) == ([1], {"hanging": 1})
+
+    go.set()
+    eventually(lambda: "hung" in functions.apply(NODE).status.capacity)
