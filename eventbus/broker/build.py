@@ -1,12 +1,13 @@
-"""The build of this program: the source of its functions, the names that they have in Redis, and its formats.
+"""The build of this program: the source of its functions, their names in Redis, and its formats.
 
-Functions carry their build in their names, so the functions of several builds lie beside each other on one server, and
-each build calls only its own. Any change of the Lua source, or of the formats and codecs, makes another build.
+Functions have their build in their names. So one server can have the functions of several builds, and each build calls
+its own. Any change of the Lua source, the formats or the codecs makes another build.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
@@ -14,22 +15,13 @@ from typing import Any
 
 from eventbus.model.formats import CODECS, FORMATS
 
-#: What the functions share; the order matters: what is local to the library comes before its use.
+#: Files that the functions share, in an order in which each local is declared before its use. A file with a comment
+#: `Exports:` shares only these functions, which it defines without `local`: Lua allows 200 locals at a time.
 SHARED = (
-    "library",
-    "spoiled",
-    "objects",
-    "incoming",
-    "mend",
-    "commit",
-    "counting",
-    "spam_filter",
-    "correlation",
-    "state",
+    *("library", "corrupt", "objects", "incoming", "repair", "commit", "counting", "correlation", "state"),
     "client_written",
-    "taken_out",
 )
-#: A function each.
+#: Files with one function each.
 VERBS = (
     *("open", "publish", "correlate_and_store", "trim", "bury", "replay", "discard", "beat", "isolate", "claim"),
     *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
@@ -38,10 +30,12 @@ VERBS = (
     "announce",
 )
 
+_EXPORTS = re.compile(r"^-- Exports: (.+)$", re.MULTILINE)
+
 
 @cache
 def build() -> str:
-    """Return the id of this build: eight hexadecimal digits, the same wherever source and formats are the same."""
+    """Return the id of this build: eight hexadecimal digits, which depend on the source and the formats."""
     digest = blake2b(repr((FORMATS, CODECS)).encode(), digest_size=4)
     for part in (*SHARED, *VERBS):
         digest.update(_source(part).encode())
@@ -67,18 +61,21 @@ def function_command(verb: str, keys: Sequence[bytes], *args: Any) -> tuple[Any,
 
 
 def library_name(of: str = "") -> str:
-    """Return the name in Redis of this build's library, or of that of the build *of*."""
+    """Return the name in Redis of the library of this build, or of the build *of*."""
     return f"eventbus_{of or build()}"
 
 
 def library() -> str:
-    """Return the source of the whole library, as FUNCTION LOAD takes it."""
+    """Return the source of the whole library, for FUNCTION LOAD."""
     names = f"#!lua name={library_name()}\nlocal BUILD = '{build()}'"
-    # Each function in a block of its own: Lua allows 200 local names at a time.
-    return "\n".join((names, *map(_source, SHARED), *(f"do\n{_source(verb)}\nend" for verb in VERBS)))
+    shared = []
+    for source in map(_source, SHARED):
+        exports = _EXPORTS.search(source)
+        shared.append(f"local {exports[1]}\ndo\n{source}\nend" if exports else source)
+    return "\n".join((names, *shared, *(f"do\n{_source(verb)}\nend" for verb in VERBS)))
 
 
 def _source(part: str) -> str:
-    folder = os.path.join(os.path.dirname(__file__), "lua")  # importlib.resources imports all that reads mail
+    folder = os.path.join(os.path.dirname(__file__), "lua")  # importlib.resources imports the email package
     with open(os.path.join(folder, f"{part}.lua"), encoding="utf-8") as file:
         return file.read()

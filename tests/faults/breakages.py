@@ -337,8 +337,8 @@ LUA: dict[str, tuple[str, str]] = {
         "  if noted then",
     ),
     "a-batch-begins-anew": (
-        "batch.behind = done and batch[5] < done",
-        "batch.behind = false",
+        "batch.is_outdated = done and batch[5] < done",
+        "batch.is_outdated = false",
     ),
     "burial-keeps-the-entry": (
         "    step(steps, 'XACK', incoming, group, id)\n",
@@ -365,7 +365,7 @@ LUA: dict[str, tuple[str, str]] = {
         "",
     ),
     "a-destroyed-group-holds-nothing": (
-        "if group and not found[group] then kept",
+        "if group and not existing[group] then kept",
         "if false then kept",
     ),
     "what-was-destroyed-is-not-counted": (
@@ -381,8 +381,8 @@ LUA: dict[str, tuple[str, str]] = {
         "return cmsgpack.pack({ 0, o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
     ),
     "record-is-refused-when-full": (
-        "naming_spoiled(correlate_and_store, 15), { 'allow-oom' })",
-        "naming_spoiled(correlate_and_store, 15))",
+        "naming_corrupt(correlate_and_store, 15), { 'allow-oom' })",
+        "naming_corrupt(correlate_and_store, 15))",
     ),
     "record-creates-when-full": (
         "memory.full = most ~= nil and most > 0 and used ~= nil and used > most",
@@ -409,11 +409,11 @@ LUA: dict[str, tuple[str, str]] = {
         "  if true then return false end\n",
     ),
     "strings-of-others-are-not-told": (
-        "        if redis.call('EXISTS', missing[n]) == 1 then spoil(missing[n]) end",
+        "        if redis.call('EXISTS', missing[n]) == 1 then note_corrupt(missing[n]) end",
         "",
     ),
     "garbage-is-taken-for-ours": (
-        "  if not ok or not is_ours(state) then return nil, true end",
+        "  if not ok or not is_valid(state) then return nil, true end",
         "  if not ok then return nil, true end",
     ),
 }

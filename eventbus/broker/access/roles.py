@@ -44,8 +44,8 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "correlate_and_store": {
         "incoming": "TYPE XPENDING XACK",
         "meta": "TYPE HGET HMGET HSET",
-        "index_name": "TYPE ZRANGE ZRANGEBYLEX ZADD ZREM",
-        "index_object": "TYPE ZRANGE ZADD ZREM",
+        "index_name": "TYPE ZRANGEBYLEX ZADD ZREM",
+        "index_object": "TYPE ZADD ZREM",
         "index_expiry": "TYPE ZADD ZREM",
         "index_forget": "TYPE ZADD ZREM",
         "index_refresh": "TYPE ZADD",

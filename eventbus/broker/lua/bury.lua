@@ -1,10 +1,11 @@
 -- bury: move one entry of any group to the dead letter, whole or one event of it.
+-- Call    Functions.bury in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] dead STREAM   KEYS[3] meta HASH   KEYS[4] attempts:<group> HASH
--- KEYS[5] note:<what> STRING       of the store's own group that of its events   KEYS[6] spoiled HASH
+-- KEYS[5] note:<of> STRING       that of the group; the group of the store has that of its events   KEYS[6] spoiled HASH
 -- ARGV[1] group  ARGV[2] consumer  ARGV[3] entry id  ARGV[4] cause (one word)  ARGV[5] deaths  ARGV[6] bytes to keep
--- ARGV[7] 1 acknowledges the entry; 0 keeps it (one event of it was buried, the rest is still to be handled)
--- ARGV[8] next      position where work one event at a time goes on in an entry that is kept, '' if it is not worked so
--- Reply   1 | 0 not this consumer's any more: nothing was done
+-- ARGV[7] 1 acknowledges the entry; 0 keeps it (one event of it was buried, the rest is not handled yet)
+-- ARGV[8] next      position at which event-by-event work continues in a kept entry; '' if it is not handled event by event
+-- Reply   1 | 0 this consumer lost the entry: nothing was done
 -- Writes  all six; allowed when memory is full, since the dead letter is bounded and the stream must drain.
 
 local function bury(keys, args)
@@ -14,7 +15,7 @@ local function bury(keys, args)
 
   finish_noted(note)
   if not owned(incoming, group, consumer, id) then return 0 end
-  -- Cut off behind its commit, an earlier call was finished just now, and this is the same event again.
+  -- If an earlier call was interrupted after its commit and finished just now, this is the same event again.
   if not whole and position ~= '' then
     local begun = tonumber(ask('HGET', attempts, id .. ':next') or '0') or 0
     if begun >= number(position, 'next') then return 1 end
@@ -32,4 +33,4 @@ local function bury(keys, args)
   return 1
 end
 
-register('bury', naming_spoiled(bury, 6), { 'allow-oom' })
+register('bury', naming_corrupt(bury, 6), { 'allow-oom' })

@@ -1,22 +1,23 @@
--- checkpoint: put the versions of all partitions, as one caller has read them, into one line that all callers share.
+-- checkpoint: add the versions of all partitions, as one caller has read them, to the checkpoints that all callers share.
+-- Call    Functions.checkpoint in functions.py
 -- KEYS[1] checkpoints STREAM
 -- ARGV[1] after     number of the last checkpoint that the caller knows; '' none
 -- ARGV[2] whole     '1' the versions are those of all partitions, read just now; '' some may be lower, or 0
--- ARGV[3] lost      number of a checkpoint that is ahead of what there is, '' none: if it is the last, the line is made anew
+-- ARGV[3] lost      number of a checkpoint that is ahead of the store, '' none: if it is the last, the stream begins again
 -- ARGV[4…] version  of each partition
--- Reply   {'OK', number of the oldest checkpoint, entries behind *after*: at most 500} | {'READ'} call with whole versions
--- Writes  KEYS[1]; allowed when memory is full, since it is bounded. An entry's id is <number>-0, `by` who wrote it
---         (see objects.lua), and `v` the versions, msgpack: never lower than in the entry before, and the number grows by
---         as much as their sum. A line that cannot be gone on with is made anew, of one entry, with a number above all
---         that were ever given: after a restart, a promotion or a flush, where a version has jumped or gone back, and
---         where the caller knows a higher number.
+-- Reply   {'OK', number of the oldest checkpoint, entries after *after*: at most 500} | {'READ'} call with whole versions
+-- Writes  KEYS[1]; allowed when memory is full, since it is bounded. The id of an entry is <number>-0. It has `by`, the
+--         history that wrote it (see objects.lua), and `v`, the versions, msgpack: never lower than in the entry before; the
+--         number grows by the same sum. If the last entry cannot be continued (a restart, a promotion, a flush, a version
+--         that jumped or went back, a caller that knows a higher number), the stream begins again with one entry, with a
+--         number above all earlier ones.
 
 local PAGE = 500
--- A version that grew by more has jumped: see last_version.
+-- A version that grew by more than this has jumped: see last_version.
 local JUMP = 10000000
 local BYTES, ENTRIES = 8 * 1024 * 1024, 20000
 
--- The last checkpoint: its number, versions and history; nil: there is none that could be gone on with.
+-- Returns number, versions and history of the last checkpoint; nil: there is none that can be continued.
 local function last_checkpoint(key, count)
   local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   local number = last and counter(string.match(last[1], '^(%d+)-0$'))
@@ -30,7 +31,7 @@ local function last_checkpoint(key, count)
   return number, versions, fields.by
 end
 
--- The higher of each; second, by how much they have grown, nil: one has jumped.
+-- Returns the higher of each, and by how much they have grown; nil: one has jumped.
 local function joined(former, versions)
   local higher, grown = {}, 0
   for i, version in ipairs(former) do

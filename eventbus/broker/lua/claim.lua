@@ -1,13 +1,14 @@
--- claim: take over what a dead worker of the group left pending, and count its death for each entry. A worker without a
--- counter has left and did not die: no death is counted. First of all the call notes that the claimer lives: otherwise two
--- workers that have both just come back would take the same entries from each other, until these seem to kill.
+-- claim: take over the pending entries of a dead worker of the group, and count its death for each entry. A worker without a
+-- counter has left and did not die: no death is counted. The call first raises the counter of the claimer. Otherwise two
+-- workers that have both just come back would take the same entries from each other, until the entries seem to kill.
+-- Call    Functions.claim in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] workers HASH   KEYS[3] attempts:<group> HASH
 -- ARGV[1] group  ARGV[2] consumer  the claimer   ARGV[3] dead consumer
--- ARGV[4] beats  the counter the claimer has seen stand still, '' if there was none
+-- ARGV[4] beats  the counter of the dead consumer that the claimer has observed, '' if it had none
 -- ARGV[5] limit  entries a call
--- Reply   {id, deaths, id, deaths, …}; empty when it lives after all, or nothing is left (then it is forgotten)
--- Writes  all three; allowed when memory is full, since the stream must drain. A call cut off after XCLAIM has taken
---         the entries without counting a death: one too few means another try, one too many could bury a good event.
+-- Reply   {id, deaths, id, deaths, …}; empty if the consumer is alive, or has no pending entries (then it is deleted)
+-- Writes  all three; allowed when memory is full, since the stream must drain. A call that is interrupted after XCLAIM has
+--         taken the entries without counting a death: one too few means another try, one too many could bury a good event.
 
 local function claim(keys, args)
   local incoming, workers, attempts = keys[1], keys[2], keys[3]

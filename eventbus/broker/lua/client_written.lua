@@ -1,23 +1,24 @@
--- How an event is stored that a client writes, or writes over: what write_event and overlay_event share.
+-- Shared by write_event and overlay_event (a client stores or patches an event), and by remove_event and expire.
+-- Exports: read_written, remove_stored, store_written, written_keys
 
--- KEYS of both by their names; *key* is the event's.
-local function written_keys(keys)
+-- Returns the KEYS of write_event and overlay_event by name; *key* is that of the event.
+function written_keys(keys)
   return {
     version = keys[1], note = keys[2], index_name = keys[3], index_object = keys[4], index_expiry = keys[5],
     changes = keys[6], incoming = keys[7], incoming_meta = keys[8], key = keys[9], id = id_of(keys[9]), meta = keys[10],
   }
 end
 
--- What is stored, nil if it is no event, and what the version key holds.
-local function read_written(k, bus)
+-- Returns the stored event, nil if there is none, and the value of the version key.
+function read_written(k, bus)
   check_bus(k.meta, bus)
   finish_noted(k.note)
-  local found = redis.call('MGET', k.version, k.key)
-  local o = ours(k.key, found[2], unpack_event)
-  return o and o[BODY] and o, found[1]
+  local values = redis.call('MGET', k.version, k.key)
+  local o = unpack_key(k.key, values[2], unpack_event)
+  return o and o[BODY] and o, values[1]
 end
 
--- What is known of the stream if it takes the copy, else nil.
+-- Returns the state of the stream if it has room for the copy, else nil.
 local function room_for_copy(k, copy, bound, full)
   local known = known_stream(k.incoming, k.incoming_meta)
   if not known or full or redis.call('EXISTS', k.incoming) == 0 then return nil end
@@ -25,8 +26,8 @@ local function room_for_copy(k, copy, bound, full)
   return known
 end
 
--- Asks for the rights to all that is written between the copy and the commit: nothing may be copied that is not stored
--- then. Their types were looked at, and memory is no reason: it may be full.
+-- Checks the rights to all writes between the copy and the commit: an event that is copied must be stored. The types are
+-- checked already, and memory is no obstacle: it may be full.
 local function check_rights(k)
   local function check(...)
     if not redis.acl_check_cmd(...) then
@@ -37,7 +38,7 @@ local function check_rights(k)
   check('MSET', k.key, '', k.note, '')
 end
 
--- Appends a copy that the group `sink` passes over.
+-- Appends a copy that the group `sink` skips.
 local function append_copy(k, known, copy)
   local id = redis.call('XADD', k.incoming, 'NOMKSTREAM', '*', 'n', '1', 'to', integer_text(known.events + 1),
     'at', integer_text(known.bytes), 'b', copy, 'x', 'sink')
@@ -46,9 +47,9 @@ local function append_copy(k, known, copy)
     'bytes', integer_text(known.bytes + #copy), 'last', id, 'length', integer_text(known.length + 1))
 end
 
--- Stores *o* for *former* (nil: it is new), and copies it. *given*: version_text, event_ttl_ms, copy, bound, was; and, of an
--- event that happened so many *times* since, what it is counted under in the hash of which minute.
-local function store_written(k, o, former, given)
+-- Stores *o* in the place of *former* (nil: it is new), and copies it. *given*: version_text, event_ttl_ms, copy, bound, was;
+-- for an event that happened *times* since: field, occurrences (the hash of the minute), occurrences_ms.
+function store_written(k, o, former, given)
   local us = now_us()
   local now_ms = math.floor(us / 1000)
   local full = memory_full(now_ms)
@@ -61,7 +62,7 @@ local function store_written(k, o, former, given)
   o[RV], o[WRITTEN], o[CHANGED] = rv + 1, false, now_ms
   local packed, steps = cmsgpack.pack(o), {}
   local name_member, object_member = index_members(o, k.id)
-  tell(c, former and 'M' or 'A', k.id, packed, name_member, object_member)
+  add_change(c, former and 'M' or 'A', k.id, packed, name_member, object_member)
   if former then
     local _, former_member = index_members(former, k.id)
     if former_member ~= object_member then
@@ -71,7 +72,7 @@ local function store_written(k, o, former, given)
   end
   step(steps, 'ZADD', k.index_expiry, integer_text(now_ms + given.event_ttl_ms), k.id)
   if (given.times or 0) > 0 then
-    step_minute(steps, given.occurrences, { [given.what] = given.times }, integer_text(given.occurrences_ms), full)
+    step_minute(steps, given.occurrences, { [given.field] = given.times }, integer_text(given.occurrences_ms), full)
   end
   if given.was ~= '' then c.was = given.was end
   if full then step_within(steps, c, 0, true) end
@@ -82,4 +83,21 @@ local function store_written(k, o, former, given)
   end
   commit(k.note, { k.key, packed }, c, steps)
   return { 'OK', integer_text(c.last) }
+end
+
+-- Adds the deletion of event *o*, and puts its remaining count into *strings*, *steps* and *forget*. Returns whether a count
+-- remains.
+function remove_stored(c, strings, steps, forget, o, key, forget_at)
+  local id = id_of(key)
+  local name_member, object_member = index_members(o, id)
+  local counts = o[FORM] ~= 'w' and pack_counts(o)
+  o[RV], o[WRITTEN], o[HELD] = c.last + 1, false, false
+  add_change(c, 'D', id, cmsgpack.pack(o), name_member, object_member)
+  if counts then
+    strings[#strings + 1], strings[#strings + 2] = key, counts
+    forget[#forget + 1], forget[#forget + 2] = forget_at, id
+  else
+    step(steps, 'DEL', key)
+  end
+  return counts ~= false
 end

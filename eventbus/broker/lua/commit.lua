@@ -1,22 +1,23 @@
--- Writes for every function. The first write is one MSET of every string that changes and of a note of all that is still
--- to do: that is the commit. The steps of the note are done in order and may be done twice; then the note is deleted. If
--- the server refuses a step (a right, a type), the note stays, and the next call that writes to the same kind, group or
--- sink finishes it before it decides anything.
+-- The writes of all functions. The first write is one MSET of all changed strings and of a note with the remaining writes:
+-- this is the commit. The steps of the note are executed in order and are idempotent; then the note is deleted. If the
+-- server refuses a step (a right, a type), the note stays, and the next call that writes to the same kind, group or sink
+-- finishes it before it decides anything.
+-- Exports: check_types, commit, finish, finish_noted, refuse, step, step_each, step_within
 
--- The commands that a note may hold, and the type of the key behind each. Those that Redis does not know stand below.
+-- The commands of a note, and the type of the key of each. Those that are not commands of Redis are below.
 local TYPES = {
   XADD = 'stream', XACK = 'stream', XDEL = 'stream', XTRIM = 'stream', XGROUP = 'stream', RELEASE = 'stream',
   BURY = 'stream', STREAM = 'stream', GROUP = 'stream', APPEND = 'stream', ZADD = 'zset', ZREM = 'zset',
   HSET = 'hash', HDEL = 'hash', HSETNX = 'hash', PEXPIRE = 'any', DEL = 'any', LIVES = 'zset', DUE = 'zset', CHANGES = 'any',
 }
 
--- One more command of the note. A command costs more than a member, and is one more line of the AOF.
-local function step(steps, ...)
+-- Adds a command to the note. A command costs more than a member, and is one more line of the AOF.
+function step(steps, ...)
   steps[#steps + 1] = { ... }
 end
 
--- Adds one command with a list of members behind the arguments; with an empty list, nothing.
-local function step_each(steps, list, ...)
+-- Adds one command with a list of members after the arguments; with an empty list, nothing.
+function step_each(steps, list, ...)
   for low = 1, #list, MANY do
     local command = { ... }
     for n = low, math.min(low + MANY - 1, #list) do command[#command + 1] = list[n] end
@@ -24,8 +25,8 @@ local function step_each(steps, list, ...)
   end
 end
 
--- Adds the entry of *c*, unless it is there. If a foreign entry stands behind it, the version jumps over that: readers
--- list again, and find everything.
+-- Adds the entry of *c*, unless it exists. If a foreign entry follows it, the version jumps over that: readers list again,
+-- and find everything.
 local function add_entry(c)
   local id = integer_text(c.last) .. '-0'
   local added = redis.pcall(
@@ -37,7 +38,7 @@ local function add_entry(c)
   if last ~= c.last then c.last = last + 10000000 end
 end
 
--- Removals from an index come first: an object that was replaced comes back under the same name.
+-- Removals from an index come first: a replaced object is added again under the same name.
 local function write_changes(c)
   add_entry(c)
   if #c.unnamed > 0 then redis.call('ZREM', c.index_name, unpack(c.unnamed)) end
@@ -49,40 +50,40 @@ local function write_changes(c)
   written_rv[c.version_key] = c.last
 end
 
--- What a call that was cut off has left to do stands nowhere else, and without it its events are counted once more or never
--- listed. So what is not ours stops the work here, though it is a string.
-local function refuse(key, wanted)
+-- The remaining writes of an interrupted call are stored only in its note; without them its events are counted twice or are
+-- never listed. So a corrupt note stops the calls of its kind, although it is a string.
+function refuse(key, wanted)
   error({ err = 'WRONGTYPE eventbus: ' .. key .. ' is not ' .. wanted })
 end
 
--- Returns the changes of a note, with the objects as they are stored now: nothing of the kind was written since.
+-- Returns the changes of a note, with the objects as they are stored now: no object of the kind was written since.
 local function noted_changes(noted)
-  local _, key, version_key, first, last, at, bytes, prefix, index_name, index_object, told, was = unpack(noted, 1, 12)
+  local _, key, version_key, first, last, at, bytes, prefix, index_name, index_object, changes, was = unpack(noted, 1, 12)
   local c = new_changes(key, version_key, first - 1, at, prefix, index_name, index_object)
-  for n = 1, #told, 2 do
-    local letter, id = string.sub(told[n], 1, 1), string.sub(told[n], 2)
-    local unpack_it, packed, o = index_object ~= '' and unpack_event or unpack_item, told[n + 1], nil
+  for n = 1, #changes, 2 do
+    local letter, id = string.sub(changes[n], 1, 1), string.sub(changes[n], 2)
+    local unpack_it, packed, o = index_object ~= '' and unpack_event or unpack_item, changes[n + 1], nil
     if packed then o = unpack_it(packed)
     else
       packed = redis.call('MGET', prefix .. id)[1]
-      local is_spoiled
-      o, is_spoiled = ours(prefix .. id, packed, unpack_it)
-      if is_spoiled then refuse(prefix .. id, 'the object that a call wrote which was cut off') end
+      local is_corrupt
+      o, is_corrupt = unpack_key(prefix .. id, packed, unpack_it)
+      if is_corrupt then refuse(prefix .. id, 'the object that an interrupted call wrote') end
     end
     local name_member, object_member
     if index_object == '' then
       if o then name_member = o[ITEM_NAMESPACE] .. '/' .. o[ITEM_NAME] .. '\0' .. id end
     elseif o and o[BODY] then name_member, object_member = index_members(o, id) end
-    -- Of an object that somebody took away meanwhile there is nothing to find, only a version to count.
-    tell(c, name_member and letter or 'M', id, packed or '', name_member, object_member)
+    -- If the object was deleted, only advance the version.
+    add_change(c, name_member and letter or 'M', id, packed or '', name_member, object_member)
   end
   if was then c.entry[#c.entry + 1], c.entry[#c.entry + 2] = 'W', was end
   c.last, c.bytes = last, bytes
   return c
 end
 
--- Sets of similar messages and token buckets live on from their last use; *score* '' leaves the index as it is. The call
--- that makes the note has the keys in c.member_keys; one that finishes it makes them of the members.
+-- Extends the lives of sets of similar messages and token buckets from their last use; *score* '': the index stays as it is.
+-- The call that writes the note has the keys in c.member_keys; a call that finishes it computes them from the members.
 local function keep_alive(command, c)
   local _, index, set_prefix, bucket_prefix, set_life_ms, bucket_life_ms, subjects, score = unpack(command)
   local scored, known, call = {}, c and c.member_keys and c.member_keys[subjects], redis.call
@@ -96,7 +97,7 @@ local function keep_alive(command, c)
   for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
 end
 
--- What was written has to go some day.
+-- Schedules the expiry of the written events.
 local function expire_later(command, c)
   local _, index, score = unpack(command)
   local scored, ids = {}, c and c.written or {}
@@ -104,7 +105,7 @@ local function expire_later(command, c)
   for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
 end
 
--- Acknowledges all that *group* has pending up to *target*, which `trim` chooses so that it is not too much for one call.
+-- Acknowledges all pending entries of *group* up to *target*, which `trim` chooses so that one call can do it.
 local function release_pending(command)
   local _, incoming, group, target = unpack(command)
   while true do
@@ -115,8 +116,8 @@ local function release_pending(command)
   end
 end
 
--- Makes an empty stream: the entry is trimmed by the command that adds it, and the stream forgets its id. A group with
--- MKSTREAM that is destroyed afterwards would do, too, but then workers would need the right to destroy groups.
+-- Creates an empty stream: the command that adds an entry also trims it, and the stream forgets its id. With MKSTREAM and a
+-- group that is destroyed afterwards, workers would need the right to destroy groups.
 local function make_stream(command)
   local _, incoming = unpack(command)
   if redis.call('EXISTS', incoming) == 0 then redis.call('XADD', incoming, 'MAXLEN', 0, '0-1', '', '') end
@@ -133,7 +134,7 @@ local function make_group(command)
   redis.call('XGROUP', 'CREATE', incoming, group, floor)
 end
 
--- *finishing*: the command may have been done before.
+-- *finishing*: the command may have been executed before.
 local function perform(command, finishing, c)
   local verb = command[1]
   if verb == 'LIVES' then keep_alive(command, c)
@@ -146,7 +147,7 @@ local function perform(command, finishing, c)
   else redis.call(unpack(command)) end
 end
 
-local function check_types(c, steps)
+function check_types(c, steps)
   if c and c.last >= c.first then check_type(c.key, 'stream') end
   if c and (#c.named > 0 or #c.unnamed > 0) then
     if not typed[c.index_name] then check_type(c.index_name, 'zset') end
@@ -163,10 +164,10 @@ local function check_types(c, steps)
   end
 end
 
--- Writes *strings* (key, value, …) and the changes *c* (nil: none), then does *steps*; what is refused is done later.
--- The caller has finished what stood in *note*.
-local function commit(note, strings, c, steps)
-  steps[#steps + 1] = counting_spoiled()
+-- Writes *strings* (key, value, …) and the changes *c* (nil: none), then executes *steps*. Refused steps are executed later.
+-- The caller has finished the note under *note*.
+function commit(note, strings, c, steps)
+  steps[#steps + 1] = count_corrupt()
   check_types(c, steps)
   local noted = { steps }
   if c and c.last >= c.first then
@@ -183,7 +184,7 @@ local function commit(note, strings, c, steps)
   redis.call('DEL', note)
 end
 
--- Returns whether *entry* is the one that *command* buries; another burial may have been given its id meanwhile.
+-- Returns whether *entry* is the dead letter of *command*; another one may have taken its id meanwhile.
 local function is_buried(entry, command)
   if not entry then return false end
   local fields, planned = fields_of(entry), {}
@@ -191,8 +192,8 @@ local function is_buried(entry, command)
   return fields.id == planned.id and fields.group == planned.group and fields.b == planned.b
 end
 
--- Buries under an id chosen beforehand, or under the next one if another burial came between. An entry that was discarded
--- or replayed since the call was cut off comes back: seen twice, not lost.
+-- Buries under the id of the note, or under the next one if another dead letter has taken it. An entry that was discarded or
+-- replayed since the call was interrupted comes back: seen twice, not lost.
 local function late_burials(steps)
   local moved, kept, lasts = false, {}, {}
   for _, command in ipairs(steps) do
@@ -211,7 +212,7 @@ local function late_burials(steps)
   return kept, moved
 end
 
--- Returns whether *steps* can be done at all; what it is that they would do is not looked at.
+-- Returns whether *steps* can be executed; their effect is not checked.
 local function are_steps(steps)
   if type(steps) ~= 'table' then return false end
   for _, command in ipairs(steps) do
@@ -225,8 +226,8 @@ local function are_steps(steps)
   return true
 end
 
--- Does what a call that was cut off has left to do; *text* is what the note holds. Returns whether there was something.
-local function finish(note, text)
+-- Finishes an interrupted call; *text* is the value of its note. Returns whether there was one.
+function finish(note, text)
   if not text then return false end
   local ok, noted = pcall(cmsgpack.unpack, text)
   if not ok or type(noted) ~= 'table' or not are_steps(noted[1]) then refuse(note, 'a note') end
@@ -245,22 +246,22 @@ local function finish(note, text)
   return true
 end
 
--- Reads and finishes a note, for functions that have nothing else to read with it.
-local function finish_noted(note)
+-- Reads and finishes a note, for functions that read no other string with it.
+function finish_noted(note)
   local text = redis.call('MGET', note)[1]
   if not text and redis.call('EXISTS', note) == 1 then refuse(note, 'a note') end
   return finish(note, text)
 end
 
--- Keeps the stream of *c* within *bound* bytes, looked at whenever so many more were added; and, where there is no
--- memory for more, no longer than it is.
-local LOOK_EVERY_BYTES = 65536
+local CHECK_EVERY_BYTES = 65536
 
-local function step_within(steps, c, bound, full)
+-- Keeps the stream of *c* within *bound* bytes, checked after each CHECK_EVERY_BYTES; if the memory is *full*, it does not
+-- become longer.
+function step_within(steps, c, bound, full)
   if c.last < c.first then return end
   check_type(c.key, 'stream')
   if full then return step(steps, 'XTRIM', c.key, 'MAXLEN', redis.call('XLEN', c.key)) end
-  if math.floor(c.bytes / LOOK_EVERY_BYTES) == math.floor(c.at / LOOK_EVERY_BYTES) then return end
+  if math.floor(c.bytes / CHECK_EVERY_BYTES) == math.floor(c.at / CHECK_EVERY_BYTES) then return end
   local id = kept_from(c.key, c.bytes, bound)
   if id then step(steps, 'XTRIM', c.key, 'MINID', '~', id) end
 end

@@ -1,42 +1,42 @@
--- correlate_and_store: correlate whole batches of one group, write the result and acknowledge, in one step. What is decided stands in
--- correlation.lua; here everything is read before, and written after. What is not ours under a string key is gone round:
--- see spoiled.lua.
+-- correlate_and_store: correlate whole batches of one group, write the result and acknowledge, in one step. correlation.lua
+-- decides; this file reads everything before and writes everything after. A corrupt string counts as missing: see corrupt.lua.
+-- Call    Functions.correlate_and_store, Functions.begin_correlate_and_store in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] meta HASH          KEYS[3] index:name ZSET     KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET KEYS[6] index:forget ZSET  KEYS[7] index:refresh ZSET  KEYS[8] index:subject ZSET
 -- KEYS[9] changes:<kind> STREAM    KEYS[10] suppressed HASH   KEYS[11] dead STREAM        KEYS[12] attempts:<group> HASH
--- KEYS[13] version:<kind> STRING   KEYS[14] note:<what> STRING   KEYS[15] spoiled HASH
+-- KEYS[13] version:<kind> STRING   KEYS[14] note:<of> STRING   KEYS[15] spoiled HASH
 -- KEYS[16…] aggregate:…, spam:…, object:…, occurrences:… STRING|HASH      each once, counted from 1 in each group: sets,
---           buckets, events, what may be written besides (an aggregate, a report of suppression), occurrences
+--           buckets, events, other objects that may be written (an aggregate, a report of suppression), occurrences
 -- ARGV[1] group   ARGV[2] consumer
 -- ARGV[3] burst   ARGV[4] qps %.17g   ARGV[5] max_events   ARGV[6] max_interval_ms   ARGV[7] aggregate message prefix
 -- ARGV[8] event_ttl_ms   ARGV[9] record_ttl_ms   ARGV[10] report_suppressed 0|1
--- ARGV[11] set_life_ms   ARGV[12] bucket_life_ms  of aggregate:…, spam:… after their last use, by the server's clock
--- ARGV[13] refresh_ms    ARGV[14] occurrences_ms  life of a minute's occurrences, 0 counts none
--- ARGV[15] report_message   ARGV[16] report_type  of a report of suppression; '' is that of the event held back
--- ARGV[17] bus       id of the bus that the worker has opened, '' does not ask
--- ARGV[18] subjects  msgpack [sets, buckets, events, others: how many keys, [local key of each event key], [subject, …]]
---           subject  nine in a row, not a table each: set, bucket, aggregate, report, exempt 0|1, namespace, object name,
---                    /kind/name, component\0kind\0type\0reason
--- ARGV[19] members   msgpack {id: [member of index:name | '', member of index:object | '']}, what the caller has found of the
---           ids that a reply has named; '' at first
--- ARGV[20] bodies    how many bodies follow, each once
+-- ARGV[11] set_life_ms   ARGV[12] bucket_life_ms  of aggregate:…, spam:… after their last use, by the clock of the server
+-- ARGV[13] refresh_ms    ARGV[14] occurrences_ms  life of the occurrences of a minute, 0 counts none
+-- ARGV[15] report_message   ARGV[16] report_type  of a report of suppression; '' is that of the held-back event
+-- ARGV[17] bus       id of the bus that the worker has opened, '' is not compared
+-- ARGV[18] subjects  msgpack [sets, buckets, events, others: the number of keys, [local key of each event key], [subject, …]]
+--           subject  nine values in one array: set, bucket, aggregate, report, exempt 0|1, namespace, object name, /kind/name,
+--                    component\0kind\0type\0reason
+-- ARGV[19] members   msgpack {id: [member of index:name | '', member of index:object | '']} of the corrupt events that an
+--           earlier reply has named; '' in the first call
+-- ARGV[20] bodies    number of bodies that follow, each once
 -- ARGV[21…] the bodies, then
 --           batches  msgpack [id, clock ms, next, [[cause, deaths, bytes], …], start, occurrences, [event, …]]
---           next   '' acknowledges; else the batch is worked one event at a time and this is the next position
---           start  position of the first event in its batch; what lies before the noted next has been recorded
---           event  eight in a row: subject, event key, body, name, first µs | '', last µs | '', count, uid
--- Reply   one string a batch: '-' stale (not this consumer's any more: nothing was done), '<' it starts before the
---         noted next (nothing was done: read the note again and go on from there), else a letter an event:
---         c create  k create over its own former self  p patch  r patch, then create (it had expired)
+--           next   '' acknowledges; else the batch is handled event by event and this is the next position
+--           start  position of the first event in its batch; events before the noted next position are stored already
+--           event  eight values in one array: subject, event key, body, name, first µs | '', last µs | '', count, uid
+-- Reply   one string a batch: '-' stale (this consumer lost the batch: nothing was done), '<' it starts before the noted
+--         next position (nothing was done: read the note again and continue there), else a letter an event:
+--         c create  k create, replacing its former self  p patch  r patch, then create (it had expired)
 --         n the same, of an event never seen  s held back as spam  m not created, memory is full; upper case: aggregate
---         Instead of these, 'members': nothing was done. The indexes are too long to look for the members of the spoiled
---         objects that follow; find them in pages, and call again with them.
+--         Or 'members': nothing was done. The named keys have corrupt events: find their members in the indexes, in pages,
+--         and call again with them.
 -- Writes  all of them; allowed when memory is full, since it drains.
 
 local FIXED_RECORD = 15
 
--- The occurrences of a minute are counted by namespace, kind, type, reason and component. *known*: of a namespace, the
--- fields of its dimensions, since most subjects of a call share them.
+-- Returns the field of occurrences: namespace, kind, type, reason and component. *known* caches the fields by namespace and
+-- dimensions, since most subjects of a call share them.
 local function occurrence_field(known, namespace, dimensions)
   local fields = known[namespace]
   if not fields then
@@ -45,19 +45,19 @@ local function occurrence_field(known, namespace, dimensions)
   end
   local field = fields[dimensions]
   if not field then
-    local behind = find(dimensions, '\0', 1, true)
-    field = namespace .. sub(dimensions, behind) .. '\0' .. sub(dimensions, 1, behind - 1)
+    local separator = find(dimensions, '\0', 1, true)
+    field = namespace .. sub(dimensions, separator) .. '\0' .. sub(dimensions, 1, separator - 1)
     fields[dimensions] = field
   end
   return field
 end
 
--- Decides every event of the batches that are ours. Returns replies, batches done, burials, occurrences by key, events.
+-- Decides every event of the batches that this consumer owns. Returns replies, batches done, burials, occurrences by key, events.
 local function decide_batches(batches, subjects, decide)
   local replies, done, buried, occurrences, decided, known = {}, {}, {}, {}, 0, {}
   for b, batch in ipairs(batches) do
     if not batch.owned then replies[b] = '-'
-    elseif batch.behind then replies[b] = '<'
+    elseif batch.is_outdated then replies[b] = '<'
     else
       local letters, minute, counts, events, at = {}, batch[6], nil, batch[7], 0
       local entry, at_ms = batch[1], batch[2]
@@ -91,67 +91,38 @@ local function decide_batches(batches, subjects, decide)
   return replies, done, buried, occurrences, decided
 end
 
-local MOST_WALKED = 10000 -- members of an index that one call looks at: 4 ms
-
--- Returns the members of *index* that lead to the *wanted* ids, by id; nil: the index is too long. Walks through the index,
--- since the names are not known any more.
-local function find_members(index, wanted)
-  local found, left = {}, 0
-  for _ in pairs(wanted) do left = left + 1 end
-  for from = 0, MOST_WALKED - 1, MANY do
-    if left == 0 then return found end
-    local members = ask('ZRANGE', index, from, from + MANY - 1)
-    for _, member in ipairs(members) do
-      local id = id_of(member)
-      if wanted[id] and not found[id] then
-        found[id], left = member, left - 1
-      end
-    end
-    if #members < MANY then return found end
-  end
-  return left == 0 and found or nil
-end
-
--- Returns the members of both indexes that lead to spoiled objects, by id: those that are *given*, and what is found of
--- the others; nil: the caller has to look for them.
-local function members_of_spoiled(c, given)
-  local names, objects, unnamed = {}, {}, {}
-  for _, key in ipairs(spoiled) do
-    local id = id_of(key)
-    local pair = given[id]
-    if prefix_of(key) ~= c.prefix then -- a set or a bucket: in no index
-    elseif not pair then unnamed[id] = true
-    else
-      names[id], objects[id] = pair[1] ~= '' and pair[1] or nil, pair[2] ~= '' and pair[2] or nil
+-- Returns the corrupt events: {id, member of index:name, member of index:object}, '' without one. Their strings do not have
+-- their names, and a search would be long, so the caller gives the *members* by id; nil: one is not given.
+local function corrupt_events(c, members)
+  local events = {}
+  for _, key in ipairs(corrupt.keys) do
+    if prefix_of(key) == c.prefix then -- not a set or a bucket: these are in no index
+      local id = id_of(key)
+      local pair = members[id]
+      if not pair then return nil end
+      events[#events + 1] = { id, pair[1], pair[2] }
     end
   end
-  local more = find_members(c.index_name, unnamed)
-  local more_objects = more and find_members(c.index_object, more)
-  if not more_objects then return nil end
-  for id, member in pairs(more) do names[id], objects[id] = member, more_objects[id] end
-  return names, objects
+  return events
 end
 
--- Takes events out of the indexes whose string is not ours, and tells readers that they are gone, as far as their names
--- say what they were. They may be written anew in this call.
-local function take_out_spoiled(c, steps, given, names, objects)
-  for _, key in ipairs(spoiled) do
-    local id = id_of(key)
-    local name_member = prefix_of(key) == c.prefix and names[id]
-    if name_member then
-      local object_member = objects[id] or '//\0' .. id
+-- Removes corrupt events from the indexes, with a DELETED change that has the fields that their members contain. This call
+-- may store them again.
+local function remove_corrupt(c, steps, given, events)
+  for _, event in ipairs(events) do
+    local id, name_member, object_member = unpack(event)
+    if name_member ~= '' then
+      if object_member == '' then object_member = '//\0' .. id end
       local namespace, name = string.match(name_member, '^([^/]*)/(.*)%z')
       local kind, about = string.match(object_member, '^[^/]*/([^/]*)/(.*)%z')
       local o = { 0, '', name, namespace, '', 0, '', c.last + 1, given.now_ms, '', false, '' }
       o[SUBJECT] = string.sub(object_member, 1, -ID_CHARS - 2)
       o[BODY] = cmsgpack.pack({ name, namespace, { kind, namespace, about }, '', '', '', { '', '' } })
       for n = BODY + 1, FIELDS do o[n] = false end
-      tell(c, 'D', id, cmsgpack.pack(o), name_member, object_member)
+      add_change(c, 'D', id, cmsgpack.pack(o), name_member, object_member)
     end
-    if prefix_of(key) == c.prefix then
-      step(steps, 'ZREM', given.index_expiry, id)
-      step(steps, 'ZREM', given.index_forget, id)
-    end
+    step(steps, 'ZREM', given.index_expiry, id)
+    step(steps, 'ZREM', given.index_forget, id)
   end
 end
 
@@ -187,7 +158,7 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
       local former = unpack_event(state.packed[events_at + i])
       local name_member, object_member = index_members(former, id)
       former[RV], former[HELD], former[WRITTEN] = c.last + 1, false, false
-      tell(c, 'D', id, cmsgpack.pack(former), name_member, object_member)
+      add_change(c, 'D', id, cmsgpack.pack(former), name_member, object_member)
       r.stored = false
     end
     if dirty then
@@ -198,9 +169,9 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
       end
       local packed, at = pack(shown), #strings
       strings[at + 1], strings[at + 2] = key, packed
-      if r.stored then tell(c, 'M', id, packed)
+      if r.stored then add_change(c, 'M', id, packed)
       else
-        tell(c, 'A', id, packed, index_members(shown, id, r.about))
+        add_change(c, 'A', id, packed, index_members(shown, id, r.about))
         if r.existed then put(indexes.remember, id) end
       end
     elseif r.counted or r.refresh then
@@ -210,7 +181,7 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
           if shown[FORM] == 's' and not shown[WRITE_DUE] then
             shown[WRITE_DUE] = (shown[CHANGED] or shown[CREATED] or 0) + REPORT_EVERY_MS
           end
-          -- Again, if it should have been shown a minute ago: somebody took it out of the index.
+          -- Also if it was due a minute ago: then it is missing in the index.
           if not shown[DUE] or shown[DUE] > due or shown[DUE] < given.now_ms - 60000 then
             shown[DUE] = due
             put(indexes.refresh, integer_text(due), id)
@@ -225,12 +196,12 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
   end
 end
 
--- Sets of similar messages and token buckets: their strings, and their lives in *steps*.
+-- Puts the strings of sets of similar messages and token buckets into *strings*, and their lives into *steps*.
 local function write_subjects(state, keys, places, subjects, used, strings, steps, given)
-  local found, full, packed_numbers, last = state.packed, given.full, {}, #strings
+  local packed, full, packed_numbers, last = state.packed, given.full, {}, #strings
   local function put(records, used_records, before)
     for n in pairs(used_records) do
-      if not full or found[before + n] then
+      if not full or packed[before + n] then
         local one = records[n]
         strings[last + 1] = keys[before + n]
         strings[last + 2] = #one == 2 and pack_pair(packed_numbers, one) or pack(one)
@@ -245,10 +216,10 @@ local function write_subjects(state, keys, places, subjects, used, strings, step
   for n in pairs(used) do
     local s = (n - 1) * SUBJECT_FIELDS
     local set, bucket = places.sets + subjects[s + SET], places.buckets + subjects[s + BUCKET]
-    local to = (not full or found[set]) and members or unscored
-    local behind, to_keys = #to + 1, member_keys[to]
-    to_keys[2 * behind - 1], to_keys[2 * behind] = keys[set], keys[bucket]
-    to[behind] = id_of(keys[set]) .. id_of(keys[bucket])
+    local to = (not full or packed[set]) and members or unscored
+    local place, to_keys = #to + 1, member_keys[to]
+    to_keys[2 * place - 1], to_keys[2 * place] = keys[set], keys[bucket]
+    to[place] = id_of(keys[set]) .. id_of(keys[bucket])
   end
   local set_prefix = prefix_of(keys[places.sets + 1] or '')
   local bucket_prefix = prefix_of(keys[places.buckets + 1] or '')
@@ -262,7 +233,7 @@ local function write_subjects(state, keys, places, subjects, used, strings, step
   return member_keys
 end
 
--- Where each group of keys begins, and the last one of those that every event needs.
+-- Returns the place before each group of keys, and the place of the last key that every event needs.
 local function places_of(counts)
   local sets = FIXED_RECORD
   local buckets = sets + counts[1]
@@ -271,7 +242,7 @@ local function places_of(counts)
     minutes = events + counts[3] + counts[4] }
 end
 
--- Returns what the arguments hold: the places of the keys, local keys, subjects, bodies, batches.
+-- Unpacks the arguments. Returns the places of the keys, local keys, subjects, bodies, batches.
 local function unpack_call(args)
   local about, bodies, batches = cmsgpack.unpack(args[18]), {}, {}
   local last_body = 20 + number(args[20], 'bodies')
@@ -309,7 +280,7 @@ local function correlate_and_store(keys, args)
     batch.owned = owned(incoming, group, consumer, batch[1])
     if not batch.owned then stale = stale + 1 end
     local done = noted and tonumber(ask('HGET', attempts, batch[1] .. ':next') or '0')
-    batch.behind = done and batch[5] < done
+    batch.is_outdated = done and batch[5] < done
   end
   local state = new_state(keys, places, index_name)
   state.read_all(subjects, rules.max_events)
@@ -335,13 +306,13 @@ local function correlate_and_store(keys, args)
   local c = new_changes(changes, version, rv, bytes, prefix, index_name, index_object)
   local strings, steps, indexes = {}, {}, { forget = {}, remember = {}, refresh = {} }
   step_acknowledge(steps, incoming, attempts, group, done, noted)
-  if c.prefix ~= '' and #spoiled > 0 then
-    local names, objects = members_of_spoiled(c, args[19] ~= '' and cmsgpack.unpack(args[19]) or {})
-    if not names then
-      told = #spoiled -- the call that follows counts them
+  if c.prefix ~= '' and #corrupt.keys > 0 then
+    local events = corrupt_events(c, args[19] ~= '' and cmsgpack.unpack(args[19]) or {})
+    if not events then
+      corrupt.counted = #corrupt.keys -- the next call counts them
       return 'members'
     end
-    take_out_spoiled(c, steps, given, names, objects)
+    remove_corrupt(c, steps, given, events)
   end
   write_objects(state, keys, places, c, strings, indexes, given)
   step(steps, 'DUE', index_expiry, given.expire_at)
@@ -369,4 +340,4 @@ local function correlate_and_store(keys, args)
   return replies
 end
 
-register('correlate_and_store', naming_spoiled(correlate_and_store, 15), { 'allow-oom' })
+register('correlate_and_store', naming_corrupt(correlate_and_store, 15), { 'allow-oom' })

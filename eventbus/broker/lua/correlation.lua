@@ -1,17 +1,43 @@
--- Decides each event by the rules, in client-go's order: aggregate, count, spam filter; what was counted stays counted if
--- the filter holds the event back. Nothing is written here, which correlate_and_store.lua does, and nothing is read but by
--- *given*.
+-- Decides each event by the rules, in the order of client-go: aggregate, count, spam filter. If the filter holds an event
+-- back, it stays counted. This file does not read or write keys: correlate_and_store.lua does.
 
 local SIMILAR_LAST = 1
 local REPORT_EVERY_MS = 60000
 
--- A subject is nine values in one array of all, an event eight: a table each would cost more than what is decided.
+-- A subject is nine values in one array for all subjects, an event eight: a table each would cost more than the decision.
 local SUBJECT_FIELDS, EVENT_FIELDS = 9, 8
 local SET, BUCKET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, ABOUT, DIMENSIONS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 local NIL, ONE = '\192', '\1'
 
--- The body of a report of suppression: what the event held back says of its object, type and source.
+-- A token bucket: tokens, time of the last accepted event, numbers of held-back and reported events, time of the report.
+local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
+
+local function is_bucket(b)
+  if type(b) ~= 'table' then return false end
+  for n = TOKENS, REPORTED_MS do
+    if b[n] ~= nil and type(b[n]) ~= 'number' then return false end
+  end
+  return (b[TOKENS] == nil) == (b[ACCEPTED] == nil) and (b[REPORTED] == nil) == (b[REPORTED_MS] == nil)
+end
+
+-- The token bucket of client-go (golang.org/x/time/rate, AllowN), in whole milliseconds.
+local function pass_filter(bucket, at_ms, burst, qps)
+  local tokens = burst
+  if bucket[TOKENS] then
+    local elapsed_ms = at_ms - bucket[ACCEPTED]
+    if elapsed_ms < 0 then elapsed_ms = 0 end
+    local over_ms = elapsed_ms % 1000
+    tokens = bucket[TOKENS] + ((elapsed_ms - over_ms) / 1000 + over_ms * 1000000 / 1e9) * qps
+    if tokens > burst then tokens = burst end
+  end
+  tokens = tokens - 1
+  if burst < 1 or tokens < 0 and -tokens / qps * 1e9 >= 1 then return false end
+  bucket[TOKENS], bucket[ACCEPTED] = tokens, at_ms
+  return true
+end
+
+-- Returns the body of a report of suppression: with the object, type and source of the held-back event.
 local function report_body(namespace, body, rules)
   local of = open_body(body)
   local reference, source = {}, of[BODY_SOURCE] or { '', '' }
@@ -29,8 +55,8 @@ local function is_similar(s)
   return type(s) == 'table' and type(s[SIMILAR_LAST]) == 'number'
 end
 
--- Packs a short array of numbers and a text of eight bytes, as cmsgpack does: of most sets and buckets the numbers are
--- the same in a call. *packed_numbers* is kept for it.
+-- Packs a short array of numbers and a text of eight bytes, as cmsgpack does. Most sets and buckets of a call have the same
+-- numbers, so *packed_numbers* caches them.
 local function pack_pair(packed_numbers, pair)
   local one, two = pair[1], pair[2]
   local packed = packed_numbers[one]
@@ -39,22 +65,22 @@ local function pack_pair(packed_numbers, pair)
     packed_numbers[one] = packed
   end
   if type(two) == 'string' and #two == 8 then return '\146' .. packed .. '\168' .. two end
-  local behind = packed_numbers[two]
-  if not behind then
-    behind = pack(two)
-    packed_numbers[two] = behind
+  local second = packed_numbers[two]
+  if not second then
+    second = pack(two)
+    packed_numbers[two] = second
   end
-  return '\146' .. packed .. behind
+  return '\146' .. packed .. second
 end
 
-local function unpack_as(is_ours, packed)
+local function unpack_as(is_valid, packed)
   if not packed then return nil, false end
   local ok, state = pcall(cmsgpack.unpack, packed)
-  if not ok or not is_ours(state) then return nil, true end
+  if not ok or not is_valid(state) then return nil, true end
   return state, false
 end
 
--- A set of similar messages, a token bucket. Second, whether what is there is not ours.
+-- Returns a set of similar messages, or a token bucket, and whether the value is corrupt.
 local function unpack_similar(packed)
   return unpack_as(is_similar, packed)
 end
@@ -63,7 +89,8 @@ local function unpack_bucket(packed)
   return unpack_as(is_bucket, packed)
 end
 
--- Nanoseconds of *ms* in lower case hex: client-go's name suffix. The product passes 2^53, so it is made in halves.
+-- Returns the nanoseconds of *ms* in lower-case hex: the name suffix of client-go. The product exceeds 2^53, so it is computed
+-- in halves.
 local function hex_ns(ms)
   if ms < 0 then return '-' .. hex_ns(-ms) end
   local low = (ms % 65536) * 1000000
@@ -71,9 +98,9 @@ local function hex_ns(ms)
   return string.format('%x%04x', high, low % 65536)
 end
 
--- An object in one call: *o* is what counts. existed: there was a value; stored: it holds an event; present: that is
--- the event that counts; former: the stored event, if it is not; replaced: it goes, since *o* takes its place; about: what a new
--- one is about. A table of eight fields is made at once, and grows for what is rare: former, replaced.
+-- Returns the state of an object in one call: *o* has the current count. existed: there was a value; stored: it is an event;
+-- present: it is the event that is counted; former: the stored event, if it is another one; replaced: *o* takes its place;
+-- about: /kind/name of a new one. The table is created with eight fields; only the rare fields former and replaced are added.
 local function new_object(o, existed)
   local stored = o and o[BODY] ~= nil or false
   local r = {
@@ -86,12 +113,12 @@ local function new_object(o, existed)
   return r
 end
 
--- Made anew with room for all its fields: a table that grows is copied again and again.
+-- Creates the table with all its fields: a table that grows is copied several times.
 local function create(r, entry, about, uid, body, form, message, last, now_ms)
   local o = r.o
   if r.former then r.former, r.replaced = nil, r.stored end
   local count, first, namespace = o[COUNT], o[FIRST], o[NAMESPACE]
-  -- Not every kind is written small as Lua does it.
+  -- The lower case of Lua is only that of ASCII.
   local subject = find(about, '[\128-\255]') and namespace .. about or false
   r.o = {
     count, first, o[NAME], namespace, entry, count, last ~= first and last, false, now_ms, uid, message, form, subject,
@@ -100,7 +127,7 @@ local function create(r, entry, about, uid, body, form, message, last, now_ms)
   r.present, r.dirty, r.about = true, true, about
 end
 
--- A batch that comes late counts, but never moves lastTimestamp or message back.
+-- A late batch is counted, but does not move lastTimestamp or message back.
 local function patch(r, entry, message, last)
   local o = r.o
   o[STORED_COUNT], o[ONCE], r.dirty = o[COUNT], false, true
@@ -110,14 +137,14 @@ local function patch(r, entry, message, last)
   return false
 end
 
--- Counted and not written: readers shall see it all the same, soon. *last*: µs or ''.
+-- The event is counted and not written; readers get its count at the next refresh. *last*: µs or ''.
 local function count_unwritten(r, last)
   local o = r.o
   o[ONCE], r.refresh = false, true
   if last ~= '' and last > (o[SEEN] or tonumber(o[LAST] or o[FIRST]) or 0) then o[SEEN] = last end
 end
 
--- Leaves the stored event as it is, though it is no longer the one that counts.
+-- Keeps the stored event, although another event is counted from now on.
 local function set_aside(r)
   local o = { r.o[COUNT], r.o[FIRST], r.o[NAME], r.o[NAMESPACE], r.o[ENTRY] }
   r.former = { o = r.o, dirty = r.dirty }
@@ -125,29 +152,29 @@ local function set_aside(r)
 end
 
 -- *given*: subjects, locals, bodies, rules (burst, qps, max_events, max_interval_ms, prefix, reporting, report_message,
--- report_type), now_ms, full (no memory), and
--- similar(i), bucket(i), object(i), free_name(namespace, name, i), which read the state behind key i.
--- Returns a function that decides one event, and what it has counted.
+-- report_type), now_ms, full (no memory), and the readers of the state under key i: similar(i), bucket(i), object(i),
+-- free_name(namespace, name, i).
+-- Returns a function that decides one event, and its counters.
 local function new_decision(given)
   local subjects, rules, now_ms, full = given.subjects, given.rules, given.now_ms, given.full
   local locals, bodies = given.locals, given.bodies
   local similar_of, bucket_of, object_of, free_name = given.similar, given.bucket, given.object, given.free_name
   local max_events, max_interval_ms, burst, qps = rules.max_events, rules.max_interval_ms, rules.burst, rules.qps
-  local report_at = #locals -- reports and aggregates are numbered behind the events
+  local report_at = #locals -- reports and aggregates are numbered after the events
   local tally = {
     suppressed = 0, aggregated = 0, not_created = 0, patched = 0, created = 0, late = 0,
   }
   local by_subject, used = { S = {}, A = {}, M = {} }, {}
 
-  local function note(what, s)
-    local counts, dimensions = by_subject[what], subjects[s + DIMENSIONS]
+  local function note(letter, s)
+    local counts, dimensions = by_subject[letter], subjects[s + DIMENSIONS]
     counts[dimensions] = (counts[dimensions] or 0) + 1
   end
 
   local function report_suppressed(bucket, s, at_ms, entry, body, closing)
     local r = object_of(report_at + subjects[s + REPORT])
     local o = r.o
-    -- The bucket is forgotten long before the report's count is: that goes on, not back.
+    -- The bucket is forgotten long before the count of the report: the count never decreases.
     local total, counted = bucket[SUPPRESSED], (o[COUNT] or 0) + (closing and 0 or 1)
     if counted > total then total = counted end
     if total > MOST_COUNT then total = MOST_COUNT end
@@ -171,7 +198,7 @@ local function new_decision(given)
     end
   end
 
-  -- Returns whether the event joins an aggregate: there are as many distinct messages as there may be.
+  -- Returns whether the event joins an aggregate: the number of distinct messages is at its limit.
   local function aggregate(s, at_ms, message)
     local similar = similar_of(subjects[s + SET])
     local last, length, known = similar[SIMILAR_LAST], #similar, false
@@ -197,7 +224,7 @@ local function new_decision(given)
     if seen then
       r.o[COUNT] = before < MOST_COUNT and before + 1 or -MOST_COUNT - 1
     else
-      -- It takes the place of one that counts as never seen (count 0), under a new name, as soon as it gets through.
+      -- It replaces an event with count 0 (never seen), under a new name, as soon as it passes the filter.
       if r.present then set_aside(r) end
       local o, namespace = r.o, subjects[s + SUBJECT_NAMESPACE]
       if aggregated then times, first, name = 1, at_ms * 1000, subjects[s + OBJECT_NAME] .. '.' .. hex_ns(at_ms) end
@@ -219,7 +246,7 @@ local function new_decision(given)
     end
   end
 
-  -- Behind the clock: the eight values of an event.
+  -- After *at_ms*: the eight values of an event.
   local function decide(entry, at_ms, n, key, n_body, name, first, last, times, uid)
     local s = (n - 1) * SUBJECT_FIELDS
     used[n] = true
@@ -254,7 +281,7 @@ local function new_decision(given)
       note('M', s)
     else
       tally.created = tally.created + 1
-      -- It had expired, and meanwhile somebody else may have taken the name.
+      -- It had expired, and another event may have taken its name.
       if seen then r.o[NAME] = free_name(r.o[NAMESPACE], r.o[NAME], i) end
       create(r, entry, subjects[s + ABOUT], uid, body, aggregated and 'a' or '', message, last, now_ms)
     end

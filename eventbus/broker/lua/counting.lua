@@ -1,14 +1,15 @@
--- Counts, written as absolute numbers, since the steps of a note may be done twice.
+-- Counters, written as absolute numbers, because the steps of a note may be executed twice.
+-- Exports: new_burials, step_burial, step_by_subject, step_minute, step_raised
 
--- Adds *raised* (field -> n, those above 0) to what *hash* holds, as one HSET. With the id of a *bus*, that is asked for in
--- the same round: where the partition belongs to another one, nothing is done.
-local function step_raised(steps, hash, raised, bus)
+-- Adds *raised* (field -> n) to the counters of *hash*, as one HSET. With the id of a *bus*, the same read checks it: if the
+-- partition belongs to another bus, the call fails.
+function step_raised(steps, hash, raised, bus)
   local fields, pairs_of = {}, {}
   for field, n in pairs(raised) do
     if n ~= 0 then fields[#fields + 1] = field end
   end
   if #fields == 0 then return end
-  table.sort(fields) -- what a function writes must not hang on the order of a Lua table
+  table.sort(fields) -- the writes must not depend on the order of a Lua table
   if (bus or '') ~= '' then fields[#fields + 1] = 'bus' end
   local found = ask('HMGET', hash, unpack(fields))
   typed[hash] = true
@@ -22,17 +23,17 @@ local function step_raised(steps, hash, raised, bus)
   step(steps, 'HSET', hash, unpack(pairs_of))
 end
 
--- Counts by source. A limited number of sources of each letter have a name; the others are counted together.
+-- Counters by source. A limited number of sources of each letter have a name; the others are counted together.
 local NAMED = 500
 
--- Drops the names of the half with the smallest counts. A source that gets a name later is credited, under the letter in
--- lower case, with the largest count dropped. So a source with more than a 250th of all counts ends with a name and keeps
--- it, however many others come and go (Misra and Gries, frequent items). Counts are shown without credit.
-local function drop_names(values, gone, what)
-  local rows, other = {}, what .. '\0other\0\0\0'
+-- Drops the names of the half with the smallest counts. A source that gets a name later gets a credit, under the letter in
+-- lower case: the largest dropped count. So a source with more than a 250th of all counts gets a name and keeps it, however
+-- many other sources appear (Misra and Gries, frequent items). Counts are shown without the credit.
+local function drop_names(values, gone, letter)
+  local rows, other = {}, letter .. '\0other\0\0\0'
   for field, text in pairs(values) do
-    if string.sub(field, 1, 2) == what .. '\0' and field ~= other then
-      local credit, n = string.lower(what) .. string.sub(field, 2), tonumber(text) or 0
+    if string.sub(field, 1, 2) == letter .. '\0' and field ~= other then
+      local credit, n = string.lower(letter) .. string.sub(field, 2), tonumber(text) or 0
       rows[#rows + 1] = { field = field, credit = credit, n = n, rank = n + (tonumber(values[credit] or '0') or 0) }
     end
   end
@@ -48,17 +49,17 @@ local function drop_names(values, gone, what)
     for _, field in ipairs({ rows[r].field, rows[r].credit }) do values[field], gone[field] = nil, true end
   end
   values[other] = integer_text((tonumber(values[other] or '0') or 0) + together)
-  values['credit\0' .. what] = integer_text(rows[kept + 1].rank)
+  values['credit\0' .. letter] = integer_text(rows[kept + 1].rank)
   return kept
 end
 
--- Adds *counts* (letter -> subject -> n) to *hash*. Only where a name is to be dropped all of it is read.
-local function step_by_subject(steps, hash, counts)
+-- Adds *counts* (letter -> subject -> n) to *hash*. The whole hash is read only if names must be dropped.
+function step_by_subject(steps, hash, counts)
   local asked = {}
-  for what, by_subject in pairs(counts) do
-    for subject in pairs(by_subject) do asked[#asked + 1] = what .. '\0' .. subject end
+  for letter, by_subject in pairs(counts) do
+    for subject in pairs(by_subject) do asked[#asked + 1] = letter .. '\0' .. subject end
     if next(by_subject) then
-      asked[#asked + 1], asked[#asked + 2] = 'names\0' .. what, 'credit\0' .. what
+      asked[#asked + 1], asked[#asked + 2] = 'names\0' .. letter, 'credit\0' .. letter
     end
   end
   if #asked == 0 then return end
@@ -71,11 +72,11 @@ local function step_by_subject(steps, hash, counts)
   for field, text in pairs(before) do values[field] = text end
 
   for n = 1, #asked do
-    local what, subject = string.match(asked[n], '^(%u)%z(.*)$')
-    if what then
+    local letter, subject = string.match(asked[n], '^(%u)%z(.*)$')
+    if letter then
       local field = asked[n]
       if not values[field] then
-        local names = tonumber(values['names\0' .. what] or NAMED) or NAMED
+        local names = tonumber(values['names\0' .. letter] or NAMED) or NAMED
         if names >= NAMED then
           if not whole then
             local found = ask('HGETALL', hash)
@@ -85,13 +86,13 @@ local function step_by_subject(steps, hash, counts)
             end
             whole = true
           end
-          names = drop_names(values, gone, what)
+          names = drop_names(values, gone, letter)
         end
-        values['names\0' .. what] = integer_text(names + 1)
-        local credit = values['credit\0' .. what]
-        if credit then values[string.lower(what) .. '\0' .. subject] = credit end
+        values['names\0' .. letter] = integer_text(names + 1)
+        local credit = values['credit\0' .. letter]
+        if credit then values[string.lower(letter) .. '\0' .. subject] = credit end
       end
-      values[field], gone[field] = integer_text((tonumber(values[field] or '0') or 0) + counts[what][subject]), nil
+      values[field], gone[field] = integer_text((tonumber(values[field] or '0') or 0) + counts[letter][subject]), nil
     end
   end
 
@@ -107,12 +108,12 @@ local function step_by_subject(steps, hash, counts)
   step_each(steps, set, 'HSET', hash)
 end
 
--- Kinds of occurrences of one minute that have a name; the others are `other`.
+-- Kinds of occurrences of one minute with a name; the others are counted as `other`.
 local MINUTE_NAMES = 200
 
--- Adds *counts* (field -> n) to the hash of one minute, which lives for *life_ms* from its first. Where there is no memory
--- no minute is begun.
-local function step_minute(steps, hash, counts, life_ms, full)
+-- Adds *counts* (field -> n) to the hash of one minute, which lives for *life_ms* from its first count. If the memory is
+-- full, no new minute is begun.
+function step_minute(steps, hash, counts, life_ms, full)
   local fields, new, set = {}, false, {}
   for field in pairs(counts) do fields[#fields + 1] = field end
   table.sort(fields)
@@ -140,9 +141,9 @@ local function step_minute(steps, hash, counts, life_ms, full)
   if new and had_names == 0 then step(steps, 'PEXPIRE', hash, life_ms) end
 end
 
--- The dead letter. An entry's `at` is that of the one before it, and its length; so what is queued is the difference
--- between the ends, and no counter beside the stream can be wrong.
-local function new_burials(dead, now_ms)
+-- The dead letter. The `at` of an entry is that of the entry before it plus its length. So the size of the stream is the
+-- difference between its ends, without a separate counter.
+function new_burials(dead, now_ms)
   local last, at = '0-0', 0
   check_type(dead, 'stream')
   if redis.call('EXISTS', dead) == 1 then
@@ -154,8 +155,8 @@ local function new_burials(dead, now_ms)
   return { dead = dead, last = last, at = at, now = integer_text(now_ms) .. '-0', raised = {} }
 end
 
--- One more burial; *more*: fields behind those that every one has, before the bytes.
-local function step_burial(steps, b, group, id, cause, deaths, bytes, more)
+-- Adds a dead letter; *more*: fields between those of every dead letter and the bytes.
+function step_burial(steps, b, group, id, cause, deaths, bytes, more)
   b.last = entry_before(b.last, b.now) and b.now or id_after(b.last)
   local command = { 'BURY', b.dead, b.last, 'id', id, 'group', group, 'cause', cause, 'deaths', deaths,
     'at', integer_text(b.at) }

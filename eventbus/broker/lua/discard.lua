@@ -1,9 +1,10 @@
--- discard: let a buried entry go for good, and count it.
+-- discard: delete a dead letter, and count it.
+-- Call    Functions.discard in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] dead STREAM   KEYS[4] meta HASH
--- KEYS[5] note:<what> STRING       of whoever works on the dead letter by hand: replay may have left something to do
+-- KEYS[5] note:<of> STRING       of the calls on the dead letter: an interrupted replay may have left one
 -- KEYS[6] spoiled HASH
 -- ARGV[1] dead entry id
--- Reply   1 | 0 it is gone already
+-- Reply   1 | 0 it does not exist any more
 -- Writes  KEYS 3 to 6; allowed when memory is full, since it only frees.
 
 local function discard(keys, args)
@@ -19,4 +20,4 @@ local function discard(keys, args)
   return 1
 end
 
-register('discard', naming_spoiled(discard, 6), { 'allow-oom' })
+register('discard', naming_corrupt(discard, 6), { 'allow-oom' })

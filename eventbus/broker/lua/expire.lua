@@ -1,11 +1,12 @@
--- expire: take events out of the store that are due, or that are the least recently written beyond a bound, with a
--- DELETED change each; forget counts likewise. Checks every key that it is given again.
+-- expire: remove events that are due, or that are the least recently written beyond a bound, with a DELETED change each; and
+-- counts likewise. Checks every given key again.
+-- Call    Functions.expire in functions.py
 -- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:expiry ZSET
 -- KEYS[5] index:forget ZSET   KEYS[6] changes:<kind> STREAM   KEYS[7] suppressed HASH
--- KEYS[8] version:<kind> STRING      KEYS[9] note:<what> STRING   KEYS[10] spoiled HASH
+-- KEYS[8] version:<kind> STRING      KEYS[9] note:<of> STRING   KEYS[10] spoiled HASH
 -- KEYS[11…] object:… STRING   candidates, oldest first, at most 100
 -- ARGV[1] max_stored  ARGV[2] max_records  bounds   ARGV[3] event_ttl_ms   ARGV[4] record_ttl_ms
--- ARGV[5] now_ms      '' the server's clock (workers), else this (tests)
+-- ARGV[5] now_ms      '' the clock of the server (workers), else this (tests)
 -- Reply   {expired, evicted, forgotten, counts evicted}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 
@@ -15,13 +16,13 @@ local function scores_of(index, ids)
   return ask('ZMSCORE', index, unpack(ids))
 end
 
--- `refresh` had too much to do: what was held back last is told now. Returns whether that was so.
-local function tell_last(c, strings, o, key, now_ms)
+-- If `refresh` had too much to do, publishes the last held-back count now. Returns whether this was so.
+local function publish_last(c, strings, o, key, now_ms)
   if o[FORM] ~= 's' or o[COUNT] == o[STORED_COUNT] then return false end
   o[STORED_COUNT], o[RV], o[WRITTEN], o[DUE], o[CHANGED] = o[COUNT], c.last + 1, false, false, now_ms
   o[WRITE_DUE] = false
   local packed = cmsgpack.pack(o)
-  tell(c, 'M', id_of(key), packed)
+  add_change(c, 'M', id_of(key), packed)
   strings[#strings + 1], strings[#strings + 2] = key, packed
   return true
 end
@@ -53,24 +54,24 @@ local function expire(keys, args)
   for n, key in ipairs(objects) do
     local id, due, forget_ms = ids[n], tonumber(dues[n] or nil), tonumber(forgets[n] or nil)
     if due and (due <= now_ms or stored > max_stored) then
-      local o, is_spoiled = ours(key, values[n + 1], unpack_event)
-      -- What is not ours is to go like any other event, once it is put right.
-      if is_spoiled or o and o[BODY] and due <= now_ms and tell_last(c, strings, o, key, now_ms) then
+      local o, is_corrupt = unpack_key(key, values[n + 1], unpack_event)
+      -- A corrupt event expires like any other one after its next write.
+      if is_corrupt or o and o[BODY] and due <= now_ms and publish_last(c, strings, o, key, now_ms) then
         due_again[#due_again + 1], due_again[#due_again + 2] = integer_text(now_ms + event_ttl_ms), id
       elseif not o or not o[BODY] then
         due_no_more[#due_no_more + 1] = id
       else
-        local what, subject = due <= now_ms and 1 or 2, due > now_ms and subject_of(o)
-        if take_out(c, strings, steps, forget, o, key, forget_at) then counts = counts + 1 end
+        local outcome, subject = due <= now_ms and 1 or 2, due > now_ms and subject_of(o)
+        if remove_stored(c, strings, steps, forget, o, key, forget_at) then counts = counts + 1 end
         due_no_more[#due_no_more + 1] = id
-        stored, reply[what] = stored - 1, reply[what] + 1
+        stored, reply[outcome] = stored - 1, reply[outcome] + 1
         if subject then evicted[subject] = (evicted[subject] or 0) + 1 end
       end
     elseif not due and forget_ms and (forget_ms <= now_ms or stored + counts > max_records) then
-      local what = forget_ms <= now_ms and 3 or 4
-      ours(key, values[n + 1], unpack_event)
+      local outcome = forget_ms <= now_ms and 3 or 4
+      unpack_key(key, values[n + 1], unpack_event)
       gone[#gone + 1], forgotten[#forgotten + 1] = key, id
-      counts, reply[what] = counts - 1, reply[what] + 1
+      counts, reply[outcome] = counts - 1, reply[outcome] + 1
     end
   end
 
@@ -87,4 +88,4 @@ local function expire(keys, args)
   return reply
 end
 
-register('expire', naming_spoiled(expire, 10), { 'allow-oom' })
+register('expire', naming_corrupt(expire, 10), { 'allow-oom' })

@@ -1,14 +1,15 @@
--- export_acquire: become the one worker that exports this partition to one sink, or learn who is.
+-- export_acquire: become the one worker that exports this partition to a sink, or return the current one.
+-- Call    ExportStore.acquire in exports.py
 -- KEYS[1] eb:{p}:export:<sink>  HASH  holder, position, generation, sign_ms
--- KEYS[2] eb:{p}:workers  HASH   KEYS[3] eb:{p}:meta  HASH   KEYS[4] eb:{p}:note:<what>  STRING  of the sink
+-- KEYS[2] eb:{p}:workers  HASH   KEYS[3] eb:{p}:meta  HASH   KEYS[4] eb:{p}:note:<of>  STRING  of the sink
 -- KEYS[5] eb:{p}:spoiled  HASH
 -- ARGV[1] sink    ARGV[2] consumer
--- ARGV[3] holder  the one that this consumer has seen stand still, '' none   ARGV[4] beats  the counter it stood at
--- ARGV[5] bus     id of the bus that the caller has opened, '' does not ask
+-- ARGV[3] holder  that looks dead to this consumer, '' none   ARGV[4] beats  its counter, which has not changed
+-- ARGV[5] bus     id of the bus that the caller has opened, '' is not compared
 -- Reply   {'OK', position or '', generation} | {'HELD', holder, its beats or ''}
--- Writes  KEYS 1 to 3 and 5, and what `export_settle` has left to do; allowed when memory is full, since whoever waits must be able
---         to take over. generation is of the sink's first worker, or of the first after it was forgotten. sign_ms is
---         for people to look at: no worker decides by it.
+-- Writes  KEYS 1 to 3 and 5, and finishes an interrupted `export_settle`; allowed when memory is full, since another worker
+--         must be able to take over. generation: set by the first worker of the sink, also after the sink was deleted.
+--         sign_ms is only for people: no worker decides by it.
 
 local function export_acquire(keys, args)
   local export, workers, meta, note = keys[1], keys[2], keys[3], keys[4]
@@ -35,4 +36,4 @@ local function export_acquire(keys, args)
   return { 'OK', position, redis.call('HGET', export, 'generation') }
 end
 
-register('export_acquire', naming_spoiled(export_acquire, 5), { 'allow-oom' })
+register('export_acquire', naming_corrupt(export_acquire, 5), { 'allow-oom' })

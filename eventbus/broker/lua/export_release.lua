@@ -1,7 +1,8 @@
--- export_release: let another worker export this partition to the sink, at once.
+-- export_release: let another worker export this partition to the sink immediately.
+-- Call    ExportStore.release in exports.py
 -- KEYS[1] eb:{p}:export:<sink>  HASH  holder   KEYS[2] eb:{p}:workers  HASH
 -- ARGV[1] sink   ARGV[2] consumer
--- Reply   1 | 0 it was not this consumer's
+-- Reply   1 | 0 this consumer did not hold it
 -- Writes  both; allowed when memory is full, since it only frees.
 
 local function export_release(keys, args)

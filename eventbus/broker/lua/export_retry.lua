@@ -1,7 +1,8 @@
--- export_retry: have an event that an export buried written to its sink once more. It stays buried until that is done.
+-- export_retry: let an export write its dead letter to the sink again. It stays a dead letter until that is done.
+-- Call    Functions.export_retry in functions.py
 -- KEYS[1] eb:{p}:dead  STREAM   KEYS[2] eb:{p}:later:<sink>  ZSET
 -- ARGV[1] dead entry id
--- Reply   1 | 0 it is gone: written or discarded already
+-- Reply   1 | 0 it does not exist any more: written or discarded
 -- Writes  KEYS 2. No flags: out of memory refuses it.
 
 local function export_retry(keys, args)

@@ -1,15 +1,16 @@
--- export_settle: keep what a sink returned, bury what it will not take, and move the position, in one step.
+-- export_settle: store the answers of a sink, bury the events that it does not take, and move the position, in one step.
+-- Call    ExportStore.settle in exports.py
 -- KEYS[1] eb:{p}:export:<sink>  HASH   KEYS[2] eb:{p}:later:<sink>  ZSET
--- KEYS[3] eb:{p}:dead  STREAM          KEYS[4] eb:{p}:meta  HASH     KEYS[5] eb:{p}:note:<what>  STRING  of the sink
+-- KEYS[3] eb:{p}:dead  STREAM          KEYS[4] eb:{p}:meta  HASH     KEYS[5] eb:{p}:note:<of>  STRING  of the sink
 -- KEYS[6] eb:{p}:spoiled  HASH
--- KEYS[7…] eb:{p}:exported:…  STRING   what the sink returned, an event each
+-- KEYS[7…] eb:{p}:exported:…  STRING   the answer of the sink, an event each
 -- ARGV[1] consumer
 -- ARGV[2] position  version up to which everything is settled, '' does not move it
--- ARGV[3] life_ms   how long what it returned is kept
--- ARGV[4] msgpack [figures to set {field: text}, to raise {field: n}, values of KEYS[7…] ('' forgets, true keeps what
---         is there for another life_ms), later {member: ms}, no longer later [member, …],
+-- ARGV[3] life_ms   of the answers
+-- ARGV[4] msgpack [figures to set {field: text}, to raise {field: n}, values of KEYS[7…] ('' deletes, true keeps the stored
+--         one for another life_ms), later {member: ms}, no longer later [member, …],
 --         burials [[cause, delivery id, group, key, why, bytes], …]]
--- ARGV[5] call      a name that no other call has: one that is repeated does nothing again
+-- ARGV[5] call      a unique name: a repeated call does nothing again
 -- Reply   1 | 0 this consumer no longer holds the export: nothing was done
 -- Writes  all of them; allowed when memory is full, but makes no new KEYS[7…] then.
 
@@ -22,15 +23,15 @@ local function unpack_returned(packed)
   return r, false
 end
 
--- What the sink returned: strings to write, and steps that forget and keep.
+-- Puts the answers of the sink into *strings*, and their deletions and lives into *steps*.
 local function keep_returned(keys, values, life_ms, full, strings, steps)
   local had = #values > 0 and redis.call('MGET', unpack(keys, FIXED_EXPORT + 1)) or {}
   local missing = {}
   for i = 1, #values do
-    if had[i] then ours(keys[FIXED_EXPORT + i], had[i], unpack_returned)
+    if had[i] then unpack_key(keys[FIXED_EXPORT + i], had[i], unpack_returned)
     else missing[#missing + 1] = keys[FIXED_EXPORT + i] end
   end
-  spoil_others(missing)
+  note_other_types(missing)
   for i, value in ipairs(values) do
     local key = keys[FIXED_EXPORT + i]
     if value == '' then step(steps, 'DEL', key)
@@ -41,8 +42,8 @@ local function keep_returned(keys, values, life_ms, full, strings, steps)
   end
 end
 
--- Takes members out of *later*; what has a hyphen is the id of a dead entry, which has been written now. Returns how
--- many of these there were.
+-- Removes members from *later*. A member with a hyphen is the id of a dead letter that has been written now. Returns the
+-- number of these.
 local function step_done(steps, later, dead, done)
   local replayed = 0
   step_each(steps, done, 'ZREM', later)
@@ -87,4 +88,4 @@ local function export_settle(keys, args)
   return 1
 end
 
-register('export_settle', naming_spoiled(export_settle, 6), { 'allow-oom' })
+register('export_settle', naming_corrupt(export_settle, 6), { 'allow-oom' })

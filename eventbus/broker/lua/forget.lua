@@ -1,9 +1,10 @@
--- forget: delete sets of similar messages and token buckets that can no longer matter, or that are the least recently
--- used beyond a bound. Checks every one that it is given again.
--- KEYS[1] meta HASH   KEYS[2] index:subject ZSET   KEYS[3] note:<what> STRING   KEYS[4] spoiled HASH
+-- forget: delete sets of similar messages and token buckets that are no longer needed, or that are the least recently used
+-- beyond a bound. Checks every given one again.
+-- Call    Functions.forget in functions.py
+-- KEYS[1] meta HASH   KEYS[2] index:subject ZSET   KEYS[3] note:<of> STRING   KEYS[4] spoiled HASH
 -- KEYS[5…] aggregate:…, spam:… STRING   in pairs, least recently used first, at most 100 pairs
--- ARGV[1] max_subjects  bound   ARGV[2] set_life_ms   ARGV[3] bucket_life_ms  as correlate_and_store gives them
--- Reply   {let go, of these beyond the bound}
+-- ARGV[1] max_subjects  bound   ARGV[2] set_life_ms   ARGV[3] bucket_life_ms  as in correlate_and_store
+-- Reply   {deleted, of these beyond the bound}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 
 local FIXED_FORGET = 4
@@ -16,7 +17,7 @@ local function forget(keys, args)
   local over_ms = now_ms - math.max(number(args[2], 'set_life'), bucket_life_ms)
 
   local subjects = ask('ZCARD', index_subject)
-  local gone, members, evicted, looked_at = {}, {}, 0, {}
+  local gone, members, evicted, checked = {}, {}, 0, {}
   for k = FIXED_FORGET + 1, #keys, 2 do
     local similar, bucket = keys[k], keys[k + 1]
     local member = id_of(similar) .. id_of(bucket)
@@ -24,16 +25,16 @@ local function forget(keys, args)
     if used_ms and (subjects > max_subjects or used_ms <= over_ms) then
       if used_ms > over_ms then evicted = evicted + 1 end
       gone[#gone + 1] = similar
-      looked_at[#looked_at + 1], looked_at[#looked_at + 2] = similar, bucket
-      -- Other reasons share the bucket: it goes if none of them has used it since. Five ms, since a call takes time.
+      checked[#checked + 1], checked[#checked + 2] = similar, bucket
+      -- Other reasons share the bucket: delete it if none of them has used it since. Five ms, since a call takes time.
       local life_ms = redis.call('PTTL', bucket)
       if life_ms <= bucket_life_ms - (now_ms - used_ms) + 5 then gone[#gone + 1] = bucket end
       subjects, members[#members + 1] = subjects - 1, member
     end
   end
   if #members == 0 then return { 0, 0 } end
-  for n, packed in ipairs(redis.call('MGET', unpack(looked_at))) do
-    ours(looked_at[n], packed, n % 2 == 1 and unpack_similar or unpack_bucket)
+  for n, packed in ipairs(redis.call('MGET', unpack(checked))) do
+    unpack_key(checked[n], packed, n % 2 == 1 and unpack_similar or unpack_bucket)
   end
   local steps = {}
   step_each(steps, gone, 'DEL')
@@ -43,4 +44,4 @@ local function forget(keys, args)
   return { #members, evicted }
 end
 
-register('forget', naming_spoiled(forget, 4), { 'allow-oom' })
+register('forget', naming_corrupt(forget, 4), { 'allow-oom' })

@@ -1,10 +1,11 @@
--- isolate: note which event of a batch is about to be worked alone, so that whoever takes the batch over knows what killed.
--- Those before it are done: the batch goes on from there. The note says how many had died by then: it accuses nobody
--- until one more has.
+-- isolate: note which event of a batch is handled alone next, so that the next owner of the batch knows which event killed
+-- the worker. The events before it are done: the batch continues from there. The note has the number of deaths so far: the
+-- event is suspected only after one more.
+-- Call    Functions.isolate in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] attempts:<group> HASH
 -- ARGV[1] group   ARGV[2] consumer   ARGV[3] entry id   ARGV[4] position of the event in its batch, from 0
--- Reply   1 | 0 not this consumer's any more: nothing was done
--- Writes  KEYS 2. Allowed when memory is full, since a batch that kills must not hold up the drain.
+-- Reply   1 | 0 this consumer lost the entry: nothing was done
+-- Writes  KEYS 2. Allowed when memory is full, since a batch that kills must not block the stream.
 
 local function isolate(keys, args)
   local incoming, attempts = keys[1], keys[2]

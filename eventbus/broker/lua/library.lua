@@ -1,18 +1,18 @@
--- Shared by every function of the library: no keys, no verbs. Redis undoes nothing, so each function checks
--- everything, reads everything, decides, and then writes: see commit.lua.
+-- Shared by all functions: no keys, no verbs. Redis does not roll back, so each function checks everything, reads
+-- everything, decides, and then writes: see commit.lua.
 
--- Registers a function under a name that carries the build; *flags*: of the function, nil: none.
+-- Registers a function under a name with the build; *flags*: of the function, nil: none.
 local function register(verb, callback, flags)
   redis.register_function{ function_name = 'eb_' .. BUILD .. '_' .. verb, callback = callback, flags = flags or {} }
 end
 
-local MANY = 1000 -- members in one command: far below what Lua's stack holds
+local MANY = 1000 -- members in one command: far below the limit of the stack of Lua
 
 -- A key of an object, a set or a bucket ends with its id, and so does a member of an index.
 local ID_CHARS = 18
 
--- What each event needs several times: a global costs two look-ups each time. There is none yet when the library is
--- loaded, so `naming_spoiled`, through which every function goes that needs them, fetches them.
+-- Functions that each event needs several times: a global costs two look-ups each time. They do not exist yet when the
+-- library is loaded, so `naming_corrupt`, the wrapper of the functions that need them, sets them.
 local pack, sub, find
 
 local function id_of(text)
@@ -33,9 +33,9 @@ local function number(text, name)
   return n
 end
 
-local MOST = 2 ^ 53 - 1 -- beyond it a number of Lua leaves out some
+local MOST = 2 ^ 53 - 1 -- larger integers are not exact in Lua
 
--- Reads a whole number in decimal digits; nil: anything else, also what Lua reads besides (nan, inf, 0x10, 1e3).
+-- Reads a whole number in decimal digits; nil: any other text, also nan, inf, 0x10 and 1e3, which Lua accepts.
 local function counter(text)
   if not text or #text > 16 or not string.find(text, '^%d+$') then return nil end
   local n = tonumber(text)
@@ -48,7 +48,7 @@ local function whole(text, name, least, most)
   error({ err = string.format('ERR eventbus: %s is not a number from %d to %d', name, least, most) })
 end
 
--- Formats a whole number below 2^53. Given a number, Redis itself writes %.17g, which costs ten times as much.
+-- Formats a whole number below 2^53. Redis itself formats numbers with %.17g, which costs ten times as much.
 local function integer_text(n)
   return string.format('%d', n)
 end
@@ -57,7 +57,7 @@ local function wrong_type(key, found, wanted)
   error({ err = 'WRONGTYPE eventbus: ' .. key .. ' is a ' .. found .. ', not a ' .. wanted })
 end
 
--- Keys that the call under way has asked something which those of another type refuse.
+-- Keys of the current call with a type that a command has checked already.
 local typed = {}
 
 local function check_type(key, wanted)
@@ -65,14 +65,14 @@ local function check_type(key, wanted)
   if found ~= wanted and found ~= 'none' then wrong_type(key, found, wanted) end
 end
 
--- Reads; an error names the key.
+-- Executes a read; an error names the key.
 local function ask(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then error({ err = reply.err .. ' (' .. key .. ')' }) end
   return reply
 end
 
--- Somebody may have made another bus under the prefix since the caller opened his. Asked before anything is written.
+-- The bus may have been recreated since the caller opened it. Checked before the first write.
 local function check_bus(meta, bus)
   if (bus or '') ~= '' and ask('HGET', meta, 'bus') ~= bus then
     error({ err = 'OTHERBUS eventbus: ' .. meta .. ' belongs to another bus' })
@@ -103,11 +103,11 @@ local function entry_id(text)
   return tonumber(ms), tonumber(seq)
 end
 
--- Beyond fifteen digits, which no clock gives and somebody else may have written, these two only keep the order.
+-- Foreign entries may have ids with more than fifteen digits, which no clock gives: for them these two only keep the order.
 local function id_after(id)
   local ms, seq = entry_id(id)
   if ms >= 10 ^ 15 then return seq < 2 ^ 53 and string.match(id, '^%d+') .. '-' .. integer_text(seq + 1) or id end
-  if seq >= 2 ^ 53 then return integer_text(ms + 1) .. '-0' end -- what `id_before` made: the last of its ms
+  if seq >= 2 ^ 53 then return integer_text(ms + 1) .. '-0' end -- a result of `id_before`: the last of its ms
   return integer_text(ms) .. '-' .. integer_text(seq + 1)
 end
 
@@ -125,9 +125,9 @@ local function entry_before(a, b)
   return #a_ms < #b_ms or (#a_ms == #b_ms and a_ms < b_ms) -- as texts: exact for all 64 bits
 end
 
--- The next entries behind *id*; a reply with `err` where the caller may not read them.
-local function entries_behind(stream, id)
-  if id == '18446744073709551615-18446744073709551615' then return {} end -- the last there can be
+-- Returns the next entries after *id*; a reply with `err` if the caller may not read them.
+local function entries_after(stream, id)
+  if id == '18446744073709551615-18446744073709551615' then return {} end -- the highest possible id
   return redis.pcall('XRANGE', stream, '(' .. id, '+', 'COUNT', 100)
 end
 
@@ -137,13 +137,13 @@ local function fields_of(entry)
   return fields
 end
 
--- Returns the id that a stream gave last; '0-0' if there is none.
+-- Returns the last id of a stream; '0-0' if there is none.
 local function last_id(stream)
   if redis.call('EXISTS', stream) == 0 then return '0-0' end
   return redis.call('XINFO', 'STREAM', stream)[8]
 end
 
--- Returns the running number of the last event before entry *id*, of *events* in all; nil: a foreign entry has none.
+-- Returns the running number of the last event before entry *id*, of *events* in total; nil: a foreign entry has none.
 local function number_before(incoming, id, events)
   local entry = ask('XRANGE', incoming, id, '+', 'COUNT', 1)[1]
   if not entry then return events end
@@ -152,19 +152,19 @@ local function number_before(incoming, id, events)
   return to and to - (counter(fields.n) or 0)
 end
 
--- Returns the groups that the stream is kept for: {group, last delivered id}, or {group, false} if it was destroyed by hand
--- and will be made anew at its floor. Second, the content of meta.
+-- Returns the groups for which the stream is kept: {group, last delivered id}, or {group, false} if it was destroyed by hand
+-- and will be recreated at its floor. Second, the content of meta.
 local function groups_kept(incoming, meta)
-  local kept, found, known = {}, {}, {}
+  local kept, existing, known = {}, {}, {}
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', incoming)) do
     kept[#kept + 1] = { info[2], info[8] }
-    found[info[2]] = true
+    existing[info[2]] = true
   end
   local fields = ask('HGETALL', meta)
   for i = 1, #fields, 2 do
     known[fields[i]] = fields[i + 1]
     local group = string.match(fields[i], '^floor:(.*)$')
-    if group and not found[group] then kept[#kept + 1] = { group, false } end
+    if group and not existing[group] then kept[#kept + 1] = { group, false } end
   end
   return kept, known
 end

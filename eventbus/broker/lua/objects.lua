@@ -1,17 +1,17 @@
 -- The layout of stored objects, the changes of objects in one call, and their versions.
 
--- A stored event is one msgpack array. The first five fields are what client-go's log cache holds, and stay when the
--- event expires; the rest is the event. Fields behind the last one are kept as they are. What is not set is false.
+-- A stored event is one msgpack array. The first five fields are those of the log cache of client-go, and stay when the event
+-- expires; the rest is the event. Fields after the last known one are kept. A field without a value is false.
 local COUNT, FIRST, NAME, NAMESPACE, ENTRY = 1, 2, 3, 4, 5
 local STORED_COUNT, LAST, RV, CREATED, UID, MESSAGE, FORM, SUBJECT, BODY = 6, 7, 8, 9, 10, 11, 12, 13, 14
--- The five of an event that takes this one's place and was held back: then they are what stays.
+-- The five fields of a held-back event that replaces this one: then these five stay.
 local HELD = 15
--- Version last written (false: RV); when it was seen last (false: LAST); when it is to be refreshed; when it changed.
+-- Version of the last write (false: RV); time when it was last seen (false: LAST); time of the next refresh; time of the change.
 local WRITTEN, SEEN, DUE, CHANGED = 16, 17, 18, 19
--- What a PATCH has laid over it, for good and until the next repeat.
+-- The fields of a PATCH: permanent, and until the next repeat.
 local OVERLAY, ONCE = 20, 21
 local FIELDS = 21
--- Behind them, of a report of suppression alone: when its running count is to be written, ms; false or nil: it is written.
+-- Only in a report of suppression: when its running count must be written, ms; false or nil: it is written.
 local WRITE_DUE = 22
 
 -- Counts are int32, as in core/v1.
@@ -21,7 +21,7 @@ local function pack_counts(o)
   return cmsgpack.pack(o[HELD] or { o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })
 end
 
--- A stored event, or its counts; nil: there is none. Second, whether what is there is not ours.
+-- Returns a stored event, or its counts; nil: there is none. Second, whether the value is corrupt.
 local function unpack_event(packed)
   if not packed then return nil, false end
   local ok, o = pcall(cmsgpack.unpack, packed)
@@ -36,7 +36,7 @@ local function unpack_event(packed)
   return o, false
 end
 
--- Opens the body of a recorded event; of what is none, {}.
+-- Unpacks the body of a recorded event; {}: it is no such body.
 local function open_body(body)
   local ok, opened = pcall(cmsgpack.unpack, body)
   return ok and type(opened) == 'table' and opened or {}
@@ -45,7 +45,7 @@ end
 -- Positions in it, as in docs/wire.md, from 1.
 local BODY_REFERENCE, BODY_MESSAGE, BODY_TYPE, BODY_SOURCE, BODY_REPORTER = 3, 5, 6, 7, 11
 
--- Returns /kind/name of what a recorded event is about.
+-- Returns /kind/name of the object of a recorded event.
 local function about_in(body)
   local reference = open_body(body)[BODY_REFERENCE]
   if type(reference) ~= 'table' then reference = {} end
@@ -58,8 +58,8 @@ local function index_members(o, id, about)
   return o[NAMESPACE] .. '/' .. o[NAME] .. '\0' .. id, subject .. '\0' .. id
 end
 
--- component, kind, type, reason of a stored event, for counting; positions as in docs/wire.md. Of one that was written
--- through the store, whose body is JSON, there is none.
+-- Returns component, kind, type, reason of a stored event, for counting; positions as in docs/wire.md. nil: it was written
+-- through the store, and its body is JSON.
 local function subject_of(o)
   if o[FORM] == 'w' then return nil end
   local ok, body = pcall(cmsgpack.unpack, o[BODY])
@@ -67,7 +67,7 @@ local function subject_of(o)
   return (body[7][1] or '') .. '\0' .. (body[3][1] or '') .. '\0' .. body[6] .. '\0' .. body[4]
 end
 
--- Any other stored object than an event.
+-- A stored object that is not an event.
 local ITEM_RV, ITEM_NAMESPACE, ITEM_NAME, ITEM_BODY = 1, 2, 3, 4
 
 local function unpack_item(packed)
@@ -78,60 +78,60 @@ local function unpack_item(packed)
   return o, false
 end
 
--- The memory of the library between calls of one server process: version key -> version it wrote last. It is empty
--- after a restart or FUNCTION LOAD. A server that was demoted and is promoted again has kept it, though.
+-- The memory of the library between calls of one server process: version key -> version it wrote last. It is empty after a
+-- restart or FUNCTION LOAD. A server that was demoted and is promoted again still has it.
 local written_rv = {}
 
--- A name for what this server process has written since it began to take writes: Redis gives itself another replication
--- id when it starts and when it is promoted. Versions carry it, so that the libraries of several builds, which share no
--- memory, know each other's from those of a time of which a part may be lost.
+-- The history of this server process since it began to accept writes, named by its replication id, which changes at a start
+-- and at a promotion. Versions have this name. So the libraries of several builds, which share no memory, recognize each
+-- other's versions, and distinguish them from versions of a time before the loss of some writes.
 local is_present, was_present, history
 do
   local known
   local asked_us = 0
 
-  -- '' where the server does not tell.
-  local function ask()
+  -- Returns '' if the server does not report it.
+  local function read_id()
     known = string.sub(string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or '', 1, 16)
     return known
   end
 
-  -- Returns whether *by* names what this server process has written since it began to take writes.
-  is_present = function(by) return by and by ~= '' and by == ask() end
+  -- Returns whether *by* is the current history.
+  is_present = function(by) return by and by ~= '' and by == read_id() end
 
-  -- The same of *by* as of 100 ms before *us* at the earliest: INFO costs several times what a look-up does, and no server
-  -- is demoted and promoted again in that time. A server that does not tell is believed.
+  -- The same for *by*, at most 100 ms before *us*: INFO costs several times as much as a look-up, and no server is demoted
+  -- and promoted again in that time. If the server does not report it, the answer is yes.
   was_present = function(by, us)
     if not known or us - asked_us >= 100000 or us < asked_us then
-      ask()
+      read_id()
       asked_us = us
     end
     return (by or '') == known
   end
 
-  -- The one that was asked for last. It may be an older one, which only makes the next library jump.
-  history = function() return known or ask() end
+  -- Returns the last one that was read. If it is an older one, the next library jumps.
+  history = function() return known or read_id() end
 end
 
 local function version_text(rv, bytes)
   return integer_text(rv) .. ' ' .. integer_text(bytes) .. ' ' .. history()
 end
 
--- The parts of a version key's value, texts; nil: it is not ours. Older builds wrote no history.
+-- Returns the parts of the value of a version key, as texts; nil: it is corrupt. Older builds wrote no history.
 local function version_parts(text)
   return string.match(text or '', '^(%d+) (%d+) ?(%x*)$')
 end
 
--- Returns the newest version of a kind, and the bytes ever added to its changes; *text* is what its version key holds. If
--- that is not what this server process wrote last (restart, promotion, FLUSHALL), the version jumps, so that none is
--- ever given twice. An id below those in the stream would be refused in the middle of writing.
+-- Returns the newest version of a kind, and the bytes ever added to its changes; *text* is the value of its version key. If
+-- this server process did not write it last (restart, promotion, FLUSHALL), the version jumps, so that no version is used
+-- twice. An id below the last one of the stream would be refused after the commit.
 local function last_version(key, text, changes, us)
   local version, added, by = version_parts(text)
   local rv, bytes = tonumber(version or '0'), tonumber(added or '0')
   if version and written_rv[key] == rv and was_present(by, us) then return rv, bytes end
-  if rv >= 2 ^ 52 then version, rv = nil, 0 end -- nobody counts so far: somebody wrote it
+  if rv >= 2 ^ 52 then version, rv = nil, 0 end -- too large for a counter: a foreign value
   if version and is_present(by) then return rv, bytes end -- another library wrote it, or this one reloaded
-  if not version and redis.call('EXISTS', key) == 1 then spoil(key) end
+  if not version and redis.call('EXISTS', key) == 1 then note_corrupt(key) end
   rv = math.max(rv + 10000000, us, (written_rv[key] or 0) + 10000000)
   check_type(changes, 'stream')
   rv = math.max(rv, (entry_id(last_id(changes))))
@@ -139,15 +139,15 @@ local function last_version(key, text, changes, us)
   return rv, math.max(bytes, last and tonumber(fields_of(last).at or '') or 0)
 end
 
--- What has no changes to write puts a version right that is missing or not ours: readers would list for ever. Returns
--- what is to be written, nil: nothing is.
-local function version_anew(key, text, changes)
+-- Calls without changes repair a version that is missing or corrupt: readers would list repeatedly. Returns the value to
+-- write, and its version; nil: the version is right.
+local function repaired_version(key, text, changes)
   if version_parts(text) then return nil end
   local rv, bytes = last_version(key, text, changes, now_us())
   return version_text(rv, bytes), rv
 end
 
--- The changes of the objects of one kind in one call: one entry of its stream, filled by `tell`.
+-- The changes of the objects of one kind in one call: one entry of its stream, filled by `add_change`.
 local function new_changes(key, version_key, rv, bytes, prefix, index_name, index_object)
   return {
     key = key, version_key = version_key, first = rv + 1, last = rv, at = bytes, bytes = bytes,
@@ -156,12 +156,12 @@ local function new_changes(key, version_key, rv, bytes, prefix, index_name, inde
   }
 end
 
--- About what an entry, and a change in it, take besides the object.
+-- The approximate size of an entry, and of a change, without the object.
 local ENTRY_BYTES, CHANGE_BYTES = 60, 40
 
--- Adds a change; the object in *packed* has the version c.last + 1. The note holds the object only for D, whose last
--- state is nowhere else.
-local function tell(c, letter, id, packed, name_member, object_member)
+-- Adds a change; the object in *packed* has the version c.last + 1. The note contains the object only for D, because a
+-- deleted object is not stored elsewhere.
+local function add_change(c, letter, id, packed, name_member, object_member)
   local entry, noted, change, last = c.entry, c.noted, letter .. id, c.last
   local n = #noted
   if last < c.first then c.bytes = c.bytes + ENTRY_BYTES end
@@ -180,14 +180,14 @@ local function tell(c, letter, id, packed, name_member, object_member)
   end
 end
 
-local GUESSES = 64 -- two or three, but where ids jump
+local GUESSES = 64 -- two or three, except if ids jump
 
 local function bytes_before(entry)
   return tonumber(fields_of(entry).at or '') or 0
 end
 
--- Returns the id of the first entry that a stream keeps to hold about *bound* bytes, of *added* ever; nil: all of them.
--- Each entry says in `at` how many came before it: the place is guessed between two that are known, in turn by their
+-- Returns the id of the first entry that a stream must keep for about *bound* bytes, of *added* ever; nil: keep all entries.
+-- The `at` of an entry is the number of bytes before it: the search guesses between two known entries, alternately by their
 -- bytes and in the middle.
 local function kept_from(stream, added, bound)
   local first = ask('XRANGE', stream, '-', '+', 'COUNT', 1)[1]

@@ -1,18 +1,18 @@
--- open: make a partition's stream, versions and group, or find them made.
+-- open: create the stream, versions and group of a partition, unless they exist.
+-- Call    Functions.open in functions.py
 -- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH    KEYS[3] eb:{p}:meta  HASH
--- KEYS[4] eb:{p}:changes:<kind>  STREAM (read: its last id)   KEYS[5] eb:{p}:version:<kind>  STRING   KEYS[6] eb:{p}:note:<what>  STRING
+-- KEYS[4] eb:{p}:changes:<kind>  STREAM (read: its last id)   KEYS[5] eb:{p}:version:<kind>  STRING   KEYS[6] eb:{p}:note:<of>  STRING
 -- KEYS[7] eb:{p}:spoiled  HASH
--- ARGV[1] generation   random, 16 hex; taken only if the stream has none
--- ARGV[2] group        to make as well, '' for none       ARGV[3] policy  WAIT | DROP
+-- ARGV[1] generation   random, 16 hex; used only if the stream has none
+-- ARGV[2] group        to create, '' for none       ARGV[3] policy  WAIT | DROP
 -- ARGV[4] start        '0' the oldest entry, '$' from now on; an existing group or floor wins
 -- ARGV[5] bus          id of the bus that the partition belongs to, as the caller has just read it; '' leaves it open
--- Reply   {generation, 1 if the stream was made, 1 if the group was made}
+-- Reply   {generation, 1 if the stream was created, 1 if the group was created}
 -- Writes  KEYS 1-3 and 5-7; allowed when memory is full, since the workers that start then will drain it.
---         A group that is gone while its floor is remembered is made anew at its floor. What is missing from there
---         on, even the whole stream, is counted in lost:<group>, and in untold:<group> until `trim` reports it.
---         Floors are up to a second old, so up to a second of what the group had done may be counted with it.
+--         A group that is gone while its floor is stored is recreated at its floor. Missing events from there on, even those
+--         of the whole stream, are counted in lost:<group>, and as unreported until `trim` reports them. Floors are up to a second old, so up to a second of handled events may be counted with them.
 
--- Counts what *group* lost: *from* and *to* are running numbers, nil where nobody knows.
+-- Counts the lost events of *group*: *from* and *to* are running numbers, nil if unknown.
 local function count_destroyed(raised, group, from, to)
   local lost = from and to and to - from or 0
   if lost <= 0 then return end
@@ -20,8 +20,8 @@ local function count_destroyed(raised, group, from, to)
   raised['untold:' .. group] = (raised['untold:' .. group] or 0) + lost
 end
 
--- Makes a stream that is new or was destroyed: every group begins at its beginning. What is known of it is deleted first
--- and written last, so that nobody publishes in between.
+-- Creates a stream that is new or was destroyed: every group begins at its beginning. Its state is deleted first and written
+-- last, so that no batch is published in between.
 local function plan_stream(steps, incoming, incoming_meta, meta, generation)
   local raised = {}
   local events = tonumber(ask('HGET', incoming_meta, 'events') or '0') or 0
@@ -73,7 +73,7 @@ local function open(keys, args)
   finish_noted(note)
   local steps, strings = {}, {}
   local made = redis.call('EXISTS', incoming) == 0
-  if not made then mend(incoming, incoming_meta, meta, math.floor(now_us() / 1000)) end
+  if not made then repair(incoming, incoming_meta, meta, math.floor(now_us() / 1000)) end
   local known = not made and ask('HGET', incoming_meta, 'generation')
   local missing = group ~= '' and (made or not has_group(incoming, group))
   if made then
@@ -89,7 +89,7 @@ local function open(keys, args)
     step(steps, 'HSET', incoming_meta, 'bus', bus)
   end
   -- A list before the first change needs a version to watch from.
-  local text, rv = version_anew(version, redis.call('MGET', version)[1], changes)
+  local text, rv = repaired_version(version, redis.call('MGET', version)[1], changes)
   if text then strings[1], strings[2] = version, text end
   if missing then plan_group(steps, incoming, incoming_meta, meta, group, policy, start, made) end
   if #steps + #strings > 0 then commit(note, strings, nil, steps) end
@@ -97,4 +97,4 @@ local function open(keys, args)
   return { known, made and 1 or 0, missing and 1 or 0 }
 end
 
-register('open', naming_spoiled(open, 7), { 'allow-oom' })
+register('open', naming_corrupt(open, 7), { 'allow-oom' })

@@ -1,12 +1,13 @@
--- overlay_event: lay a change by a person or a program over a recorded event. Its counts go on: count, times and message
--- are the correlator's again at the next repeat.
--- KEYS[1] version:<kind> STRING      KEYS[2] note:<what> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
+-- overlay_event: patch a recorded event for a person or a program. Its count goes on: count, times and message are set by
+-- correlation again at the next repeat.
+-- Call    Functions.overlay_event in functions.py
+-- KEYS[1] version:<kind> STRING      KEYS[2] note:<of> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] changes:<kind> STREAM      KEYS[7] incoming STREAM   KEYS[8] incoming:meta HASH
 -- KEYS[9] object:… STRING   KEYS[10] meta HASH (read: its bus)   KEYS[11] spoiled HASH
 -- ARGV[1] rv             the version it must have
--- ARGV[2] overlay        bytes that stay until the event goes, '' none   ARGV[3] once  until its next repeat, '' none
+-- ARGV[2] overlay        bytes that stay until the event is deleted, '' none   ARGV[3] once  until its next repeat, '' none
 -- ARGV[4] event_ttl_ms   ARGV[5] copy  as write_event   ARGV[6] incoming_bytes   ARGV[7] was
--- ARGV[8] bus            id of the bus that the caller has opened, '' does not ask
+-- ARGV[8] bus            id of the bus that the caller has opened, '' is not compared
 -- Reply   {'OK', rv} | {'CONFLICT', rv} | {'MISSING'} | {'FULL'} the stream takes no copy; nothing was written
 -- Writes  all but the names and meta; allowed when memory is full.
 
@@ -24,4 +25,4 @@ local function overlay_event(keys, args)
   })
 end
 
-register('overlay_event', naming_spoiled(overlay_event, 11), { 'allow-oom' })
+register('overlay_event', naming_corrupt(overlay_event, 11), { 'allow-oom' })

@@ -1,22 +1,23 @@
--- publish: append a producer's batch exactly once. It writes the producer's state first, and takes that back if the
--- entry is refused; if anything prevents counting the entry, the next call finds the entry and counts it.
+-- publish: append the batch of a producer exactly once. It writes the state of the producer first, and reverts it if the
+-- entry is refused. If the call is interrupted before it counts the entry, the next call finds the entry and counts it.
+-- Call    publish_command, parse_reply in functions.py
 -- KEYS[1] eb:{p}:incoming  STREAM    KEYS[2] eb:{p}:incoming:meta  HASH
--- KEYS[3] eb:{p}:producer:<secret>  HASH  the secret is the producer's own and stands in no event
--- KEYS[4] eb:{p}:meta  HASH (read: who holds the stream)
--- ARGV[1] first       sequence of the batch's first event, from 1      ARGV[2] n       events, 1..64
+-- KEYS[3] eb:{p}:producer:<secret>  HASH  the secret is chosen by the producer and is in no event
+-- KEYS[4] eb:{p}:meta  HASH (read: the group that holds the stream)
+-- ARGV[1] first       sequence of the first event of the batch, from 1      ARGV[2] n       events, 1..64
 -- ARGV[3] body        msgpack bytes                                    ARGV[4] bound   bytes that may be queued
--- ARGV[5] generation  the one this producer saw last, '' if none
--- ARGV[6] silent_ms   since this producer's last accepted batch        ARGV[7] life_ms of the producer's state
--- ARGV[8] bus         id of the bus that the producer has opened, '' does not ask
--- ARGV[9…]            cause, n, …: events this producer lost since it last told, to be counted for all to see; a cause
---                     that is not in CAUSES counts as `other`
+-- ARGV[5] generation  the last one that this producer has seen, '' if none
+-- ARGV[6] silent_ms   since the last accepted batch of this producer        ARGV[7] life_ms of the state of the producer
+-- ARGV[8] bus         id of the bus that the producer has opened, '' is not compared
+-- ARGV[9…]            cause, n, …: events that this producer lost since its last report, for the counters of the bus; an
+--                     unknown cause counts as `other`
 -- Reply   {'OK', generation} | {'LOST', generation} accepted, but the stream had been destroyed since the last one
 --         {'DUP', generation} had it already | {'GAP', last} resend from last + 1 | {'MISSING'} open the bus, call again
 --         {'FULL', group} the group that holds the stream, '' if none does
---         {'OTHER'} the stream belongs to another bus: nothing was done, look which
--- Writes  KEYS 1-3. No flags: out of memory refuses it, and that is the back-pressure. It runs with its caller's rights,
---         so what it writes its caller may write as well: every number is checked here, and what a worker finds
---         spoiled it mends (mend.lua).
+--         {'OTHER'} the stream belongs to another bus: nothing was done, read the bus again
+-- Writes  KEYS 1-3. No flags: out of memory refuses it, and that is the back pressure. It runs with the rights of its caller,
+--         so its caller could also write these keys directly: every number is checked here, and workers repair them
+--         (repair.lua).
 
 local MOST_BODY = 131072 -- bytes of a batch, as in wire.py
 local MOST_LIFE_MS = 2678400000 -- 31 days
@@ -31,19 +32,19 @@ local function holder(incoming, meta)
   return name
 end
 
--- The losses to be counted: fields and their new values, and the words that the entry has of them.
-local function losses_told(incoming_meta, args)
-  local sums, told, words = {}, {}, {}
+-- Returns the losses to count: fields and their new values, and the field of the entry with them.
+local function counted_losses(incoming_meta, args)
+  local sums, losses, words = {}, {}, {}
   for i = 9, #args, 2 do
     local cause = CAUSES[args[i]] and args[i] or 'other'
     sums[cause] = math.min(MOST, (sums[cause] or 0) + whole(args[i + 1] or '', 'n of ' .. cause, 0, MOST))
   end
   for cause, lost in pairs(sums) do
-    add_losses(told, incoming_meta, cause, lost)
+    add_losses(losses, incoming_meta, cause, lost)
     words[#words + 1] = cause .. ' ' .. integer_text(lost)
   end
-  -- In the entry as well: who finds it cut off counts them.
-  return told, #words > 0 and { 'l', table.concat(words, ' ') } or {}
+  -- In the entry as well: if this call is interrupted, the next one counts them.
+  return losses, #words > 0 and { 'l', table.concat(words, ' ') } or {}
 end
 
 local function publish(keys, args)
@@ -63,18 +64,18 @@ local function publish(keys, args)
     if first ~= last + 1 then return { 'GAP', last } end
     if state[2] ~= known.generation then answer = 'LOST' end
   elseif first > 1 and (seen_generation ~= known.generation or silent_ms < life_ms) then
-    -- Not expired: this server never had it, or lost it. What the ring still has comes again.
+    -- Not expired: this server never had it, or lost it. The producer sends the batches in its ring again.
     return { 'GAP', 0 }
   end
   if known.bytes - known.trimmed + #body > bound then
     if redis.call('EXISTS', incoming) == 0 then return { 'MISSING' } end
     local held_by = holder(incoming, meta)
     local counted = redis.pcall('HINCRBY', incoming_meta, 'full', n)
-    -- What is no number there, `mend` puts right.
+    -- `repair` replaces a value that is not a number.
     if type(counted) == 'table' and not string.find(counted.err, 'not an integer', 1, true) then error(counted) end
     return { 'FULL', held_by }
   end
-  local told, lost = losses_told(incoming_meta, args)
+  local losses, lost = counted_losses(incoming_meta, args)
 
   redis.call('HSET', producer, 'last', integer_text(first + n - 1), 'generation', known.generation)
   local id = redis.pcall('PEXPIRE', producer, life_ms)
@@ -89,7 +90,7 @@ local function publish(keys, args)
     return { 'MISSING' }
   end
   redis.call('HSET', incoming_meta, 'events', integer_text(known.events + n),
-    'bytes', integer_text(known.bytes + #body), 'last', id, 'length', integer_text(known.length + 1), unpack(told))
+    'bytes', integer_text(known.bytes + #body), 'last', id, 'length', integer_text(known.length + 1), unpack(losses))
   return { answer, known.generation }
 end
 

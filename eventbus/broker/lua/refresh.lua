@@ -1,14 +1,15 @@
--- refresh: show what has been counted of events and not written: held-back repeats. One R change each; it moves neither
--- what was written nor the expiry. A report of suppression is nobody's event: a minute after it was written last it is
--- written, with an M, so that the last of what was held back is told though nothing follows. Looks again at every key.
+-- refresh: publish the counts of held-back repeats, which are counted and not written. One R change each; it moves neither
+-- the written fields nor the expiry. A report of suppression is written a minute after its last write, with an M, so that
+-- the last held-back repeats are reported even if no other follows. Checks every given key again.
+-- Call    Functions.refresh in functions.py
 -- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:refresh ZSET
--- KEYS[5] changes:<kind> STREAM   KEYS[6] version:<kind> STRING   KEYS[7] note:<what> STRING
+-- KEYS[5] changes:<kind> STREAM   KEYS[6] version:<kind> STRING   KEYS[7] note:<of> STRING
 -- KEYS[8] spoiled HASH
 -- KEYS[9…] object:… STRING   candidates, longest due first
 -- ARGV[1] limit       changes a second, of all callers together
--- ARGV[2] now_ms      '' the server's clock (workers), else this (tests)
--- Reply   {shown, no longer to be shown}
--- Writes  KEYS 1 and 4 to 9; allowed when memory is full: `changes` grows no longer than it is.
+-- ARGV[2] now_ms      '' the clock of the server (workers), else this (tests)
+-- Reply   {published, no longer due}
+-- Writes  KEYS 1 and 4 to 9; allowed when memory is full: `changes` does not become longer.
 
 local FIXED_REFRESH = 8
 
@@ -37,7 +38,7 @@ local function refresh(keys, args)
   local strings, steps, done, later, shown = {}, {}, {}, {}, 0
   for n, key in ipairs(objects) do
     local id, due = ids[n], tonumber(dues[n] or nil)
-    local o = due and due <= now_ms and ours(key, values[n + 1], unpack_event)
+    local o = due and due <= now_ms and unpack_key(key, values[n + 1], unpack_event)
     if due and due <= now_ms and not (o and o[BODY] and o[DUE]) then
       done[#done + 1] = id
     elseif o and shown_before + shown < limit then
@@ -50,7 +51,7 @@ local function refresh(keys, args)
       end
       o[RV], o[DUE], o[CHANGED] = c.last + 1, write_due, now_ms
       local packed = cmsgpack.pack(o)
-      tell(c, letter, id, packed)
+      add_change(c, letter, id, packed)
       strings[#strings + 1], strings[#strings + 2] = key, packed
       if write_due then later[#later + 1], later[#later + 2] = integer_text(write_due), id else done[#done + 1] = id end
       shown = shown + 1
@@ -69,4 +70,4 @@ local function refresh(keys, args)
   return { shown, dropped }
 end
 
-register('refresh', naming_spoiled(refresh, 8), { 'allow-oom' })
+register('refresh', naming_corrupt(refresh, 8), { 'allow-oom' })

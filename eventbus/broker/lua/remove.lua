@@ -1,9 +1,10 @@
 -- remove: delete one stored object of any kind but events.
+-- Call    Functions.remove in functions.py
 -- KEYS[1] version:<kind> STRING   KEYS[2] note:<kind> STRING   KEYS[3] index:name:<kind> ZSET   KEYS[4] changes:<kind> STREAM
 -- KEYS[5] object:<kind>:<key> STRING   KEYS[6] meta HASH (read: its bus)   KEYS[7] spoiled HASH
 -- ARGV[1] rv             only if the object still has this version; '' any
 -- ARGV[2] changes_bytes  bound of the stream
--- ARGV[3] bus            id of the bus that the caller has opened, '' does not ask
+-- ARGV[3] bus            id of the bus that the caller has opened, '' is not compared
 -- Reply   {'OK', rv} | {'MISSING'} | {'CONFLICT', rv}
 -- Writes  all but meta; allowed when memory is full, since it only frees.
 
@@ -13,17 +14,17 @@ local function remove(keys, args)
 
   check_bus(keys[6], args[3])
   finish_noted(note)
-  local found = redis.call('MGET', version, key)
-  local o = ours(key, found[2], unpack_item)
+  local values = redis.call('MGET', version, key)
+  local o = unpack_key(key, values[2], unpack_item)
   if not o then return { 'MISSING' } end
   if wanted ~= '' and wanted ~= integer_text(o[ITEM_RV]) then return { 'CONFLICT', integer_text(o[ITEM_RV]) } end
   local us = now_us()
-  local rv, bytes = last_version(version, found[1], changes, us)
+  local rv, bytes = last_version(version, values[1], changes, us)
   local id = id_of(key)
 
   local c = new_changes(changes, version, rv, bytes, prefix_of(key), index_name)
   local packed = cmsgpack.pack({ rv + 1, o[ITEM_NAMESPACE], o[ITEM_NAME], o[ITEM_BODY] })
-  tell(c, 'D', id, packed, o[ITEM_NAMESPACE] .. '/' .. o[ITEM_NAME] .. '\0' .. id)
+  add_change(c, 'D', id, packed, o[ITEM_NAMESPACE] .. '/' .. o[ITEM_NAME] .. '\0' .. id)
   local steps = {}
   step(steps, 'DEL', key)
   step_within(steps, c, bound, memory_full(math.floor(us / 1000)))
@@ -31,4 +32,4 @@ local function remove(keys, args)
   return { 'OK', integer_text(c.last) }
 end
 
-register('remove', naming_spoiled(remove, 7), { 'allow-oom' })
+register('remove', naming_corrupt(remove, 7), { 'allow-oom' })

@@ -1,11 +1,12 @@
--- remove_event: delete one event. The running count of a recorded event stays: it is the correlator's. Of an event that
--- was written through the store nothing stays.
--- KEYS[1] version:<kind> STRING      KEYS[2] note:<what> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
+-- remove_event: delete one event. The running count of a recorded event stays, for correlation. An event that was written
+-- through the store leaves nothing.
+-- Call    Functions.remove_event in functions.py
+-- KEYS[1] version:<kind> STRING      KEYS[2] note:<of> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] index:forget ZSET   KEYS[7] changes:<kind> STREAM    KEYS[8] object:… STRING
 -- KEYS[9] meta HASH (read: its bus)   KEYS[10] spoiled HASH
 -- ARGV[1] rv             only if the event still has this version; '' any
--- ARGV[2] record_ttl_ms  life of the count that stays
--- ARGV[3] bus            id of the bus that the caller has opened, '' does not ask
+-- ARGV[2] record_ttl_ms  life of the remaining count
+-- ARGV[3] bus            id of the bus that the caller has opened, '' is not compared
 -- Reply   {'OK', rv} | {'MISSING'} | {'CONFLICT', rv}
 -- Writes  all but meta; allowed when memory is full, since it only frees.
 
@@ -16,20 +17,20 @@ local function remove_event(keys, args)
 
   check_bus(keys[9], args[3])
   finish_noted(note)
-  local found = redis.call('MGET', version, key)
-  local o = ours(key, found[2], unpack_event)
+  local values = redis.call('MGET', version, key)
+  local o = unpack_key(key, values[2], unpack_event)
   if not o or not o[BODY] then return { 'MISSING' } end
   if wanted ~= '' and wanted ~= integer_text(o[RV]) then return { 'CONFLICT', integer_text(o[RV]) } end
   local us = now_us()
-  local rv, bytes = last_version(version, found[1], changes, us)
+  local rv, bytes = last_version(version, values[1], changes, us)
 
   local c = new_changes(changes, version, rv, bytes, prefix_of(key), index_name, index_object)
   local strings, steps, forget = {}, {}, {}
-  take_out(c, strings, steps, forget, o, key, integer_text(math.floor(us / 1000) + record_ttl_ms))
+  remove_stored(c, strings, steps, forget, o, key, integer_text(math.floor(us / 1000) + record_ttl_ms))
   step(steps, 'ZREM', index_expiry, id_of(key))
   step_each(steps, forget, 'ZADD', index_forget)
   commit(note, strings, c, steps)
   return { 'OK', integer_text(c.last) }
 end
 
-register('remove_event', naming_spoiled(remove_event, 10), { 'allow-oom' })
+register('remove_event', naming_corrupt(remove_event, 10), { 'allow-oom' })

@@ -1,10 +1,11 @@
--- replay: give a buried entry back to the group that buried it, once.
+-- replay: return a dead letter to the group that buried it, once.
+-- Call    Functions.replay in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] dead STREAM   KEYS[4] meta HASH
--- KEYS[5] note:<what> STRING       KEYS[6] spoiled HASH
+-- KEYS[5] note:<of> STRING       KEYS[6] spoiled HASH
 -- ARGV[1] dead entry id   ARGV[2] bound  bytes that may be queued
--- Reply   {'OK', entry id in incoming} | {'MISSING'} it is gone: replayed or discarded already
---         {'FULL'} the stream takes none now, or there is no stream   {'NOGROUP'} its group does not exist
--- Writes  all six. No flags: out of memory refuses it. Other groups and watchers pass the entry over: field `g`.
+-- Reply   {'OK', entry id in incoming} | {'MISSING'} it does not exist any more: replayed or discarded
+--         {'FULL'} the stream has no room, or there is no stream   {'NOGROUP'} its group does not exist
+-- Writes  all six. No flags: out of memory refuses it. Other groups and watchers skip the entry: field `g`.
 
 local function replay(keys, args)
   local incoming, incoming_meta, dead, meta, note = keys[1], keys[2], keys[3], keys[4], keys[5]
@@ -16,13 +17,13 @@ local function replay(keys, args)
   if not entry then return { 'MISSING' } end
   local fields = fields_of(entry)
   local body, group = fields.b or '', fields.group or ''
-  -- The stream was destroyed: the next open of the bus makes it anew, and producers must learn of it.
+  -- The stream was destroyed: the next open of the bus recreates it, and producers must notice that.
   if redis.call('EXISTS', incoming) == 0 then return { 'FULL' } end
-  local found = false
+  local exists = false
   for _, each in ipairs((groups_kept(incoming, meta))) do
-    if each[1] == group then found = true end
+    if each[1] == group then exists = true end
   end
-  if not found then return { 'NOGROUP' } end
+  if not exists then return { 'NOGROUP' } end
   local known = known_stream(incoming, incoming_meta)
   if not known or known.bytes - known.trimmed + #body > bound then return { 'FULL' } end
 
@@ -34,4 +35,4 @@ local function replay(keys, args)
   return { 'OK', last_id(incoming) }
 end
 
-register('replay', naming_spoiled(replay, 6))
+register('replay', naming_corrupt(replay, 6))

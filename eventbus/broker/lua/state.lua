@@ -1,10 +1,11 @@
--- Reads what `correlate_and_store` decides over: in as few commands as can be, each string unpacked once.
+-- Reads the state for `correlate_and_store`, with as few commands as possible; each string is unpacked once.
+-- Exports: new_state
 
--- The strings behind the keys, by their place among them: as few commands as can be.
+-- Returns two readers of keys, and their strings by the place of the key.
 local function new_reader(keys)
   local packed = {}
 
-  -- Reads keys that stand side by side.
+  -- Reads consecutive keys.
   local function read(first, last)
     local missing = {}
     for low = first, last, MANY do
@@ -16,7 +17,7 @@ local function new_reader(keys)
         if not text then missing[#missing + 1] = keys[i] end
       end
     end
-    spoil_others(missing)
+    note_other_types(missing)
   end
 
   local function read_each(places)
@@ -30,25 +31,25 @@ local function new_reader(keys)
         if not got[n] then missing[#missing + 1] = part[n] end
       end
     end
-    spoil_others(missing)
+    note_other_types(missing)
   end
 
   return read, read_each, packed
 end
 
--- The state behind the keys, as the decision asks for it: each table is unpacked once and changed in place. *places*: where
--- each group of keys begins.
-local function new_state(keys, places, index_name)
+-- Returns the state under the keys: each table is unpacked once and changed in place. *places*: the place before each group
+-- of keys.
+function new_state(keys, places, index_name)
   local read, read_each, packed = new_reader(keys)
   local sets_at, buckets_at, events_at = places.sets, places.buckets, places.events
   local similars, buckets, objects, used_objects, names = {}, {}, {}, {}, {}
   local used_sets, used_buckets = {}, {}
 
-  -- Of what is missing all was looked at when it was read.
+  -- Missing keys were checked for another type when they were read.
   local function unpacked(i, unpack_it)
-    local found, is_spoiled = unpack_it(packed[i])
-    if is_spoiled then spoil(keys[i]) end
-    return found
+    local value, is_corrupt = unpack_it(packed[i])
+    if is_corrupt then note_corrupt(keys[i]) end
+    return value
   end
 
   local function similar(n)
@@ -69,7 +70,7 @@ local function new_state(keys, places, index_name)
     return s
   end
 
-  -- Events first, then what may be written besides.
+  -- Events first, then aggregates and reports.
   local function object(n)
     local r = objects[n]
     if r then return r end
@@ -86,13 +87,13 @@ local function new_state(keys, places, index_name)
     local taken = names[full_name]
     if not taken then
       local low, high = '[' .. full_name .. '\0', '(' .. full_name .. '\1'
-      local found = redis.pcall('ZRANGEBYLEX', index_name, low, high)
+      local members = redis.pcall('ZRANGEBYLEX', index_name, low, high)
       typed[index_name] = true
-      local member = found[1] or found.err and ask('ZRANGEBYLEX', index_name, low, high)[1]
+      local member = members[1] or members.err and ask('ZRANGEBYLEX', index_name, low, high)[1]
       taken = member and id_of(member) ~= id_of(keys[events_at + n])
     else taken = taken ~= n end
     if taken then
-      -- An id has letters that no name may have.
+      -- A hash, because an id has characters that a name must not have.
       name = name .. '.' .. sub(redis.sha1hex(id_of(keys[events_at + n])), 1, 8)
       full_name = namespace .. '/' .. name
     end
@@ -100,16 +101,16 @@ local function new_state(keys, places, index_name)
     return name
   end
 
-  -- What every event needs is read at once, and so is what is likely to be written besides: aggregates of full sets,
-  -- reports of buckets that held back before.
+  -- Reads the keys that every event needs, and those that are probably written: aggregates of full sets, and reports of
+  -- buckets that have held back events.
   local function read_all(subjects, max_events)
     if places.events_end <= sets_at then return end
     read(sets_at + 1, places.events_end)
-    local besides, listed = {}, {}
+    local more, listed = {}, {}
     local function need(n)
       if not listed[n] then
         listed[n] = true
-        besides[#besides + 1] = places.events_end + n
+        more[#more + 1] = places.events_end + n
       end
     end
     for s = 0, #subjects - 1, SUBJECT_FIELDS do
@@ -119,7 +120,7 @@ local function new_state(keys, places, index_name)
         need(subjects[s + REPORT])
       end
     end
-    if #besides > 0 then read_each(besides) end
+    if #more > 0 then read_each(more) end
   end
 
   return {

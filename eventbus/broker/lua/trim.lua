@@ -1,24 +1,25 @@
--- trim: move each group's floor up, stop waiting for a group that holds the stream too long, and delete the entries that
--- every group has finished with; keep `changes` and `dead` within their bounds. A group that was destroyed holds what is
--- above its floor, as one without workers does: it is made anew there.
+-- trim: move the floor of each group up, stop waiting for a group that holds the stream too long, and delete the entries that
+-- every group has finished; keep `changes` and `dead` within their bounds. A destroyed group holds the entries above its
+-- floor, like a group without workers: it is recreated there.
+-- Call    Functions.trim in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] incoming:meta HASH   KEYS[3] meta HASH
 -- KEYS[4] changes:<kind> STREAM    KEYS[5] dead STREAM          KEYS[6] workers HASH
--- KEYS[7] version:<kind> STRING    KEYS[8] note:<what> STRING  as of `open`
+-- KEYS[7] version:<kind> STRING    KEYS[8] note:<of> STRING  as of `open`
 -- KEYS[9] note:bus:dead STRING  as of `replay`   KEYS[10] spoiled HASH
--- ARGV[1] limit           entries of incoming a call may remove, about
+-- ARGV[1] limit           entries of incoming that a call may remove, approximately
 -- ARGV[2] incoming_bytes  ARGV[3] changes_bytes  ARGV[4] dead_bytes   bounds
 -- ARGV[5] hold_ms         how long a WAIT group without a live worker holds the stream
--- Reply   {removed, group that lost events or '', how many, 'held' | 'destroyed'}: it held the stream too long, or
---         `open` found some gone (field untold:<group>); each loss is reported once, one group a call. Of a group with many
---         pending entries a call releases some: call again.
--- Writes  all keys (of workers only what is no number); allowed when memory is full, since it only frees.
+-- Reply   {removed, group that lost events or '', how many, 'held' | 'destroyed'}: it held the stream too long, or `open`
+--         found events missing; each loss is reported once, one group a call. If a group has
+--         many pending entries, a call releases a part: call again.
+-- Writes  all keys (of workers only fields that are not numbers); allowed when memory is full, since it only frees.
 
 local function trim_to_bytes(stream, added, bound)
   local id = kept_from(stream, added, bound)
   if id then redis.call('XTRIM', stream, 'MINID', '~', id) end
 end
 
--- Returns the bytes ever added to the dead letter, as its last entry says.
+-- Returns the bytes ever added to the dead letter, according to its last entry.
 local function dead_bytes_added(dead)
   local last = ask('XREVRANGE', dead, '+', '-', 'COUNT', 1)[1]
   local fields = last and fields_of(last)
@@ -31,14 +32,14 @@ local function needed_by(incoming, group, delivered)
   return pending[1] > 0 and pending[2] or id_after(delivered)
 end
 
--- Returns the heartbeat counters by field. One that is no number is removed: its worker, too, could never raise it again.
+-- Returns the heartbeat counters by field. A field that is not a number is removed: its worker could not raise it.
 local function read_beats(workers)
-  local found, beats, others = ask('HGETALL', workers), {}, {}
-  for i = 1, #found, 2 do
-    beats[found[i]] = counter(found[i + 1])
-    if not beats[found[i]] then
-      others[#others + 1] = found[i]
-      spoil(workers)
+  local fields, beats, others = ask('HGETALL', workers), {}, {}
+  for i = 1, #fields, 2 do
+    beats[fields[i]] = counter(fields[i + 1])
+    if not beats[fields[i]] then
+      others[#others + 1] = fields[i]
+      note_corrupt(workers)
     end
   end
   for low = 1, #others, MANY do
@@ -47,7 +48,7 @@ local function read_beats(workers)
   return beats
 end
 
--- Returns whether any worker of the group has beaten lately, by the movement of counters and not by clocks.
+-- Returns when a heartbeat counter of the group has changed last: clocks of workers are not compared.
 local function last_alive(meta, beats, group, now_ms)
   local sum, start = 0, group .. '/'
   for field, n in pairs(beats) do
@@ -63,8 +64,8 @@ end
 
 local MOST_RELEASED = 1000 -- pending entries that one call releases: 3 ms
 
--- Plans to move the group past *target*, or as far as one call may. Returns the entry that it moves past, nil: nothing is to
--- be done; and how many events up to there it never acknowledged. *delivered* false: it is its floor that moves.
+-- Plans to move the group past *target*, or as far as one call may. Returns the entry that it moves past, nil: there is nothing
+-- to do; and the number of events up to there that it never acknowledged. *delivered* false: only its floor moves.
 local function plan_release(steps, incoming, meta, group, needed, delivered, target)
   local pending = delivered and redis.call('XPENDING', incoming, group, '-', target, MOST_RELEASED) or {}
   local is_part = #pending == MOST_RELEASED
@@ -76,7 +77,7 @@ local function plan_release(steps, incoming, meta, group, needed, delivered, tar
     local b, a = fields_of(before), fields_of(after)
     lost = (counter(a.to) or 0) - (counter(b.to) or 0) + (counter(b.n) or 0)
   end
-  if lost <= 0 and not is_part then return nil, 0 end -- a part without events is released all the same: the rest has some
+  if lost <= 0 and not is_part then return nil, 0 end -- a part without events is released too: the rest has events
   lost = math.max(lost, 0)
   if delivered then
     step(steps, 'RELEASE', incoming, group, target)
@@ -87,7 +88,7 @@ local function plan_release(steps, incoming, meta, group, needed, delivered, tar
   return target, lost
 end
 
--- The last entry that begins before byte *at*, looked for by halving the time between: ids are times.
+-- Returns the last entry that begins before byte *at*, by binary search over the time: ids are times.
 local function last_beyond(incoming, from, at)
   local low = entry_id(from)
   local high = math.min(entry_id(redis.call('XINFO', 'STREAM', incoming)[8]), 10 ^ 15)
@@ -96,13 +97,13 @@ local function last_beyond(incoming, from, at)
     local entry = redis.call('XRANGE', incoming, integer_text(middle + 1), '+', 'COUNT', 1)[1]
     if entry and (counter(fields_of(entry).at) or 0) < at then low = middle + 1 else high = middle end
   end
-  -- Then the entries of that ms are walked, since a ms may hold some that can stay.
-  local found, entry = false, redis.call('XRANGE', incoming, integer_text(low), '+', 'COUNT', 1)[1]
+  -- Then the entries of that ms are read in turn, since some of them may stay.
+  local id, entry = false, redis.call('XRANGE', incoming, integer_text(low), '+', 'COUNT', 1)[1]
   while entry and (counter(fields_of(entry).at) or 0) < at do
-    found = entry[1]
-    entry = redis.call('XRANGE', incoming, '(' .. found, '+', 'COUNT', 1)[1]
+    id = entry[1]
+    entry = redis.call('XRANGE', incoming, '(' .. id, '+', 'COUNT', 1)[1]
   end
-  return found
+  return id
 end
 
 local function trim(keys, args)
@@ -118,7 +119,7 @@ local function trim(keys, args)
   finish_noted(note_dead) -- a replay looks for its entry in incoming: it is finished before that is trimmed
   local counted = redis.call('MGET', version)[1]
   if counted or redis.call('EXISTS', version) == 1 then
-    local text, rv = version_anew(version, counted, changes)
+    local text, rv = repaired_version(version, counted, changes)
     if text then
       commit(note, { version, text }, nil, {})
       written_rv[version], counted = rv, text
@@ -127,7 +128,7 @@ local function trim(keys, args)
   trim_to_bytes(changes, tonumber(select(2, version_parts(counted)) or '0'), changes_bound)
   trim_to_bytes(dead, dead_bytes_added(dead), dead_bound)
   if redis.call('EXISTS', incoming) == 0 then return { 0, '', 0, '' } end
-  mend(incoming, incoming_meta, meta, now_ms)
+  repair(incoming, incoming_meta, meta, now_ms)
   known_stream(incoming, incoming_meta)
 
   local counters = ask('HMGET', incoming_meta, 'bytes', 'trimmed', 'events', 'length')
@@ -141,9 +142,9 @@ local function trim(keys, args)
     local needed = delivered and needed_by(incoming, group, delivered) or id_after(known['floor:' .. group])
     local policy = known['policy:' .. group] or 'WAIT'
     local alive_ms = last_alive(meta, beats, group, now_ms)
-    local untold = tonumber(known['untold:' .. group] or '0')
-    if released == '' and untold > 0 then
-      released, lost, cause = group, untold, 'destroyed'
+    local unreported = tonumber(known['untold:' .. group] or '0')
+    if released == '' and unreported > 0 then
+      released, lost, cause = group, unreported, 'destroyed'
       redis.call('HSET', meta, 'untold:' .. group, '0')
     elseif released == '' then
       local target
@@ -175,11 +176,11 @@ local function trim(keys, args)
     local few = redis.call('XTRIM', incoming, 'MINID', least)
     removed, length = removed + few, length - few
   end
-  -- Looked at each time: what a call was cut off before is set right by the next.
+  -- Checked each time: this also repairs the result of an interrupted call.
   local first = redis.call('XRANGE', incoming, '-', '+', 'COUNT', 1)[1]
   local trimmed = counters[1]
   if first then
-    local at = counter(fields_of(first).at) -- of somebody else's entry nothing follows
+    local at = counter(fields_of(first).at) -- a foreign entry has none
     trimmed = at and at <= added and integer_text(at) or counters[2]
   end
   if trimmed and (trimmed ~= counters[2] or integer_text(length) ~= counters[4]) then
@@ -188,4 +189,4 @@ local function trim(keys, args)
   return { removed, released, lost, cause }
 end
 
-register('trim', naming_spoiled(trim, 10), { 'allow-oom' })
+register('trim', naming_corrupt(trim, 10), { 'allow-oom' })
