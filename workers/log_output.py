@@ -26,6 +26,8 @@ from eventbus.workers.log_lines import begins_like_ours, uid_of_line
 #: events: more than arrive in the 15 s before a dead worker's batches are taken over.
 TAIL_BYTES = 256 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
+#: Uids without a number that are known: some 30 MB. An older event that Redis delivers again is then written again.
+MOST_OTHERS = 200_000
 #: Seconds to wait for another worker's lock: less than a live worker's pause, more than any write.
 LOCK_S = 5.0
 
@@ -226,12 +228,12 @@ class _WrittenUids:
     """The uids in a file's last TAIL_BYTES, and in all lines that are appended later.
 
     Producers number their events, so a few ranges cover most uids; more ranges if other files have the events of other
-    partitions. The uids of rotated files stay known.
+    partitions. The uids of rotated files stay known. Of uids without a number, only the newest MOST_OTHERS are known.
     """
 
     def __init__(self) -> None:
         self._ranges: dict[str, _Ranges] = {}  #: by producer
-        self._others: set[str] = set()
+        self._others: dict[str, None] = {}  #: without a number, such as those of written events; oldest first
         self._file = (-1, -1)
         self._at = 0  #: offset up to which the file was read, always the end of a line
 
@@ -268,7 +270,10 @@ class _WrittenUids:
     def _add(self, uid: str) -> None:
         producer, number = _numbered(uid)
         if number is None:
-            self._others.add(uid)
+            self._others.pop(uid, None)
+            self._others[uid] = None
+            if len(self._others) > MOST_OTHERS:
+                del self._others[next(iter(self._others))]
             return
         self._ranges.setdefault(producer, _Ranges()).add(number)
 

@@ -375,13 +375,14 @@ class Outbox:
             pass  # another thread has woken it
 
     def _start(self) -> None:
+        # Without the lock: both may log, and a logging handler of another thread may wait for the lock.
+        if self._thread is None and not self._closing.happened and self._on_start is not None:
+            self._on_start()
+        late = 0
         with self._start_lock:
             if self._closing.happened:
-                if late := self._clear():
-                    self._losses.count("refused", late, "the broadcaster is shut down")
+                late = self._clear()
             elif self._thread is None:
-                if self._on_start is not None:
-                    self._on_start()
                 self._thread = self._flusher = threading.Thread(target=self._run, name="eventbus-outbox", daemon=True)
                 try:
                     self._thread.start()
@@ -389,6 +390,8 @@ class Outbox:
                         self._spool_writer.start()
                 except RuntimeError:
                     self._thread = self._flusher = None  # the interpreter is shutting down: `close` sends
+        if late:
+            self._losses.count("refused", late, "the broadcaster is shut down")
 
     def _wait(self, until: Latch, deadline: float) -> bool:
         """Poll *until*; return True early when only an ack check is outstanding. False: not by *deadline*."""

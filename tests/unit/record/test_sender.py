@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -250,3 +250,34 @@ def test_a_partition_that_works_again_leaves_the_whole_buffer_to_what_is_recorde
     assert outbox.close(5)
     assert losses.counts == {}
     assert len(bus.accepted[1]) == 20
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_what_the_first_event_logs_holds_no_lock_that_an_event_of_another_thread_needs(closed: bool) -> None:
+    """A logging handler has a lock of its own, and may record an event while it holds it."""
+
+    def log_and_wait(*_: object) -> None:
+        other = Thread(target=record, args=(outbox, 1), daemon=True)
+        if not recorded.is_set():
+            recorded.set()
+            other.start()
+            other.join(PATIENCE_S)
+            ended.append(not other.is_alive())
+
+    class LoggingLosses(Losses):
+        def count(self, cause: str, n: int = 1, detail: str = "", mistake: str = "") -> None:
+            log_and_wait()
+
+    recorded, ended = Event(), list[bool]()
+    outbox = Outbox(
+        connect=MemoryBus,
+        settings=Settings(),
+        clock=SystemClock(),
+        losses=LoggingLosses(SystemClock()),
+        on_start=log_and_wait,
+    )
+    if closed:
+        outbox.close(PATIENCE_S)
+    record(outbox, 1)
+    assert ended == [True]
+    outbox.close(PATIENCE_S)

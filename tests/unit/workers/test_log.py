@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import eventbus.workers.log_output
 from eventbus.model.event import Event, EventSource, ObjectMeta
+from eventbus.workers import log_output
 from eventbus.workers.log_lines import Format, formatter, line_uid, uid_of_line
 from eventbus.workers.log_output import (
     Batch,
@@ -205,6 +206,15 @@ def test_numbers_with_gaps_are_found_in_whatever_order_they_came(output: FileOut
         write(output, lines(Format.TEXT, f"p:{number}"), sent_again=True)
     write(output, lines(Format.TEXT, *(f"p:{number}" for number in range(300))), sent_again=True)
     assert Counter(uids(path)) == dict.fromkeys((f"p:{number}" for number in (*range(300), 10**19 - 1)), 1)
+
+
+def test_of_uids_without_a_number_only_the_newest_are_known(
+    output: FileOutput, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_output, "MOST_OTHERS", 2)
+    write(output, lines(Format.TEXT, "a", "p:1", "b", "c"), sent_again=True)
+    write(output, lines(Format.TEXT, "c", "p:1", "b", "a"), sent_again=True)
+    assert uids(path) == ["a", "p:1", "b", "c", "a"]
 
 
 def test_lines_that_were_rotated_away_meanwhile_are_not_written_again(output: FileOutput, path: Path) -> None:
