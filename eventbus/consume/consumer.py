@@ -1,6 +1,6 @@
 """One worker of a partition in a consumer group: read, handle, acknowledge, beat, take over from dead workers.
 
-The handler decides what to do with an entry. No error of Redis or of the handler ends the loop. A batch that killed
+The handler processes the entries. No error of Redis or of the handler ends the loop. A batch that killed
 workers is handled one event at a time, to find and bury only the event that kills.
 """
 
@@ -43,17 +43,17 @@ LONGEST_READ_MS = 1000
 #: is longer than any handler should take; for that time the entries of a hung worker wait.
 HUNG_S = 600.0
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)
-#: A group that was destroyed is made again, but not in a busy loop.
-ANEW_S = 0.1
-#: The shortest pause after a failure, whatever the jitter.
+#: A group that was destroyed is created again, but not in a busy loop.
+REOPEN_S = 0.1
+#: The shortest pause after a failure, with any jitter.
 SHORTEST_S = 0.001
 
-#: A worker whose counter has stood still for so long, by the observer's monotonic clock, is dead.
+#: A worker is dead if its counter has stood still for so long, by the observer's monotonic clock.
 TAKE_OVER_S = 15.0
 #: A worker without a counter has removed it and left; a living worker would write it again within a second.
 LEFT_S = 2.0
-#: Seconds between two looks at the other workers.
-LOOK_EVERY_S = 3.0
+#: Seconds between two checks of the other workers.
+CHECK_EVERY_S = 3.0
 #: A batch is handled one event at a time after so many deaths of workers with it. With fewer, a power cut would slow an
 #: innocent batch.
 ISOLATE_AFTER_DEATHS = 3
@@ -114,10 +114,10 @@ class Consumer:
         self._next_beat = 0.0
         self._redis = RedisAbsence(f"group {group}", on_change)
         self._fresh = True
-        self._made_anew = False  #: since the last step that succeeded
+        self._reopened = False  #: since the last step that succeeded
         self.withdrawn = False  #: it lacks a function or a right, and has no entries; any thread may read this
         self._partition = partition
-        self._last_sign = clock.monotonic()
+        self._last_progress = clock.monotonic()
         self._counts = {"events": 0, "batches": 0, "taken_over_batches": 0}
 
     def loop_health(self) -> LoopHealth:
@@ -126,7 +126,7 @@ class Consumer:
         return LoopHealth(
             group=self._reader.group,
             partition=self._partition,
-            last_progress=self._last_sign,
+            last_progress=self._last_progress,
             ready=ready,
             counts=self._counts | {"failures": self._redis.rounds, "buried": self._reader.buried},
         )
@@ -149,14 +149,14 @@ class Consumer:
             self._client.close()
 
     def begin(self) -> float:
-        """Do what is due, and begin to read: with `finish`, this replaces `run` if one thread runs several consumers.
+        """Do the work that is due, and begin to read. With `finish`, this replaces `run` in a `ConsumerPoller`.
 
         Returns: 0: call `finish` when `fileno` is readable, or `fail` on a timeout; else the seconds to the next try.
         """
         return self._attempt(self._begin)
 
     def finish(self) -> float:
-        """Handle what the read has returned. Returns: how many seconds to wait before the next `begin`."""
+        """Handle the entries that the read has returned. Returns: how many seconds to wait before the next `begin`."""
         return self._attempt(self._finish)
 
     def fail(self, error: EventBusError) -> float:
@@ -174,7 +174,7 @@ class Consumer:
         return {name: count for name, count in beats.items() if name != self._reader.consumer}
 
     def announce(self) -> None:
-        """Tell the other workers that this one works the partition now. Raises: BusUnavailable, BusRefused."""
+        """Send a heartbeat: this worker works the partition now. Raises: BusUnavailable, BusRefused."""
         self._reader.beat()
 
     def close(self, *, moved: bool) -> None:
@@ -192,7 +192,7 @@ class Consumer:
             self.abandon()
 
     def abandon(self) -> None:
-        """End at once; other workers take over what is under way."""
+        """End at once; other workers take over the entries under way."""
         self._reader.abandon_read()
         self._client.close()
 
@@ -210,15 +210,15 @@ class Consumer:
         try:
             step()
         except (GroupMissing, FunctionsMissing) as error:
-            if self._made_anew and isinstance(error, FunctionsMissing):  # this user may not load them
+            if self._reopened and isinstance(error, FunctionsMissing):  # this user may not load them
                 return self._withdraw(error)
-            if self._made_anew:
+            if self._reopened:
                 return self._failed(error)
-            self._made_anew = True
+            self._reopened = True
             if isinstance(error, GroupMissing):
-                log.warning("group %s: %s; making it anew", self._reader.group, error)
+                log.warning("group %s: %s; creating it again", self._reader.group, error)
             self._fresh = True
-            return ANEW_S
+            return REOPEN_S
         except (BusRefused, ConfigError) as error:
             return self._withdraw(error)
         except EventBusError as error:
@@ -226,7 +226,7 @@ class Consumer:
         except Exception as error:  # a bug of ours or of the handler: the entries stay pending and are retried
             log.exception("group %s: unexpected error", self._reader.group)
             return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
-        self._made_anew = False
+        self._reopened = False
         self._redis.over()
         return 0.0
 
@@ -238,7 +238,7 @@ class Consumer:
         self._take(self._reader.finish_read())
 
     def _prepare(self) -> None:
-        self._last_sign = self._clock.monotonic()
+        self._last_progress = self._clock.monotonic()
         if self._fresh:
             self._reader.open()
             self.ready.set()
@@ -249,7 +249,7 @@ class Consumer:
                 self.withdrawn = False
             self._fresh = False
             self._work_own_pending()
-        self._look_around()
+        self._work_pending_of_others()
 
     def _round(self) -> None:
         self._prepare()
@@ -273,7 +273,7 @@ class Consumer:
                     self._isolate(some)
                 else:
                     self._reader.ack(self._handle(self._reader, list(some)))
-        self._last_sign = self._clock.monotonic()
+        self._last_progress = self._clock.monotonic()
         self._counts["batches"] += len(deliveries)
         self._counts["events"] += sum(delivery.events for delivery in deliveries)
 
@@ -294,8 +294,8 @@ class Consumer:
         while not self._stop.is_set() and (pending := self._reader.own_pending()):
             self._work(pending)
 
-    def _look_around(self) -> None:
-        """Handle pending entries: our own, and those of consumers whose counter stands still."""
+    def _work_pending_of_others(self) -> None:
+        """Handle pending entries: our own, and those of consumers with a counter that stands still."""
         if not self._take_over.is_due():
             return
         self._work_own_pending()
@@ -338,26 +338,26 @@ class TakeOver:
     """One worker's decision about the other workers of its partition. Not thread-safe.
 
     Args: after_s: how long a counter stands still before its worker is dead.
-          block_ms: how long a read may delay the next look.
+          block_ms: how long a read may delay the next check.
     """
 
     def __init__(self, clock: Clock, *, after_s: float, block_ms: int) -> None:
         self._clock = clock
         self._after_s = after_s
-        self._look_every_s = min(LOOK_EVERY_S, after_s / 5)
-        self._liveness = LivenessObserver(clock, longest_gap_s=2 * self._look_every_s + block_ms / 1000)
-        self._next_look = 0.0
+        self._check_every_s = min(CHECK_EVERY_S, after_s / 5)
+        self._liveness = LivenessObserver(clock, longest_gap_s=2 * self._check_every_s + block_ms / 1000)
+        self._next_check = 0.0
 
     def is_due(self) -> bool:
-        """Return True if it is time to look at the other workers, and set the next time."""
+        """Return True if it is time to check the other workers, and set the next time."""
         now = self._clock.monotonic()
-        if now < self._next_look:
+        if now < self._next_check:
             return False
-        self._next_look = now + self._look_every_s * random.uniform(0.7, 1.3)
+        self._next_check = now + self._check_every_s * random.uniform(0.7, 1.3)
         return True
 
     def dead(self, beats: Mapping[str, str]) -> dict[str, str]:
-        """Return the counters in *beats*, by name, whose worker is dead or has left. '': it has no counter."""
+        """Return the counters of the workers in *beats*, by name, that are dead or have left. '': no counter."""
         still = self._liveness.observe(beats)
         left_s = min(LEFT_S, self._after_s)
         return {name: count for name, count in beats.items() if still[name] >= (self._after_s if count else left_s)}
@@ -392,13 +392,13 @@ def isolate(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Seq
 
 
 class RedisAbsence:
-    """The failures since *what* last succeeded. Written by one thread, read by any.
+    """The failures since the loop *name* last succeeded. Written by one thread, read by any.
 
     Args: on_change: called with LostRedis and Reconnected.
     """
 
-    def __init__(self, what: str, on_change: Callable[[str, str], None] | None) -> None:
-        self._what = what
+    def __init__(self, name: str, on_change: Callable[[str, str], None] | None) -> None:
+        self._name = name
         self._on_change = on_change
         self._first: EventBusError | None = None
         self._asked = False
@@ -415,7 +415,7 @@ class RedisAbsence:
         self.failures += 1
         self.rounds += 1
         if self.failures == 1:
-            log.warning("%s waits: %s", self._what, error)
+            log.warning("%s waits: %s", self._name, error)
             self._first = error
             if self._on_change is not None and isinstance(error, BusUnavailable | BusRefused):
                 self._on_change("LostRedis", str(error))
@@ -430,7 +430,7 @@ class RedisAbsence:
         """Note that a round has succeeded."""
         if self.failures:
             self.failures = 0
-            log.warning("%s goes on", self._what)
+            log.warning("%s goes on", self._name)
             if self._on_change is not None and isinstance(self._first, BusUnavailable | BusRefused):
                 self._on_change("Reconnected", "Redis is back")
             self._first = None

@@ -1,6 +1,6 @@
 """The dead letter: entries that no worker could handle, with the cause; list, replay or discard them.
 
-`consumer.py` decides what is buried, `lua/bury.lua` buries.
+`consumer.py` decides which entries are buried, `lua/bury.lua` buries them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE = 100
 
 
 class DeadEntry(msgspec.Struct, frozen=True):
-    """One buried entry. *id* names it (`<partition>/<entry id>`), *body* is what a stream entry holds.
+    """One buried entry. *id* names it (`<partition>/<entry id>`), *body* is that of a stream entry.
 
     *why* is the external sink's reason for refusing it, "" if no sink refused it.
     """
@@ -41,13 +41,13 @@ class DeadEntry(msgspec.Struct, frozen=True):
             batch = unpack_batch(self.body)
         except PoisonBatch:
             return []
-        found: list[Event] = []
+        events: list[Event] = []
         for position, packed in enumerate(batch.events):
             try:
-                found.append(unpack_event(packed, batch.uid(position)))
+                events.append(unpack_event(packed, batch.uid(position)))
             except PoisonBatch:
                 continue
-        return found
+        return events
 
 
 class DeadLetter:
@@ -76,10 +76,10 @@ class DeadLetter:
         """Read one entry. Raises: NotFound."""
         partition, entry_id = self._parse(dead_id)
         with redis_errors():
-            found: Any = self._client.xrange(self._bus.keys[partition].dead, entry_id, entry_id)
-        if not found:
+            entries: Any = self._client.xrange(self._bus.keys[partition].dead, entry_id, entry_id)
+        if not entries:
             raise _not_found(dead_id)
-        return _entry(partition, *found[0])
+        return _entry(partition, *entries[0])
 
     def replay(self, dead_id: str) -> None:
         """Return the entry to the group that buried it; other groups do not read it again. It moves once.

@@ -43,7 +43,7 @@ class Runner(Protocol):
 
 
 def _run(loop: PartitionLoop) -> None:
-    with suppress(SystemExit):  # of a handler, whose watcher stops
+    with suppress(SystemExit):  # of a handler: its watcher stops
         loop.run()
 
 

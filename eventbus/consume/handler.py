@@ -22,17 +22,17 @@ class Watcher(Protocol):
     """The handle that `start_event_watcher` returns."""
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Stop after the event that is being handled, and wait for that; 0 only tells it to. Idempotent."""
+        """Stop after the event that is being handled, and wait for that; 0: do not wait. Idempotent."""
         ...
 
 
-def check_handler(handler: object, what: str = "the handler", arguments: str = "an event") -> None:
-    """Raise unless *handler* can be called with an event. Raises: ConfigError: says what can be given instead."""
+def check_handler(handler: object, name: str = "the handler", arguments: str = "an event") -> None:
+    """Raise unless *handler* can be called with an event. Raises: ConfigError: with the cure."""
     if not callable(handler):
-        raise ConfigError(f"{what} must be callable with {arguments}; a {type(handler).__name__} is not")
+        raise ConfigError(f"{name} must be callable with {arguments}; a {type(handler).__name__} is not")
     if any(_is_async(each) for each in (handler, type(handler).__call__)):
         cure = "give a plain function; in an event loop: async for event in eventbus.aio.raw_events(broadcaster)"
-        raise ConfigError(f"{what} is `async def`, and would never run: {cure}")
+        raise ConfigError(f"{name} is `async def`, and would never run: {cure}")
 
 
 def _is_async(function: object) -> bool:
@@ -51,7 +51,7 @@ def call_handler(handler: Handler, event: Event) -> bool:
         except (SystemExit, KeyboardInterrupt) as end:
             log.error("handler raised %r for event %s: its watcher stops", end, _name(event), exc_info=True)
             raise SystemExit from end
-        except BaseException:  # also what would end a thread without a line: a cancelled task, a closed generator
+        except BaseException:  # also a cancelled task or a closed generator, which would end the thread without a line
             if not tries_left:
                 log.exception("handler failed %d times for event %s", TRIES, _name(event))
     return False

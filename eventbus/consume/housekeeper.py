@@ -30,7 +30,7 @@ SWEEP_CANDIDATES = 100
 SWEEP_CALLS = 50
 
 
-#: Seconds between two looks for exports without a worker.
+#: Seconds between two checks for exports without a worker.
 EXPORTS_EVERY_S = 3600.0
 #: A role that did so much in one round has more to do at once. Of a group that is released a call may do a part only.
 _MORE_TO_DO = {"trim": 1, "expire": SWEEP_CALLS * SWEEP_CANDIDATES // 2, "forget": SWEEP_CALLS * SWEEP_CANDIDATES}
@@ -63,7 +63,7 @@ class Housekeeper:
             **{"forget": self.forget, "finish": self.finish, "exports": self.forget_exports},
         }
         self._exports_due: dict[int, float] = {}  #: partition → when its exports are looked at again, monotonic s
-        self._waiting: dict[tuple[int, str], str] = {}  #: what a role of a partition waits for
+        self._waiting: dict[tuple[int, str], str] = {}  #: the problem for which a role of a partition waits
         self._thread = threading.Thread(target=self._run, name="eventbus-housekeeper", daemon=True)
 
     def start(self) -> None:
@@ -76,54 +76,54 @@ class Housekeeper:
 
     def _run(self) -> None:
         client: Client | None = None
-        behind = False
-        while not self._stop.wait(0 if behind else EVERY_S * random.uniform(0.8, 1.2)):
+        more_to_do = False
+        while not self._stop.wait(0 if more_to_do else EVERY_S * random.uniform(0.8, 1.2)):
             try:
                 client = client or self._bus.client(name="eventbus-housekeeper")
             except EventBusError as error:
                 log.debug("housekeeping waits: %s", error)
                 continue
-            behind = any([self._keep(client, partition) for partition in sorted(self._partitions())])
+            more_to_do = any([self._keep(client, partition) for partition in sorted(self._partitions())])
         if client is not None:
             client.close()
 
     def _keep(self, client: Client, partition: int) -> bool:
         """Do every role on one partition; one that cannot be done holds up no other. Returns whether more is to do."""
-        behind = False
+        more_to_do = False
         for name, role in self._roles.items():
             try:
-                behind |= (role(client, partition) or 0) >= _MORE_TO_DO.get(name, math.inf)
+                more_to_do |= (role(client, partition) or 0) >= _MORE_TO_DO.get(name, math.inf)
                 if self._waiting.pop((partition, name), None):
                     log.warning("housekeeping of partition %d goes on: %s", partition, name)
             except BusUnavailable as error:  # the consumers say so, and load functions that are missing
                 log.debug("housekeeping of partition %d waits, %s: %s", partition, name, error)
             except EventBusError as error:
-                self._say_waiting(partition, name, str(error))
+                self._log_waiting(partition, name, str(error))
             except Exception:
                 log.exception("housekeeping goes on after an unexpected error")
-        return behind
+        return more_to_do
 
-    def _say_waiting(self, partition: int, name: str, problem: str) -> None:
+    def _log_waiting(self, partition: int, name: str, problem: str) -> None:
         """Log each problem once, and not every second."""
         if self._waiting.get((partition, name)) != problem:
             self._waiting[partition, name] = problem
             log.warning("housekeeping of partition %d waits, %s: %s", partition, name, problem)
 
     def trim(self, client: Client, partition: int) -> int:
-        """Forget what every group has finished with; report if a group lost events. Returns how many it lost."""
+        """Delete entries that every group has finished; report if a group lost events. Returns how many it lost."""
         failpoint("trim")
         trimmed = self._bus.functions(client, partition).trim(self._bus.options)
         failpoint("trimmed")
         if trimmed.released_group:
             cause = "was destroyed, or its stream," if trimmed.destroyed else "held the stream too long"
-            told = f"group {trimmed.released_group} {cause} on partition {partition}: {trimmed.lost} events lost to it"
-            log.error("%s", told)
+            line = f"group {trimmed.released_group} {cause} on partition {partition}: {trimmed.lost} events lost to it"
+            log.error("%s", line)
             if self._on_loss is not None:
-                self._on_loss("GroupReleased", told)
+                self._on_loss("GroupReleased", line)
         return trimmed.lost
 
     def sweep(self, client: Client, partition: int, now_ms: int | None = None) -> int:
-        """Expire what is due and evict what is beyond a bound. Returns how many keys were taken out or forgotten."""
+        """Expire events that are due and evict those beyond a bound. Returns how many keys were removed."""
         functions, total = self._bus.functions(client, partition), 0
         for _ in range(SWEEP_CALLS):
             candidates, unfinished = self._candidates(client, partition, now_ms)
@@ -198,9 +198,9 @@ class Housekeeper:
         return len(names)
 
     def enforce_bounds(self, client: Client, partition: int) -> None:
-        """Delete what is beyond the bounds by more than a tenth, before the store grows further.
+        """Delete keys beyond the bounds by more than a tenth, before the store grows further.
 
-        The sink worker calls it in its own thread, so a flood of events is slowed to what can be swept.
+        The sink worker calls it in its own thread, so a flood of events is slowed to the rate of the sweep.
         """
         keys, options = self._bus.keys[partition], self._bus.options
         while not self._stop.is_set():

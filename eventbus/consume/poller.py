@@ -22,8 +22,8 @@ from eventbus.util.log import log
 #: Threads that work partitions, at most. More threads would only take turns in one Python process. With four, a slow
 #: handler delays no more than a fourth of the partitions.
 POLLERS = 4
-#: Seconds between two looks whether a partition's former worker has given it up.
-LOOK_EVERY_S = 0.2
+#: Seconds between two checks whether a partition's former worker has given it up.
+HAND_OVER_CHECK_S = 0.2
 #: The longest wait for a worker that lives and does not give the partition up: its handler is slow.
 HAND_OVER_S = 15.0
 
@@ -53,10 +53,10 @@ class Poller:
     def poll(self, slots: Collection[S], *, at_once: bool = False) -> tuple[list[S], list[S]]:
         """Wait until a read has its reply or has timed out, or a slot without a read is due, or until `wake`.
 
-        A read times out only after a look at its socket: its reply may have come while another slot was handled.
+        A read times out only after a check of its socket: its reply may have come while another slot was handled.
 
-        Args:    at_once: only look.
-        Returns: the slots with a reply, and those whose read has timed out. None of these reads any more.
+        Args:    at_once: only check.
+        Returns: the slots with a reply, and those with a read that has timed out. None of these reads any more.
         """
         reading = [slot for slot in slots if slot.reads_until is not None]
         timeout_s: float | None = 0.0
@@ -109,16 +109,16 @@ class ConsumerPoller:
     def take(self, consumer: Consumer, shared: Collection[str] = ()) -> None:
         """Run *consumer* once the partition's former worker has given it up. *shared*: workers that work it as well."""
         slot = _ConsumerSlot(consumer, HandOver(self._clock, shared))
-        self._tell(lambda: self._waiting.append(slot))
+        self._send(lambda: self._waiting.append(slot))
 
     def give_up(self, partition: int) -> None:
         """Give *partition* up after the current read and its deliveries."""
-        self._tell(lambda: self._leave(partition))
+        self._send(lambda: self._leave(partition))
 
     def stop(self) -> None:
         """Give all partitions up and end; returns at once."""
         self._stop = True
-        self._tell(lambda: None)
+        self._send(lambda: None)
         self._on_stop()
 
     def loop_health(self) -> list[LoopHealth]:
@@ -135,7 +135,7 @@ class ConsumerPoller:
 
     @property
     def withdrawn(self) -> frozenset[int]:
-        """Return the partitions whose consumer lacks a function or a right. Safe to call from any thread."""
+        """Return the partitions with a consumer that lacks a function or a right. Safe to call from any thread."""
         return frozenset(partition for partition, slot in list(self._slots.items()) if slot.consumer.withdrawn)
 
     @property
@@ -168,7 +168,7 @@ class ConsumerPoller:
             poller.close()
             self.runs = False
 
-    def _tell(self, message: Callable[[], None]) -> None:
+    def _send(self, message: Callable[[], None]) -> None:
         self._inbox.append(message)
         if self._poller is not None:  # else `run` has not begun: it reads its inbox first
             self._poller.wake()
@@ -200,7 +200,7 @@ class ConsumerPoller:
             self._end(slot)
         elif now >= slot.due:
             if slot.hand_over and not self._is_handed_over(slot, slot.hand_over):
-                slot.due = now + LOOK_EVERY_S
+                slot.due = now + HAND_OVER_CHECK_S
             else:
                 slot.begin(now, self._reply_s)
 
@@ -270,7 +270,7 @@ class _ConsumerSlot(Slot):
 class HandOver:
     """Watches the heartbeats of a partition's workers until only those it is *shared* with remain.
 
-    A worker whose counter does not move is dead.
+    A worker is dead if its counter does not move.
     """
 
     def __init__(self, clock: Clock, shared: Collection[str]) -> None:

@@ -108,7 +108,7 @@ class Rebalancer:
             self._client.close()
 
     def _attempt(self, step: Callable[[], float]) -> float:
-        """Do *step*, which returns the pause after it, and handle its errors. The consumers log what is wrong."""
+        """Do *step*, which returns the pause after it, and handle its errors. The consumers log the errors."""
         try:
             pause_s = step()
         except EventBusError as error:
@@ -178,10 +178,10 @@ class Rebalancer:
         return self.pollers[partition % len(self.pollers)]
 
 
-#: A member whose counter has stood still for so long has no share until it moves. This is shorter than the take-over of
+#: A member has no share while its counter has stood still for so long. This is shorter than the take-over of
 #: a dead worker's entries: its partitions must not wait so long.
 STILL_S = 5.0
-#: A member whose counter has stood still for so long is removed.
+#: A member is removed when its counter has stood still for so long.
 FORGET_S = 60.0
 
 
@@ -234,7 +234,7 @@ def share_out(workers: Collection[str], partitions: int) -> Mapping[str, frozens
         pairs = [(name, partition) for partition, name in chosen]
     else:
         pairs = _balanced(ranked, len(names), partitions)
-    return {name: frozenset(partition for one, partition in pairs if one == name) for name in names}
+    return {name: frozenset(partition for worker, partition in pairs if worker == name) for name in names}
 
 
 def _balanced(ranked: Sequence[tuple[Item, Place]], items: int, places: int) -> list[tuple[Item, Place]]:

@@ -33,7 +33,7 @@ class GroupWatcher:
     An event is acknowledged after its handler. If the handler raises three times, or the event kills its workers, the
     event alone is buried in the dead letter. A handler may take up to 10 minutes an event (`consumer.HUNG_S`);
     after that the worker counts as hung, and its events go to the group's other workers. `stop` ends after the batch
-    (1 to 64 events) that is being handled; the other workers get the rest of what was read. A handler that raises
+    (1 to 64 events) that is being handled; the other workers get the rest of the read. A handler that raises
     SystemExit stops its watcher: the other workers get the batch, as from a worker that died.
     """
 
@@ -122,7 +122,7 @@ class StreamWatcher:
     """A watcher without a group: it reads from a position, from now on or from a time, and stores nothing in Redis.
 
     The stream does not wait for it: events that were trimmed before it could read them are counted in `missed`. An
-    event whose handler raised three times, or that cannot be decoded, is skipped and counted in `skipped`.
+    event is skipped if the handler raised three times or it cannot be decoded. It is and counted in `skipped`.
     """
 
     def __init__(self, *, bus: Bus, handler: Handler, clock: Clock, since_ms: int | None, block_ms: int) -> None:
@@ -242,7 +242,7 @@ class PositionPoller:
                 for slot in late:
                     self._attempt(slot, slot.time_out)
         except SystemExit:
-            pass  # of the handler, whose watcher stops
+            pass  # of the handler: its watcher stops
         finally:
             self._close()
 
@@ -286,9 +286,9 @@ class _PositionSlot(Slot):
         self.reads_until = time.monotonic() + block_ms / 1000 + REPLY_S
 
     def take(self) -> list[Delivery]:
-        found = self.position.take(self.read.reply())
+        deliveries = self.position.take(self.read.reply())
         self.failures = 0
-        return found
+        return deliveries
 
     def time_out(self) -> None:
         raise BusUnavailable("no reply to a read: wait and try again")

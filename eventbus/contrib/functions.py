@@ -36,7 +36,7 @@ def recorded(
               recorder: None: `make_event_recorder` with the function's module, at the first call. If that fails
               because a setting is wrong, the error is logged once and nothing is recorded.
               namespace: for objects without a namespace of their own.
-    Raises:   TypeError: when decorating a generator, whose call returns before its body has run.
+    Raises:   TypeError: when decorating a generator: its call returns before its body has run.
               InvalidEvent: when decorating: *object* is a string or a mapping that names no object.
     """
     about = _placed(object, namespace)

@@ -1,6 +1,6 @@
 """Records events: the way from a recorder in a process to the stream, and to watchers in the same process.
 
-Here belong the recorder and the broadcaster, the outbox with its buffer and flusher, the numbers of producers, what is
-kept on disk (`spool/`), and the hooks for the end and the fork of a process. Transports are in `broker/` and `remote/`.
-Whatever reads the stream is in `consume/`; a broadcaster only starts it.
+Here belong the recorder and the broadcaster, the outbox with its buffer and flusher, the numbers of producers, the
+spool on disk, and the hooks for the end and the fork of a process. Transports are in `broker/` and `client/`, readers
+of the stream in `consume/`; a broadcaster only starts them.
 """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from eventbus.record.spool.adopter import Adopter
     from eventbus.record.spool.spool import Spool
 
-#: Of what works as a member of a group: acknowledging takes a connection of its own to the stream.
+#: For members of a group: they need a connection to the stream to acknowledge.
 _NEEDS_REDIS = "needs Redis: take EVENTBUS_URL away, and set EVENTBUS_REDIS_URL"
 
 Scope = Literal["bus", "local"]
@@ -47,7 +47,7 @@ class EventBroadcaster:
     Args:     url: where Redis is, or an API worker (http, https, http+unix); None: EVENTBUS_URL, EVENTBUS_REDIS_URL,
               else the embedded server.  settings: None: from the environment.  clock: for tests.
               full_queue: for local watchers that are slower than the recorders.
-    Raises:   ConfigError: the url or a setting cannot be used; says what can.
+    Raises:   ConfigError: the url or a setting is not valid; the message names the cure.
     Nothing is sent or started before the first event or watcher. The first recorder or watcher of a process installs a
     handler of SIGTERM, if the program has none: it flushes, as the exit of the process does.
 
@@ -84,7 +84,7 @@ class EventBroadcaster:
         )
         self._only_outbox = self._publishing  # no local watcher was ever started, and the end has not begun
         self._stopped = False
-        self._sends_last = False  # what is recorded after the end has begun is sent by its caller
+        self._sends_last = False  # events recorded after the end has begun are sent by their callers
         self._watchers: list[Watcher] = []
         self._watchers_lock = threading.Lock()
         self._loggers: list[LocalWatcher] = []
@@ -125,8 +125,8 @@ class EventBroadcaster:
 
         Args:     scope: `bus` all processes, `local` this process's own recorders, without Redis.
                   group: a consumer group: workers of one group share its events, each reaches one of them.
-                  since: aware; begin with what was recorded then (bus only, as far as the stream reaches back).
-                  queue_length: how far a local watcher may be behind the recorders; then *full_queue* decides.
+                  since: aware; begin with the events recorded then (bus only, as far as the stream reaches back).
+                  queue_length: how many events may wait for a local watcher; then *full_queue* decides.
         Returns:  a Watcher; `stop` it, or `shutdown` the broadcaster.
         It sees nothing recorded by this process before the call returned, and everything after. A handler that raises
         is tried 3 times, logged with the event's uid, then the event is buried (group) or skipped. One that raises
@@ -190,17 +190,17 @@ class EventBroadcaster:
     ) -> Watcher:
         """Run the store's sink worker in this process, or, with *sink*, an export to it. Returns at once.
 
-        Without *sink* it is what `eventbus worker sink` does, with it what `eventbus worker export` does, but for the
-        start: here every sink begins with what the store holds, so that it misses nothing that this process has
-        recorded. An export needs a sink worker somewhere, and closes *sink* at its end.
+        Without *sink* it works as `eventbus worker sink`, with it as `eventbus worker export`, except for the start:
+        every sink begins with the stored events, so that it misses no event that this process has recorded. An export
+        needs a sink worker somewhere, and closes *sink* at its end.
 
         Args:   start, repeats, outage, batch, rate: of an export, as the command's --from, --repeats, --outage, --batch
                 and --rate.
-                counts: of an export, `written`, what client-go would have sent, or `shown`, what readers see.
+                counts: of an export: `written`, as client-go would have sent them, or `shown`, as readers see them.
         While Redis is away it waits in the background, and the log says so.
 
-        Raises: ConfigError: *sink* is none, or its name or an option will not do.
-                BusRefused: Redis will never do; the message says what to do. BroadcasterStopped.
+        Raises: ConfigError: *sink* is none, or its name or an option is not valid.
+                BusRefused: a retry would fail as well; the message names the cure. BroadcasterStopped.
         """
         if self._stopped:
             raise BroadcasterStopped
@@ -240,12 +240,12 @@ class EventBroadcaster:
         return self._outbox.flush(self.settings.flush_s if timeout_s is None else timeout_s)
 
     def shutdown(self, timeout_s: float | None = None) -> bool:
-        """Send what is there, stop every watcher, and stop.
+        """Send the waiting events, stop every watcher, and stop.
 
         Idempotent, also while another shutdown is under way, in another thread or in the frame that a signal handler
         has interrupted: each waits for the events, none for the other.
-        Blocks for at most *timeout_s* (default 5 s) on the network. Returns whether everything was sent; what was not
-        is counted as `unsent`. Events recorded afterwards are counted as `refused`.
+        Blocks for at most *timeout_s* (default 5 s) on the network. Returns whether everything was sent; unsent events
+        are counted as `unsent`. Events recorded afterwards are counted as `refused`.
         """
         timeout_s = self.settings.flush_s if timeout_s is None else timeout_s
         deadline = self._clock.monotonic() + timeout_s
@@ -254,7 +254,7 @@ class EventBroadcaster:
         sent = self._outbox.close(max(0.0, deadline - self._clock.monotonic()))
         self._local.close()
         for watcher in self._watchers:
-            watcher.stop(0)  # first all are told, then each is waited for
+            watcher.stop(0)  # ask all to stop, then wait for each
         deadline = max(deadline, self._clock.monotonic() + process_hooks.LAST_HANDLER_S)
         for watcher in self._watchers:
             watcher.stop(max(0.001, deadline - self._clock.monotonic()))
@@ -332,7 +332,7 @@ class EventBroadcaster:
         return watcher
 
     def _stop_taking(self, *, sends_last: bool = False) -> None:
-        """Refuse what is recorded from now on, or have its caller send it. The first call decides."""
+        """Refuse events recorded from now on, or have their callers send them. The first call decides."""
         if not self._stopped:
             self._sends_last = sends_last
             self._stopped = True
@@ -341,7 +341,7 @@ class EventBroadcaster:
     def _connect(self) -> Transport:
         if not self._over_http:
             return RedisTransport(self._bus.open())
-        with process_hooks.no_fork():  # what is imported on the way there, while nobody can fork
+        with process_hooks.no_fork():  # the imports that it needs, while no thread can fork
             import encodings.idna  # noqa: F401  # resolving a host's name does
 
             from eventbus.client.transport import open_http_transport
@@ -359,7 +359,7 @@ class EventBroadcaster:
             losses=self.losses,
         )
 
-    # -- the process's life, as process_hooks.py tells it --------------------------------------------------------
+    # -- the process's life, for process_hooks.py ----------------------------------------------------------------
 
     def begin_end(self) -> None:
         """Have everything sent, from a signal handler. Waits for nothing, takes no lock."""
@@ -375,14 +375,14 @@ class EventBroadcaster:
         return self._outbox.waiting
 
     def end(self) -> None:
-        """Shut down because the process exits. Ctrl-C cuts nothing short: what waits is sent until the deadline."""
+        """Shut down because the process exits. Ctrl-C does not shorten it: events are sent until the deadline."""
         self._stop_taking(sends_last=self._publishing)
         interrupted: BaseException | None = None
         self.begin_end()
         while not self._outbox.closed:
             try:
                 self._outbox.finish()
-            except BaseException as error:  # also whatever a signal handler of the program raises
+            except BaseException as error:  # also any error of a signal handler of the program
                 interrupted = interrupted or error
         self.shutdown()
         if interrupted is not None:
@@ -397,7 +397,7 @@ class EventBroadcaster:
         self._outbox.unpark()
 
     def after_fork(self) -> None:
-        """Begin anew in the child: an empty buffer, a fresh producer, and no thread or socket of the parent."""
+        """Start again in the child: an empty buffer, a fresh producer, and no thread or socket of the parent."""
         self._silent += [logger.handler for logger in self._loggers if not logger.stopped]
         self._loggers_wait = bool(self._silent)
         self._only_outbox = self._publishing and not self._stopped and not self._silent
@@ -462,7 +462,7 @@ class LazyBus:
     def open(self) -> Bus:
         """Return the bus; the first call imports redis and opens it.
 
-        Raises: BusUnavailable: no answer; call again. BusRefused, ConfigError: the message says what to do.
+        Raises: BusUnavailable: no answer; call again. BusRefused, ConfigError: the message names the cure.
         """
         with self._lock:
             if self._bus is None:

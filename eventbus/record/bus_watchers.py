@@ -149,7 +149,7 @@ class DeferredStart:
         try:
             self._run()
         except (BusUnavailable, GroupMissing) as error:
-            self._tell(error)
+            self._log(error)
             self._thread = threading.Thread(target=self._wait_and_run, name="eventbus-patient", daemon=True)
             self._thread.start()
 
@@ -182,7 +182,7 @@ class DeferredStart:
             try:
                 self._run()
             except EventBusError as error:  # also a refusal: Redis may have started, and not be configured yet
-                self._tell(error)
+                self._log(error)
 
-    def _tell(self, error: EventBusError) -> None:
-        self._losses.tell(self._what, f"{self._what} waits for Redis: {error}")
+    def _log(self, error: EventBusError) -> None:
+        self._losses.log(self._what, f"{self._what} waits for Redis: {error}")

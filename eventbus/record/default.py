@@ -21,7 +21,7 @@ def make_event_recorder(component: str) -> EventRecorder:
 
     Idempotent: one broadcaster a process, one recorder a component. A bus is configured by EVENTBUS_URL or
     EVENTBUS_REDIS_URL; without them the embedded server is used; with `none` events are only logged, which one warning
-    says. Never raises for Redis: a bus that cannot be reached is a log line, and what waits for it is sent later.
+    says. Never raises for Redis: if the bus cannot be reached, that is logged, and the events are sent later.
 
     Raises: ConfigError: an EVENTBUS_ variable has an impossible value; the message names it.
     """

@@ -18,12 +18,12 @@ from eventbus.record.packing import Pending, build
 
 #: events that wait in one watcher's queue: client-go's number
 QUEUE_LENGTH = 1_000
-#: events beyond its queue's length that a watcher may fall behind under `FullQueue.WAIT`
+#: events beyond its queue's length that may wait for a watcher under `FullQueue.WAIT`
 BACKLOG = 1_000
 
 
 class FullQueue(StrEnum):
-    """The policy for a local watcher whose queue has no room. No call of a recorder ever waits for it."""
+    """The policy for a full queue of a local watcher. No call of a recorder ever waits for it."""
 
     DROP = "drop"  #: the watcher misses the event, counted; the others get it
     WAIT = "wait"  #: up to `BACKLOG` more events wait for this watcher; then it misses events, counted
@@ -44,7 +44,7 @@ class LocalWatchers:
         self._losses = losses
         self._counts_refused = counts_refused
         self._closed = False
-        #: those that get what is put now
+        #: those that get the next event
         self.running: tuple[LocalWatcher, ...] = ()
         self._renew_locks()
 
@@ -86,7 +86,7 @@ class LocalWatchers:
         watcher.wake()
 
     def close(self) -> None:
-        """Take no more events; the watchers handle what is queued, and end."""
+        """Take no more events; the watchers handle the queued ones, and end."""
         with self._lock:
             self._closed = True
         for watcher in self.running:

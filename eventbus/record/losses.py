@@ -12,21 +12,21 @@ from eventbus.util.log import log
 from eventbus.util.text import cut_bytes, printable
 
 #: One line a cause in so many seconds: a flood of losses must not become a flood of lines.
-TELL_EVERY_S = 10.0
+LOG_EVERY_S = 10.0
 #: No loss: the event is recorded, with the beginning of its message.
 TRUNCATED = "truncated"
 #: Causes that are logged and not reported to Redis: watchers of this process missed the events, and the bus has them.
 LOCAL_CAUSES = frozenset({"missed", TRUNCATED})
-#: Kinds of mistakes that are told at once; a caller with more of them has told enough.
+#: Kinds of mistakes that are logged at once. More kinds would be a flood of lines.
 MOST_MISTAKES = 100
-#: bytes of a line's detail: enough for the field, what is wrong, the cure, and which call it was
+#: bytes of a line's detail: enough for the field, the problem, the cure and the call
 DETAIL_BYTES = 900
 
 
 class Losses:
     """Counts lost events by cause, and logs them. Thread-safe; `count` costs a lock and, rarely, a line.
 
-    Args: on_first: called at the first loss: who has recorded nothing else would otherwise end without telling it.
+    Args: on_first: called at the first loss, so that a process that records nothing else logs it at its end.
     """
 
     def __init__(self, clock: Clock, *, on_first: Callable[[], object] | None = None) -> None:
@@ -39,18 +39,18 @@ class Losses:
         # Reentrant: a signal handler may record an event while its own thread counts one.
         self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
-        self._untold: dict[str, _Untold] = {}
-        #: what is being logged at this moment; a signal that ends the process may have interrupted it
-        self._telling: list[tuple[str, _Untold]] = []
+        self._unlogged: dict[str, _Unlogged] = {}
+        #: the losses that are being logged now; a signal that ends the process may interrupt this
+        self._being_logged: list[tuple[str, _Unlogged]] = []
         self._unreported: Counter[str] = Counter()
-        self._told_at: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
         self._mistakes: set[str] = set()
 
     def count(self, cause: str, n: int = 1, detail: str = "", mistake: str = "") -> None:
-        """Count *n* events lost for *cause* (`dropped`, `refused`, …) and tell when it is time.
+        """Count *n* events lost for *cause* (`dropped`, `refused`, …) and log them if it is time.
 
-        Args:     detail: what is said of the last of them.  mistake: which of few kinds of mistake it was, like the
-                  field that is wrong; the first of each kind is told at once, so that none hides behind another.
+        Args:     detail: about the last of them.  mistake: its kind of few, such as a wrong field. The first
+                  of each kind is logged at once, so that frequent mistakes do not hide rare ones.
         """
         if not self._counts and self._on_first is not None:
             self._on_first()
@@ -59,17 +59,17 @@ class Losses:
             if is_new:
                 self._mistakes.add(mistake)
             self._counts[cause] += n
-            untold = self._untold.setdefault(cause, _Untold())
-            untold.add(n, detail)
+            unlogged = self._unlogged.setdefault(cause, _Unlogged())
+            unlogged.add(n, detail)
             if cause not in LOCAL_CAUSES:
                 self._unreported[cause] += n
             now = self._clock.monotonic()
-            if cause in self._told_at and now - self._told_at[cause] < TELL_EVERY_S and not is_new:
+            if cause in self._logged_at and now - self._logged_at[cause] < LOG_EVERY_S and not is_new:
                 return
-            self._told_at[cause] = now
-            self._telling.append((cause, untold))
-            del self._untold[cause]
-        self._tell(cause, untold)
+            self._logged_at[cause] = now
+            self._being_logged.append((cause, unlogged))
+            del self._unlogged[cause]
+        self._log_losses(cause, unlogged)
 
     def take_unreported(self) -> tuple[tuple[str, int], ...]:
         """Return the losses counted since the last call: the outbox reports them to Redis with its next batch."""
@@ -79,18 +79,18 @@ class Losses:
             unreported, self._unreported = self._unreported, Counter()
         return tuple(unreported.items())
 
-    def tell_again(self, reported: Iterable[tuple[str, int]]) -> None:
-        """Take back what `take_unreported` gave: the batch that was to tell it will not be sent."""
+    def report_again(self, reported: Iterable[tuple[str, int]]) -> None:
+        """Take back the result of `take_unreported`: the batch that was to report it will not be sent."""
         with self._lock:
             self._unreported.update(dict(reported))
 
-    def tell(self, cause: str, line: str) -> None:
+    def log(self, cause: str, line: str) -> None:
         """Log *line*, at most once in ten seconds a *cause*; nothing is counted."""
         with self._lock:
             now = self._clock.monotonic()
-            if cause in self._told_at and now - self._told_at[cause] < TELL_EVERY_S:
+            if cause in self._logged_at and now - self._logged_at[cause] < LOG_EVERY_S:
                 return
-            self._told_at[cause] = now
+            self._logged_at[cause] = now
         _log_error(line)
 
     @property
@@ -100,27 +100,27 @@ class Losses:
             return dict(self._counts)
 
     def close(self) -> None:
-        """Log what was counted since the last line of each cause."""
+        """Log the losses that were counted since the last line of each cause."""
         with self._lock:
-            untold = list(self._untold.items())
-            self._telling += untold
-            self._untold = {}
-        for cause, losses in untold:
-            self._tell(cause, losses)
+            unlogged = list(self._unlogged.items())
+            self._being_logged += unlogged
+            self._unlogged = {}
+        for cause, losses in unlogged:
+            self._log_losses(cause, losses)
 
     def lines_left(self) -> list[str]:
-        """Return what is counted and not logged yet, also what another frame is about to log. Takes no lock.
+        """Return lines of the losses that are not logged yet, or that another frame is logging. Takes no lock.
 
         For the last lines of a signal handler, which may have interrupted the holder of any lock.
         """
-        return [_line(cause, losses) for cause, losses in [*self._telling, *list(self._untold.items())]]
+        return [_line(cause, losses) for cause, losses in [*self._being_logged, *list(self._unlogged.items())]]
 
-    def _tell(self, cause: str, losses: _Untold) -> None:
+    def _log_losses(self, cause: str, losses: _Unlogged) -> None:
         _log_error(_line(cause, losses), cause)
-        self._telling.remove((cause, losses))
+        self._being_logged.remove((cause, losses))
 
 
-class _Untold:
+class _Unlogged:
     """The losses of one cause since its last line: how many, and the detail of the last one."""
 
     __slots__ = ("detail", "n", "various")
@@ -141,7 +141,7 @@ def _log_error(line: str, cause: str = "") -> None:
     log.log(level, "%s", line, extra={"cause": cause} if cause else None)
 
 
-def _line(cause: str, losses: _Untold) -> str:
+def _line(cause: str, losses: _Unlogged) -> str:
     # Details quote callers: a newline in one must not become a second line.
     detail = cut_bytes(printable(losses.detail), DETAIL_BYTES)
     if detail:

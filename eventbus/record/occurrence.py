@@ -1,6 +1,6 @@
 """Records an event exactly once, though several processes may record it: the producer is the occurrence.
 
-A recorder's producer is the process. Here its name is a digest of what identifies the occurrence. Redis accepts the
+A recorder's producer is the process. Here its name is a digest of the identity of the occurrence. Redis accepts the
 first batch of a producer once: the second one is a duplicate. It remembers a producer for two hours.
 """
 
@@ -96,4 +96,4 @@ class OccurrenceRecorder:
                 raise BusFull("the stream is full: start sink workers, or see `eventbus doctor`")
             if answer.status is not PublishStatus.MISSING:
                 return answer.status
-        raise BusUnavailable("the stream was made anew just now; try again")
+        raise BusUnavailable("the stream was created again just now; try again")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 BACKOFF = Backoff(first_s=0.05, last_s=5.0, at_least=0.25)
 #: The longest `Retry-After` that is honored: with a longer pause the return of the API would go unnoticed.
-LONGEST_ASKED_S = 60.0
+LONGEST_RETRY_AFTER_S = 60.0
 #: seconds between two attempts to send while a close waits
 CLOSING_BACKOFF_S = 0.05
 #: seconds that a flusher has to end after its transport is closed
@@ -43,7 +43,7 @@ HANG_UP_S = 0.5
 #: longest pause while all waiting events are for partitions that back off
 HELD_S = 0.05
 #: seconds between two checks of the spool's writer whether a round is late
-LOOK_S = 0.05
+CHECK_S = 0.05
 #: seconds between two syncs of the spool to the disk: a power cut may lose so much
 SYNC_S = 1.0
 #: seconds that the end of a process waits for a write to the spool, and for the spool's threads
@@ -76,8 +76,8 @@ class Outbox:
 
     Args:   connect: opens the bus; called by the flusher when there are events to send.
             on_start: called in the thread that puts the first event, before the flusher starts.
-            on_foreign_fork: called in a child that C code has forked without telling Python; it has to call `reset` of
-            all outboxes of the process, and then `count_forgotten`.
+            on_foreign_fork: called in a child that C code has forked without notice to Python; it has to call
+            `reset` of all outboxes of the process, and then `count_forgotten`.
             make_spool: makes the spool and the adopter of other processes' events; called by each `reset`.
     """
 
@@ -139,7 +139,7 @@ class Outbox:
         self._wake = threading.Lock()
         self._wake.acquire()
         self._asleep = False
-        #: Set while a flusher sends what `put` takes.
+        #: Set while a flusher sends the events that `put` takes.
         self._thread: threading.Thread | None = None
         self._flusher: threading.Thread | None = None
         self._failures = 0
@@ -174,7 +174,7 @@ class Outbox:
         If Redis acknowledged a batch more than a second ago, this asks whether it still has it; without an answer
         within a second, it counts as there.
         """
-        self._look_for_foreign_fork()
+        self._detect_foreign_fork()
         lost, self._lost_by_fork = self._lost_by_fork, False
         if self._thread is None and not self._items:
             return not lost
@@ -186,11 +186,11 @@ class Outbox:
         return not lost and (mark.accepted or not mark.done.happened)
 
     def begin_close(self, timeout_s: float) -> None:
-        """Tell the flusher to send what is there, for at most *timeout_s*, and to end. Does not wait, takes no lock.
+        """Have the flusher send the waiting events, for at most *timeout_s*, and end. Does not wait, takes no lock.
 
         After several calls the earliest deadline counts.
         """
-        self._look_for_foreign_fork()
+        self._detect_foreign_fork()
         now = self._clock.monotonic()
         if not self._closing.happened:
             self._closed_at = now
@@ -199,7 +199,7 @@ class Outbox:
         self._wake_up()
 
     def close(self, timeout_s: float) -> bool:
-        """Send what is there, for at most *timeout_s*, and stop. The rest is counted as `unsent`. Idempotent."""
+        """Send the waiting events, for at most *timeout_s*, and stop. The rest is counted as `unsent`. Idempotent."""
         self.begin_close(timeout_s)
         self.finish()
         return not self._count_unsent() and not self._lost_by_fork
@@ -213,7 +213,7 @@ class Outbox:
         with self._start_lock:
             self._thread = None  # from now on `put` comes to `_start`, which refuses
         self._finishing = True
-        self._tell_room()
+        self._notify_room()
         flusher = self._flusher
         if flusher is threading.current_thread():
             self._deadline = -math.inf  # called by a logging handler of this thread: it cannot wait for itself
@@ -267,15 +267,15 @@ class Outbox:
     def count_forgotten(self) -> None:
         """Count the events that the last `reset` forgot as lost, after a fork that Python did not see.
 
-        Some may be the parent's, which sends them: the two cannot be told apart.
+        Some may be the parent's, which sends them: the two cannot be distinguished.
         """
         forgotten, self._forgotten = self._forgotten, 0
         if forgotten:
             self._lost_by_fork = True
             self._losses.count("lost", forgotten, "waiting when this process, forked by C code, noticed the fork")
 
-    def _look_for_foreign_fork(self) -> None:
-        """Begin anew if this process is a child that C code has forked without telling Python."""
+    def _detect_foreign_fork(self) -> None:
+        """Start again if this process is a child that C code has forked without notice to Python."""
         if self._pid != os.getpid():
             self._on_foreign_fork()
             self.count_forgotten()
@@ -287,7 +287,7 @@ class Outbox:
 
         With `wait` it blocks for at most *buffer_wait_s*.
         """
-        self._look_for_foreign_fork()
+        self._detect_foreign_fork()
         size = len(pending.message)
         if self._has_room(size):
             return True
@@ -324,7 +324,7 @@ class Outbox:
             with self._room_lock:
                 self._waiters -= 1
 
-    def _tell_room(self) -> None:
+    def _notify_room(self) -> None:
         """Wake the callers that wait for room."""
         if self._waiters:
             with self._room_lock:
@@ -364,7 +364,7 @@ class Outbox:
             return
         with suppress(ValueError, IndexError):  # another thread of this child has found it out first
             self._items.remove(pending)
-        self._look_for_foreign_fork()
+        self._detect_foreign_fork()
         self.put(pending)
 
     def _wake_up(self) -> None:
@@ -460,8 +460,8 @@ class Outbox:
                     self._pause()
             except EventBusError as error:
                 self._wait_after(error)
-                never_will_do = not self._sender.connected and isinstance(error, (ConfigError, BusRefused))
-                if never_will_do and self._closing.happened:
+                permanent = not self._sender.connected and isinstance(error, (ConfigError, BusRefused))
+                if permanent and self._closing.happened:
                     self._deadline = -math.inf
             except Exception as error:
                 if self._closing.happened and (self._overdue() or sys.is_finalizing()):
@@ -489,7 +489,7 @@ class Outbox:
                 for mark in self._marks:
                     mark.added = mark.added or [producer.added for producer in sender.producers]
             self._pack(self._room_in_producers())
-            self._tell_room()
+            self._notify_room()
             closing = self._closed_at > -math.inf
             sent = sender.round(self._pack_ahead, wanted_at=self._wanted_at(), closing=closing)
             while self._marks and self._marks[0].reached(sender.producers):
@@ -498,7 +498,7 @@ class Outbox:
                 mark.done.set()
             if self._limit < self._settings.buffer_events:  # partitions that had failed may work again
                 self._lower_limit()
-                self._tell_room()
+                self._notify_room()
             self.busy_since = None if sender.idle and not self._items else self._clock.monotonic()
             return sent
 
@@ -546,13 +546,13 @@ class Outbox:
         full = len(self._items) // MAX_BATCH_EVENTS * MAX_BATCH_EVENTS
         if full:
             self._pack(min(full, self._room_in_producers(leaving)))
-            self._tell_room()
+            self._notify_room()
 
     def _room_in_producers(self, leaving: int = 0) -> int:
         """Return how many events to pack: a round's worth, besides those that are held and *leaving*.
 
-        Partitions that back off may hold as many events as the buffer, whose limit sinks by these. Only if they hold as
-        many do the other partitions wait.
+        Partitions that back off may keep as many events as the buffer, and the limit of the buffer is lowered by these.
+        The other partitions wait only when that many are kept.
         """
         held, held_bytes = self._lower_limit()
         if self._limit == 0 or held_bytes > self._settings.buffer_bytes:
@@ -584,7 +584,7 @@ class Outbox:
             if self._sender.pending_bytes > self._settings.buffer_bytes:
                 room = 0
             self._limit = max(0, self._pack(room))
-            self._tell_room()
+            self._notify_room()
             self._sender.keep(math.inf)
         if self._asleep and self._sender.can_send:  # it fell asleep while these were neither in the buffer nor numbered
             self._wake_up()
@@ -632,12 +632,12 @@ class Outbox:
     def _wait_after(self, error: EventBusError) -> None:
         """Back off, and log how many events wait."""
         self._failures += 1
-        self._losses.tell("unavailable", f"{error} (events waiting: {self.waiting})")
+        self._losses.log("unavailable", f"{error} (events waiting: {self.waiting})")
         if self._closing.happened:
             self._clock.sleep(CLOSING_BACKOFF_S)
         else:
-            asked_s = error.retry_after_s if isinstance(error, BusUnavailable) else None
-            self._closing.wait(max(BACKOFF.pause_s(self._failures), min(asked_s or 0.0, LONGEST_ASKED_S)))
+            retry_after_s = error.retry_after_s if isinstance(error, BusUnavailable) else None
+            self._closing.wait(max(BACKOFF.pause_s(self._failures), min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)))
 
 
 class SpoolWriter:
@@ -669,16 +669,16 @@ class SpoolWriter:
         """Wake the thread, if it sleeps, after `busy_since` of the outbox is set. Called by the flusher at each round.
 
         1. the flusher sets `busy_since`; 2. it reads `_asleep`. The thread, before it sleeps: 1. sets `_asleep`;
-        2. reads `busy_since`. So at least one of the two sees what the other has set.
+        2. reads `busy_since`. So at least one of the two sees the other's value.
         """
         if self._asleep:
             self._asleep = False
-            self._rouse()
+            self._wake_up()
 
     def stop(self) -> None:
         """End both threads, and wait a second at most. Idempotent."""
         self._stopping.set()
-        self._rouse()
+        self._wake_up()
         self._adopter.stop()
         for thread in (self._thread, self._adopter.thread):
             if thread is not None and thread is not threading.current_thread() and thread.ident is not None:
@@ -689,7 +689,7 @@ class SpoolWriter:
         self.spool.forget()
         self._adopter.forget()
 
-    def _rouse(self) -> None:
+    def _wake_up(self) -> None:
         try:  # noqa: SIM105  # a signal handler may call `stop`: `suppress` could be interrupted half-way
             self._wake.release()
         except RuntimeError:
@@ -702,7 +702,7 @@ class SpoolWriter:
                 if self._outbox.busy_since is None:  # see `watch`
                     self._wake.acquire()
                 self._asleep = False
-            self._stopping.wait(LOOK_S)
+            self._stopping.wait(CHECK_S)
             try:
                 self._look()
             except Exception:

@@ -1,4 +1,4 @@
-"""Packs what a recorder is called with into an event's bytes, or builds the Event itself."""
+"""Packs a call of a recorder into an event's bytes, or builds the Event itself."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _TIMES_AND_COUNT = struct.Struct(">BQBQB").pack
 _UINT64 = 0xCF  # of msgpack
 
 
-#: Characters of a message that fits beside whatever else an event has: its other parts have 12 KiB at most.
+#: Characters of a message that always fits into an event: its other parts have 12 KiB at most.
 SHORT_MESSAGE = 1024
 #: Bytes of an object's reference. Its uid and fieldPath have no bounds of their own, and must leave room for a message.
 MAX_REFERENCE_BYTES = 6 * 1024
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
-#: The packed parts that stay from event to event: before the time in the name, before the message, behind it.
+#: The packed parts that stay from event to event: before the time in the name, before the message, after it.
 Template = tuple[bytes, bytes, bytes]
 
 
@@ -60,7 +60,7 @@ def _checked(
     namespace = reference.namespace or "default"
     if not (_is_plain(reference) and _may_say(source, kind, reason)):
         validate_call(source, reference, namespace=namespace, type=kind, reason=reason)
-    # Plain strings: what is kept here serves every caller, also those whose equal strings are of a class of their own.
+    # Plain strings: the cached value serves every caller, and some pass equal strings of a subclass.
     about = tuple(map(str.__str__, reference_array(reference)))
     if (size := sum(map(byte_length, about))) > MAX_REFERENCE_BYTES:
         problem = f"has {size} bytes, at most {MAX_REFERENCE_BYTES} are allowed; shorten uid or fieldPath"
@@ -158,7 +158,7 @@ def _pack_by_template(pending: Pending) -> bytes | None:
     template = pending.template or find_template(pending.source, pending.reference, pending.type, pending.reason)
     if template is None:
         return None
-    before_name, before_message, behind_message = template
+    before_name, before_message, after_message = template
     seen_us = seen_ns // 1000
     return b"".join(
         (
@@ -166,14 +166,14 @@ def _pack_by_template(pending: Pending) -> bytes | None:
             b"%x" % time_ns,
             before_message,
             pack_array(message),
-            behind_message,
+            after_message,
             _TIMES_AND_COUNT(_UINT64, seen_us, _UINT64, seen_us, 1),
         )
     )
 
 
 def build(pending: Pending) -> Event:
-    """Build the Event itself, for those who watch in this process. Raises: InvalidEvent."""
+    """Build the Event itself, for watchers of this process. Raises: InvalidEvent."""
     return unpack_event(pack(pending))
 
 

@@ -1,7 +1,7 @@
 """Ends and renews broadcasters when a process ends or forks: exit, signals, children of multiprocessing, fork.
 
-At the end every broadcaster sends what it has, by the steps of `EventBroadcaster.shutdown`. Anybody may repeat these,
-and nothing ever waits for code that a signal has interrupted.
+At the end every broadcaster sends its events, by the steps of `EventBroadcaster.shutdown`. These may be repeated, and
+nothing ever waits for code that a signal has interrupted.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ PAUSE_S = 0.05
 
 
 class Broadcaster(Protocol):
-    """What these hooks need of an `EventBroadcaster`, which imports them."""
+    """The part of an `EventBroadcaster` that these hooks use. It imports them, so they cannot import it."""
 
     losses: Losses
-    at_exit: Callable[[], object]  #: set here: what atexit calls
+    at_exit: Callable[[], object]  #: set here: the callback of atexit
     finalizer: Finalize  #: set here: of multiprocessing
 
     @property
@@ -61,7 +61,7 @@ class Broadcaster(Protocol):
         ...
 
     def shutdown(self) -> bool:
-        """Send what is there, stop every watcher, and stop. Idempotent."""
+        """Send the waiting events, stop every watcher, and stop. Idempotent."""
         ...
 
     def park(self, timeout_s: float) -> None:
@@ -73,7 +73,7 @@ class Broadcaster(Protocol):
         ...
 
     def after_fork(self) -> None:
-        """Begin anew in the child."""
+        """Start again in the child."""
         ...
 
     def count_forgotten(self) -> None:
@@ -87,20 +87,20 @@ _ALL: weakref.WeakSet[Broadcaster] = weakref.WeakSet()
 _held: set[Broadcaster] = set()
 #: signals that flush before they end the process, where the program has no handler of its own
 _flushing: set[int] = {signal.SIGTERM}
-#: whether it was said that they cannot
-_said_unarmed = False
+#: whether it was logged that they cannot
+_unarmed_logged = False
 #: whether an event was recorded in this process
 _started = False
 
 #: the process in which multiprocessing is to have the last losses logged
-_telling_in = 0
+_last_log_pid = 0
 
-#: those whose handler has begun
+#: signals with a handler that has started
 _handled: set[int] = set()
 
 #: Held during imports and forks: a fork in the middle of an import would leave the child half a module for ever.
 _fork_lock = threading.RLock()
-#: what undoes the preparations of the fork that is under way, last first
+#: the calls that undo the preparations of the fork under way, last first
 _undo: list[Callable[[], object]] = []
 #: the signal mask before them; None: it was left alone
 _mask: set[signal.Signals | int] | None = None
@@ -138,13 +138,13 @@ def unregister(broadcaster: Broadcaster) -> None:
 
 def _end_with_child(broadcaster: Broadcaster) -> None:
     """Have a child of multiprocessing, which ends without atexit, end the broadcaster as well."""
-    global _telling_in
+    global _last_log_pid
     from multiprocessing.util import Finalize
 
     broadcaster.finalizer = Finalize(broadcaster, _end, args=(weakref.ref(broadcaster),), exitpriority=10)
-    if _telling_in != os.getpid():
-        _telling_in = os.getpid()
-        Finalize(None, _tell_last_losses, exitpriority=-1000)
+    if _last_log_pid != os.getpid():
+        _last_log_pid = os.getpid()
+        Finalize(None, _log_last_losses, exitpriority=-1000)
 
 
 def _end(reference: weakref.ref[Broadcaster]) -> None:
@@ -152,13 +152,13 @@ def _end(reference: weakref.ref[Broadcaster]) -> None:
         broadcaster.end()
 
 
-def _tell_last_losses() -> None:
+def _log_last_losses() -> None:
     for broadcaster in list(_ALL):
         broadcaster.losses.close()
 
 
 # Registered at import, so called after the callbacks of everything that is imported later, and records at its end.
-atexit.register(_tell_last_losses)
+atexit.register(_log_last_losses)
 
 
 # -- signals -------------------------------------------------------------------------------------------------------
@@ -185,14 +185,14 @@ def install_signal_handlers(*signals: int) -> None:
 
 
 def start() -> None:
-    """Prepare at the first event: arm a child as well, and log once what is unusual about threads here."""
+    """Prepare at the first event: arm a child as well, and log unusual thread support once."""
     global _started
     arm()
     if _started:
         return
     _started = True
-    if found := describe_thread_support():
-        works, line = found
+    if support := describe_thread_support():
+        works, line = support
         log.log(logging.INFO if works else logging.WARNING, "%s", line)
     elif "multiprocessing.process" in sys.modules:
         from multiprocessing import parent_process
@@ -204,7 +204,7 @@ def start() -> None:
 
 def arm() -> None:
     """Install the handlers for signals with the default action; outside the main thread log that they are missing."""
-    global _said_unarmed
+    global _unarmed_logged
     missing = [number for number in _flushing if signal.getsignal(number) is signal.SIG_DFL]
     if not missing:
         return
@@ -212,11 +212,11 @@ def arm() -> None:
         for number in missing:
             signal.signal(number, _flush_and_die)
     except ValueError:  # not in the main thread of the main interpreter
-        if not _said_unarmed:
-            _said_unarmed = True
+        if not _unarmed_logged:
+            _unarmed_logged = True
             names = " and ".join(sorted(signal.Signals(number).name for number in missing))
             log.warning(
-                "%s will end this process without sending what waits: events are recorded outside the main thread; "
+                "%s will end this process without sending waiting events: events are recorded outside the main thread; "
                 "call eventbus.install_signal_handlers() in the main thread",
                 names,
             )
@@ -229,7 +229,7 @@ def _flush_and_die(signum: int, _frame: object) -> None:
         broadcaster.begin_end()
     for broadcaster in broadcasters:
         broadcaster.wait_for_end()
-    # In a thread: what is left needs locks of others, and this thread may have been interrupted while it held them.
+    # In a thread: the rest needs locks, and this thread may have been interrupted while it held one of them.
     rest = threading.Thread(target=_shut_down, args=(broadcasters,), name="eventbus-end", daemon=True)
     try:
         rest.start()
@@ -241,7 +241,7 @@ def _flush_and_die(signum: int, _frame: object) -> None:
             os.write(
                 2, f"eventbus: {waiting} events unsent: {signal.Signals(signum).name} ended the process\n".encode()
             )
-    # This thread may have been interrupted while it held what the other needed, or while it was telling.
+    # This thread may have been interrupted while it held a lock that the other needed, or while it logged.
     for line in [line for broadcaster in broadcasters for line in broadcaster.losses.lines_left()]:
         os.write(2, f"{line}\n".encode())
     signal.signal(signum, signal.SIG_DFL)
@@ -273,7 +273,7 @@ def _before_fork() -> None:
         _undo.append(broadcaster.unpark)
         broadcaster.park(max(0.0, deadline - time.monotonic()))
     if armed := [number for number in _flushing if signal.getsignal(number) is _flush_and_die]:
-        # Python forgets what reaches a child before it runs. Blocked, it stays pending until the child has the default.
+        # Python forgets signals that reach a child before it runs. If blocked, they stay pending until that.
         _mask = signal.pthread_sigmask(signal.SIG_BLOCK, armed)
         _undo.append(_unblock)
 
@@ -291,11 +291,11 @@ def _after_fork_in_parent() -> None:
 
 
 def after_fork_in_child() -> None:
-    """Begin anew: default signals until the first event, empty broadcasters, no lock of the parent's."""
-    global _fork_lock, _said_unarmed, _started
+    """Start again: default signals until the first event, empty broadcasters, no lock of the parent's."""
+    global _fork_lock, _unarmed_logged, _started
     _fork_lock = threading.RLock()
     _undo.clear()
-    _said_unarmed = _started = False
+    _unarmed_logged = _started = False
     if threading.current_thread() is threading.main_thread():
         for number in _flushing:
             if signal.getsignal(number) is _flush_and_die:
@@ -371,9 +371,9 @@ _waker = SignalWaker(lambda number: number in _handled or signal.getsignal(numbe
 
 
 def describe_thread_support() -> tuple[bool, str] | None:
-    """Describe in one line what is unusual about threads here, and whether events are sent; None: nothing.
+    """Describe unusual thread support in one line, and whether events are sent; None: it is as usual.
 
-    Looks only at what the program has imported itself.
+    Looks only at modules that the program has imported itself.
     """
     if (uwsgi := sys.modules.get("uwsgi")) and not _uwsgi_runs_threads(getattr(uwsgi, "opt", {})):
         return False, "uWSGI runs no threads, so events are not sent before the process ends: say --enable-threads"
@@ -386,8 +386,8 @@ def describe_thread_support() -> tuple[bool, str] | None:
 
 def _uwsgi_runs_threads(options: dict[Any, Any]) -> bool:
     """uWSGI gives options as True, or as the text of its configuration; names and texts as bytes."""
-    found = {_text(name): _text(value) for name, value in options.items()}
-    return found.get("enable-threads", "false") in ("true", "1") or "threads" in found
+    texts = {_text(name): _text(value) for name, value in options.items()}
+    return texts.get("enable-threads", "false") in ("true", "1") or "threads" in texts
 
 
 def _text(value: object) -> str:

@@ -57,7 +57,7 @@ class Producer:
     a client with the right to publish could overwrite the state if it knew the key.
 
     Sequences are given out when events are packed into a batch. A batch stays *waiting* until Redis has answered OK or
-    DUP for it, then joins the *ring*. A GAP moves what the ring still has back to waiting, with the same borders.
+    DUP for it, then joins the *ring*. A GAP moves lost batches from the ring back to waiting, with the same borders.
 
     Args: ring_bytes: the most memory that the ring takes; 0: there is none.
           life_ms: how long Redis is to remember this producer; 0: `PRODUCER_LIFE_MS`.
@@ -88,7 +88,7 @@ class Producer:
         self._sealed = 0  # events ever put into a batch
         self._waiting_events = 0
         self.revision = 0  #: grows whenever the waiting batches change other than by new ones at the end
-        self._start_anew()
+        self._start_again()
 
     @property
     def added(self) -> int:
@@ -103,7 +103,7 @@ class Producer:
     def seal(self) -> None:
         """Number the added events and close their batches: from now on they can be sent."""
         if self._open and self.idle and self.maybe_forgotten:
-            self._start_anew()
+            self._start_again()
         while self._open:
             events = _as_many_as_fit(self._open[:MAX_BATCH_EVENTS])
             losses = self._losses.take_unreported()
@@ -123,7 +123,7 @@ class Producer:
         *generation*, *silent_ms*: of the last batch that Redis is known to have accepted under that id. If that is
         longer ago than Redis remembers, the batches are counted as `uncertain`: they may be stored twice.
         """
-        self._start_anew()
+        self._start_again()
         self.id = id
         self.secret = secret
         self.generation = generation
@@ -169,7 +169,7 @@ class Producer:
             return math.inf
         return 0.0 if self.check.is_unconfirmed(wanted_at) else self.check.due_in_s
 
-    def found(self, last: int) -> bool:
+    def check_answered(self, last: int) -> bool:
         """Take the answer to an ack check: the last sequence that Redis has. False: lost batches are queued again."""
         if last >= self.acknowledged:
             self.check.confirmed()
@@ -208,7 +208,7 @@ class Producer:
 
     def _accepted(self, answer: PublishReply) -> None:
         if answer.status is PublishStatus.LOST:
-            self._losses.count("destroyed", len(self._ring) and 1, "the stream was destroyed; what it held is lost")
+            self._losses.count("destroyed", len(self._ring) and 1, "the stream was destroyed, and its entries are lost")
         elif answer.status is PublishStatus.OK and self._is_uncertain(self.waiting[0]):
             self._losses.count("uncertain", self.waiting[0].packed.count, "in doubt for longer than Redis remembers")
         self.generation = answer.generation
@@ -252,19 +252,19 @@ class Producer:
         if kept:
             self.waiting.appendleft(NumberedBatch(batch.first, pack_events(kept, self.codecs), batch.losses))
         else:
-            self._losses.tell_again(batch.losses)
+            self._losses.report_again(batch.losses)
         self._renumber()
 
     def _renumber(self) -> None:
         """Continue with the rest under a fresh id, because a gap in the sequence cannot be repaired."""
         batches = list(self.waiting)
-        self._start_anew()
+        self._start_again()
         self.waiting.clear()
         for batch in batches:
             self.waiting.append(NumberedBatch(self._next, batch.packed, batch.losses, batch.sealed_at))
             self._next += batch.packed.count
 
-    def _start_anew(self) -> None:
+    def _start_again(self) -> None:
         self.id = os.urandom(8).hex()
         self.secret = secrets.token_urlsafe(SECRET_BYTES)
         self.revision += 1

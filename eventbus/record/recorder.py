@@ -1,4 +1,4 @@
-"""The recorder: what programs call. It never blocks on the network and never raises into the caller."""
+"""The recorder, which programs call. It never blocks on the network and never raises into the caller."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from eventbus.util.text import byte_length, cut_bytes, printable
 
 #: `past_eventf` beyond this is a mistake of units, not history.
 MOST_PAST = timedelta(days=3652)
-#: Bytes of what a line about a refused event says of the problem, and of each thing that was given.
-_PROBLEM_BYTES, _GIVEN_BYTES, _FILE_BYTES = 300, 80, 200
+#: Bytes of the problem, of each argument and of the file in a line about a refused event.
+_PROBLEM_BYTES, _SHOWN_BYTES, _FILE_BYTES = 300, 80, 200
 #: Packages between a caller's line and the recorder.
 _BETWEEN = ("eventbus.record.", "eventbus.contrib.", "logging.")
 
 
 class EventRecorder:
-    """Records what happens to objects, on behalf of one component on one host. Thread-safe.
+    """Records events about objects, on behalf of one component on one host. Thread-safe.
 
     An object is an `ObjectReference`, a mapping, `"Pod/web-0"` or `"shop/Pod/web-0"`, or anything with `kind` and
-    `metadata`. What is wrong with a call is logged and counted as `refused`, never raised; the line names object,
+    `metadata`. A mistake in a call is logged and counted as `refused`, never raised; the line names object,
     component, reason and the caller's line, for each kind of mistake when it is first made there. An event has at most
     16 KiB: a message that is too long is cut, ends with `…`, and is counted as `truncated`. Nothing is returned: no
     call waits for Redis.
@@ -85,7 +85,7 @@ class EventRecorder:
         try:
             past_ns = self._past(timestamp)
         except Exception as error:  # a time zone is the caller's: it may raise anything
-            wrong = error if isinstance(error, InvalidEvent) else InvalidEvent("timestamp", _said(error))
+            wrong = error if isinstance(error, InvalidEvent) else InvalidEvent("timestamp", _described(error))
             self._refuse(wrong, obj, reason)
             return
         self._format(obj, event_type, reason, message_format, args, past_ns=past_ns)
@@ -115,7 +115,7 @@ class EventRecorder:
         try:
             message = message_format % values if args else message_format
         except Exception as error:  # a format string and its arguments are the caller's: any of them may raise
-            self._refuse(InvalidEvent("message", f"cannot be formatted: {_said(error)}"), obj, reason)
+            self._refuse(InvalidEvent("message", f"cannot be formatted: {_described(error)}"), obj, reason)
             return
         self._record(obj, event_type, reason, message, **more)
 
@@ -145,7 +145,7 @@ class EventRecorder:
         except InvalidEvent as error:
             self._refuse(error, obj, reason)
         except Exception as error:  # objects are the caller's: a property may raise anything
-            self._refuse(InvalidEvent("involvedObject", f"cannot be read: {_said(error)}"), obj, reason)
+            self._refuse(InvalidEvent("involvedObject", f"cannot be read: {_described(error)}"), obj, reason)
         else:
             if cut:
                 given = f"message: has {byte_length(message)} bytes, and its end is cut: an event has at most 16 KiB"
@@ -169,13 +169,13 @@ class EventRecorder:
 
 
 def check_source(component: object, host: object) -> None:
-    """Raise unless a recorder can have this *component* and *host*. Raises: ConfigError: with what to give."""
+    """Raise unless a recorder can have this *component* and *host*. Raises: ConfigError: with the cure."""
     for name, value, limit in (("component", component, MAX_COMPONENT), ("host", host, MAX_HOST)):
         if not isinstance(value, str):
             example = "like 'scheduler'" if name == "component" else "or left out for this machine's name"
-            raise ConfigError(f"the {name} of a recorder must be a string, {example}; not {_given(value)}")
+            raise ConfigError(f"the {name} of a recorder must be a string, {example}; not {_shown(value)}")
         if byte_length(value) > limit:
-            raise ConfigError(f"the {name} of a recorder has at most {limit} bytes, {_given(value)} has more")
+            raise ConfigError(f"the {name} of a recorder has at most {limit} bytes, {_shown(value)} has more")
 
 
 def count_call(
@@ -186,7 +186,7 @@ def count_call(
     Args:     kind: which mistake it is; the first of each kind and line is logged at once.
     """
     line = _calling_line()
-    call = f"{_named(obj)}, component {_given(source[0])}, reason {_given(reason)}, at {line}"
+    call = f"{_named(obj)}, component {_shown(source[0])}, reason {_shown(reason)}, at {line}"
     losses.count(cause, 1, f"{cut_bytes(printable(problem), _PROBLEM_BYTES)} ({call})", mistake=f"{kind} {line}")
 
 
@@ -202,22 +202,22 @@ def _calling_line() -> str:
 
 
 def _named(obj: object) -> str:
-    """Return a name for what was given as an object, even if it is none."""
+    """Return a name for the object argument of a call, even if it is no object."""
     if isinstance(obj, str):
-        return _given(obj)
+        return _shown(obj)
     try:
         about = reference_to(obj)
         parts = [str(part) for part in (about.namespace, about.kind, about.name)]
     except Exception:
         return "no object" if obj is None else f"a {type(obj).__name__}"
-    return cut_bytes(printable("/".join(part for part in parts if part)), _GIVEN_BYTES) or "an empty reference"
+    return cut_bytes(printable("/".join(part for part in parts if part)), _SHOWN_BYTES) or "an empty reference"
 
 
-def _given(value: object) -> str:
-    """Return *value* as its caller wrote it; the type alone of what is no text."""
+def _shown(value: object) -> str:
+    """Return *value* as its caller wrote it; only the type if it is no text or number."""
     if value is None or isinstance(value, int | float):
         return repr(value)
-    return cut_bytes(printable(repr(value)), _GIVEN_BYTES) if isinstance(value, str) else f"a {type(value).__name__}"
+    return cut_bytes(printable(repr(value)), _SHOWN_BYTES) if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _fits(pending: Pending) -> bool:
@@ -230,14 +230,14 @@ def _fits(pending: Pending) -> bool:
 
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Copy the annotations, so that what the caller changes later does not change the event."""
+    """Copy the annotations, so that a later change by the caller does not change the event."""
     try:
         return dict(annotations)
     except Exception as error:
-        raise InvalidEvent("metadata.annotations", f"must be a mapping: {_said(error)}") from error
+        raise InvalidEvent("metadata.annotations", f"must be a mapping: {_described(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """Return type and text of a foreign error; the type alone if its text cannot be made."""
     try:
         return f"{type(error).__name__}: {error}"

@@ -55,12 +55,12 @@ class RemoteWatcher:
 
     def _run(self) -> None:
         ends = 0  # in a row: streams that ended without an event and before the longest pause
-        told = False
+        logged = False
         while not self._stop.is_set():
-            began_s, asked_s = time.monotonic(), 0.0
+            began_s, retry_after_s = time.monotonic(), 0.0
             try:
                 for event in self._stream.read():
-                    ends, told = 0, False
+                    ends, logged = 0, False
                     if self._stop.is_set():
                         return
                     if not call_handler(self._handler, event):
@@ -71,13 +71,13 @@ class RemoteWatcher:
             except Exception as error:
                 if self._stop.is_set():
                     return
-                if not told:
+                if not logged:
                     unforeseen = None if isinstance(error, EventBusError) else error
                     log.warning("watcher waits: %s", error, exc_info=unforeseen)
-                told = True
-                asked_s = (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
+                logged = True
+                retry_after_s = (error.retry_after_s or 0.0) if isinstance(error, BusUnavailable) else 0.0
             if time.monotonic() - began_s >= BACKOFF.last_s:
                 ends = 0
             # A regular end counts, too: a worker that stops ends its streams, but so does a proxy that refuses them.
             ends += 1
-            self._stop.wait(max(BACKOFF.pause_s(ends), random.uniform(asked_s, 1.25 * asked_s)))
+            self._stop.wait(max(BACKOFF.pause_s(ends), random.uniform(retry_after_s, 1.25 * retry_after_s)))

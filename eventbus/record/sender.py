@@ -225,7 +225,7 @@ class Sender:
         ]
 
     def _use_codecs(self, codecs: tuple[int, ...]) -> None:
-        """Let the producers use these *codecs* for what they number from now on."""
+        """Let the producers use these *codecs* for the events that they number from now on."""
         if codecs is not self._codecs:
             self._codecs = codecs
             for producer in self.producers:
@@ -248,8 +248,8 @@ class Sender:
         finally:
             self.check_under_way = None
         for (_, producer), last in zip(producers, lasts, strict=True):
-            if last is not None and not producer.found(last):
-                log.warning("Redis has lost what it had acknowledged; what the ring holds of it is sent again")
+            if last is not None and not producer.check_answered(last):
+                log.warning("Redis has lost events that it had acknowledged; those in the ring are sent again")
 
     def _send(self, transport: Transport, pack_ahead: Callable[[int], object] | None, closing: bool) -> bool:
         """Make one round trip for all partitions' waiting events, and settle the answers. False: none was sent."""
@@ -307,11 +307,11 @@ class Sender:
             if len(problems) == len(self.producers):
                 raise problem
             self._waits.failed(partition, soon=closing)
-            self._losses.tell("unavailable", f"{problem} (events waiting: {self.pending})")
+            self._losses.log("unavailable", f"{problem} (events waiting: {self.pending})")
 
 
 class PartitionWaits:
-    """A back-off with jitter for each partition whose node is away or whose stream is full.
+    """A back-off with jitter for each partition that fails: its node is away, or its stream is full.
 
     The other partitions are not affected.
     """

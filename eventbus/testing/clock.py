@@ -46,10 +46,10 @@ class FakeClock:
                 woken = self._changed.wait_for(lambda: self._elapsed_ns >= until_ns, PATIENCE_S)
             finally:
                 self._until.remove(until_ns)
-            assert woken, f"nobody advanced the clock by {seconds} s"
+            assert woken, f"the clock was not advanced by {seconds} s"
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock by *seconds* and wake the threads whose sleep is over; does not wait for them to run.
+        """Advance the clock by *seconds* and wake the threads with a sleep that is over. Does not wait for them to run.
 
         Raises: ValueError: *seconds* is below 0.
         """
@@ -62,7 +62,7 @@ class FakeClock:
     def wait_for_sleepers(self, n: int = 1, timeout_s: float = PATIENCE_S) -> None:
         """Block, for at most *timeout_s* real seconds, until at least *n* threads sleep on this clock.
 
-        Threads whose sleep `advance` has ended count as awake, even if they have not run yet.
+        If `advance` has ended the sleep of a thread, it counts as awake, even if it has not run yet.
 
         Raises: TimeoutError: fewer threads sleep.
         """

@@ -71,9 +71,7 @@ class FakeRecorder(EventRecorder):
             self.events.put(self._line(event), timeout=PATIENCE_S)
         except queue.Full:
             held = self.events.maxsize
-            raise AssertionError(
-                f"FakeRecorder holds {held} lines and nobody reads: read them, or make it larger"
-            ) from None
+            raise AssertionError(f"FakeRecorder is full with {held} lines: read them, or make it larger") from None
         self.recorded.append(event)
 
     def _line(self, event: Event) -> str:

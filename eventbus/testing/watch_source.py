@@ -59,29 +59,29 @@ class FakeWatchSource(Generic[T]):
         self._list_failures: list[Exception] = []
         self._watch_failures: list[Exception] = []
 
-    def add(self, found: T) -> T:
+    def add(self, obj: T) -> T:
         """Write an object, new or not. Returns: it with its version."""
         with self._changed:
-            return self._write(found)
+            return self._write(obj)
 
-    def modify(self, found: T) -> T:
+    def modify(self, obj: T) -> T:
         """Update an existing object. Return it with its version. Raises: NotFound."""
         with self._changed:
-            self._require(found)
-            return self._write(found)
+            self._require(obj)
+            return self._write(obj)
 
-    def delete(self, found: T) -> T:
-        """Remove the object with the name of *found*. Returns: its last state, at the deletion's version.
+    def delete(self, obj: T) -> T:
+        """Remove the object with the name of *obj*. Returns: its last state, at the deletion's version.
 
         Raises: NotFound.
         """
         with self._changed:
-            old = self._require(found)
+            old = self._require(obj)
             self._version += 1
             gone = self._with_version(old, str(self._version))
             del self._objects[_identity(old)]
             self._sorted = []
-            self._tell(_Change(self._version, old=old, new=None, gone=gone))
+            self._offer(_Change(self._version, old=old, new=None, gone=gone))
             return gone
 
     def bookmark(self) -> None:
@@ -171,8 +171,8 @@ class FakeWatchSource(Generic[T]):
                 raise self._list_failures.pop(0)
             version, start = self._page_start(options)
             selection = _Selection(options, self._fields)
-            found = (self._objects[identity] for identity in self._identities_after(start))
-            items = list(islice(filter(selection.matches, found), options.limit + 1 if options.limit else None))
+            objects = (self._objects[identity] for identity in self._identities_after(start))
+            items = list(islice(filter(selection.matches, objects), options.limit + 1 if options.limit else None))
             page = items[: options.limit or None]
             more = f"{version}/{'/'.join(_identity(page[-1]))}" if len(page) < len(items) else ""
             return ObjectList(tuple(page), str(version), more)
@@ -207,22 +207,22 @@ class FakeWatchSource(Generic[T]):
 
     def _initial_events(self, options: ListOptions, selection: _Selection[T]) -> tuple[WatchEvent[T], ...]:
         """Return ADDED for all objects, and a bookmark if it is requested. A watch cannot resume in between."""
-        found = [one for one in self._objects.values() if selection.matches(one)]
-        places = [UNFINISHED] * (len(found) - 1) + [self.version]
-        told = [WatchEvent(WatchEventType.ADDED, one, place) for one, place in zip(found, places, strict=False)]
+        objects = [obj for obj in self._objects.values() if selection.matches(obj)]
+        positions = [UNFINISHED] * (len(objects) - 1) + [self.version]
+        events = [WatchEvent(WatchEventType.ADDED, obj, at) for obj, at in zip(objects, positions, strict=False)]
         if options.send_initial_events and options.allow_bookmarks:
-            told.append(WatchEvent(WatchEventType.BOOKMARK, position=self.version, initial_events_end=True))
-        return tuple(told)
+            events.append(WatchEvent(WatchEventType.BOOKMARK, position=self.version, initial_events_end=True))
+        return tuple(events)
 
-    def _write(self, found: T) -> T:
+    def _write(self, obj: T) -> T:
         self._version += 1
-        new = self._with_version(found, str(self._version))
+        new = self._with_version(obj, str(self._version))
         old = self._objects.get(_identity(new))
         self._objects[_identity(new)] = new
         if old is None:
             self._sorted = []
         gone = None if old is None else self._as_selected(old, new)
-        self._tell(_Change(self._version, old=old, new=new, gone=gone))
+        self._offer(_Change(self._version, old=old, new=new, gone=gone))
         return new
 
     def _as_selected(self, old: T, new: T) -> T:
@@ -233,7 +233,7 @@ class FakeWatchSource(Generic[T]):
         fields = {name: get(old) for name, get in self._fields.items() if get(old) != get(new)}
         return restored(new, Was(old.metadata.labels, fields))
 
-    def _tell(self, change: _Change[T]) -> None:
+    def _offer(self, change: _Change[T]) -> None:
         self._changes.append(change)
         for watch, selection in self._open.items():
             event = change.seen_by(selection)
@@ -251,10 +251,10 @@ class FakeWatchSource(Generic[T]):
             self._open.pop(watch, None)
             self._changed.notify_all()
 
-    def _require(self, found: T) -> T:
-        old = self._objects.get(_identity(found))
+    def _require(self, obj: T) -> T:
+        old = self._objects.get(_identity(obj))
         if old is None:
-            raise NotFound(f'objects "{found.metadata.name}" not found')
+            raise NotFound(f'objects "{obj.metadata.name}" not found')
         return old
 
 
@@ -266,17 +266,17 @@ class _Selection(Generic[T]):
         self._labels = LabelSelector.parse(options.label_selector)
         self._fields = FieldSelector.parse(options.field_selector, fields)
 
-    def matches(self, found: T | None) -> bool:
+    def matches(self, obj: T | None) -> bool:
         return (
-            found is not None
-            and self.options.namespace in ("", found.metadata.namespace)
-            and self._labels.matches(found.metadata.labels)
-            and self._fields.matches(found)
+            obj is not None
+            and self.options.namespace in ("", obj.metadata.namespace)
+            and self._labels.matches(obj.metadata.labels)
+            and self._fields.matches(obj)
         )
 
 
 class _Change(msgspec.Struct, Generic[T], frozen=True):
-    """A write: the states before and after; *gone* is the object for watches whose selection it left."""
+    """A write: the states before and after; *gone* is the object for watches that no longer select it."""
 
     version: int
     old: T | None
@@ -295,15 +295,15 @@ class _Change(msgspec.Struct, Generic[T], frozen=True):
         return None
 
 
-def _identity(found: HasMetadata) -> tuple[str, str]:
-    return found.metadata.namespace, found.metadata.name
+def _identity(obj: HasMetadata) -> tuple[str, str]:
+    return obj.metadata.namespace, obj.metadata.name
 
 
-def _with_version(found: T, version: str) -> T:
-    value: object = found
+def _with_version(obj: T, version: str) -> T:
+    value: object = obj
     if not isinstance(value, msgspec.Struct):
-        raise TypeError(f"{type(found).__name__} is not a msgspec.Struct: give with_version")
-    metadata = msgspec.structs.replace(found.metadata, resource_version=version)
+        raise TypeError(f"{type(obj).__name__} is not a msgspec.Struct: give with_version")
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=version)
     changed: T = msgspec.structs.replace(value, metadata=metadata)  # type: ignore[assignment]
     return changed
 

@@ -42,7 +42,7 @@ def _no_retry() -> None:
         for producer in self._sender.producers:
             producer.waiting.clear()
             producer._waiting_events = 0
-            producer._start_anew()
+            producer._start_again()
         whole(self, error)
 
     Outbox._wait_after = wait_after  # type: ignore[method-assign]
@@ -59,13 +59,13 @@ def _same_producer_id() -> None:
     """Every process start is the same producer, and begins at 1."""
     from eventbus.record.producer import Producer
 
-    anew: Any = Producer._start_anew
+    anew: Any = Producer._start_again
 
     def start_anew(self: Any) -> None:
         anew(self)
         self.id, self.secret = "00000000000000aa", "0000000000000000"
 
-    Producer._start_anew = start_anew  # type: ignore[method-assign]
+    Producer._start_again = start_anew  # type: ignore[method-assign]
 
 
 def _adopts_under_a_fresh_id() -> None:
@@ -122,7 +122,7 @@ def _own_pending_is_not_read() -> None:
 def _nobody_takes_over() -> None:
     from eventbus.consume.consumer import Consumer
 
-    Consumer._look_around = lambda self: None  # type: ignore[method-assign]
+    Consumer._work_pending_of_others = lambda self: None  # type: ignore[method-assign]
 
 
 def _no_isolation() -> None:
@@ -189,7 +189,7 @@ def _library_is_not_loaded_again() -> None:
         module.load = lambda _client: False
 
 
-def _groups_are_not_made_anew() -> None:
+def _groups_are_not_reopened() -> None:
     from eventbus.broker.stream_reader import GroupReader
 
     opened: set[int] = set()
@@ -222,7 +222,7 @@ def _claims_by_idle_time() -> None:
         if pending := reader.own_pending():
             self._work(pending)
 
-    Consumer._look_around = look_around  # type: ignore[method-assign]
+    Consumer._work_pending_of_others = look_around  # type: ignore[method-assign]
 
 
 def _idle_keeps_its_id() -> None:
@@ -303,7 +303,7 @@ BREAKAGES: dict[str, Callable[[], None]] = {
         _child_keeps_the_parents_outbox,
         _claims_by_idle_time,
         _claims_by_wall_clock,
-        _groups_are_not_made_anew,
+        _groups_are_not_reopened,
         _idle_keeps_its_id,
         _impatient,
         _isolation_is_slow,

@@ -50,7 +50,7 @@ def settings(prefix: str) -> Settings:
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer_module, "CHECK_EVERY_S", 0.1)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.05)
     monkeypatch.setattr(heartbeat, "EVERY_S", 0.05)
 
@@ -400,7 +400,7 @@ def test_workers_that_could_all_not_work_for_long_take_nothing_from_each_other(
         pass_time(clock, bus, 1, step_s=0.6)
         clock.advance(0.2)
         eventually(
-            lambda: min(one._take_over._next_look, two._take_over._next_look) > clock.monotonic()
+            lambda: min(one._take_over._next_check, two._take_over._next_check) > clock.monotonic()
         )  # each has seen the other alive
         record(broadcaster, 1)
         eventually(lambda: len(held) == 1)

@@ -41,7 +41,7 @@ CORRELATE = function_name("correlate_and_store")
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer_module, "CHECK_EVERY_S", 0.1)
     monkeypatch.setattr(consumer_module, "LEFT_S", 0.2)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.05)
     monkeypatch.setattr(consumer_module, "BACKOFF", Backoff(first_s=0.1, last_s=0.1))

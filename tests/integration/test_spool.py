@@ -210,8 +210,9 @@ def test_what_is_not_sent_in_time_at_the_end_is_kept_and_said(
 
 
 def test_a_child_lets_go_of_its_parents_spool_and_has_its_own(
-    root: Path, url: str, prefix: str, server: EmbeddedServer
+    root: Path, url: str, prefix: str, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(adopter, "EVERY_S", 3600)  # else this process may adopt the child's event first
     settings = settings_of(prefix, spool=str(root))
     about = ObjectReference("Pod", "d", "x")
     with EventBroadcaster(url, settings=settings) as broadcaster:

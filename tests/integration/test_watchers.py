@@ -587,7 +587,7 @@ def test_a_group_worker_lives_on_and_sees_all_that_comes_after_a_destruction(
 def _dead_after_half_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     make: Any = GroupRunner.__init__
     monkeypatch.setitem(make.__kwdefaults__, "take_over_s", 0.5)
-    monkeypatch.setattr(consumer_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer_module, "CHECK_EVERY_S", 0.1)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.1)
     monkeypatch.setattr(watcher_module, "BEAT_EVERY_S", 0.1)
 

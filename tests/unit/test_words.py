@@ -25,6 +25,12 @@ FINISHED = (
     "eventbus/settings.py",
     "eventbus/store",
     "eventbus/util",
+    "eventbus/consume",
+    "eventbus/contrib",
+    "eventbus/export",
+    "eventbus/record",
+    "eventbus/store/story",
+    "eventbus/testing",
 )
 
 

@@ -1,4 +1,4 @@
-"""The spool: what Redis has not acknowledged is kept on disk, so that it outlives the process that recorded it.
+"""The spool: keeps events on disk until Redis has acknowledged them, so that they outlive their process.
 
-Here belong the files, who holds them, and how what a dead process has left is sent. `sender.py` says what waits.
+Here belong the files, their locks, and the sending of events that a dead process has left.
 """

@@ -1,4 +1,4 @@
-"""Sends the events that dead processes of this machine have left in the spool; it looks every 30 s."""
+"""Sends the events that dead processes of this machine have left in the spool; it checks every 30 s."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from eventbus.util.log import log
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
 
-#: seconds between two looks
+#: seconds between two checks
 EVERY_S = 30.0
 
 
@@ -93,12 +93,12 @@ class Adopter:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread: it looks at once, and then every EVERY_S."""
+        """Start the thread: it checks at once, and then every EVERY_S."""
         self.thread = threading.Thread(target=self._run, name="eventbus-adopter", daemon=True)
         self.thread.start()
 
     def stop(self) -> None:
-        """Tell the thread to end; events that it is sending stay in their file. Does not wait."""
+        """Ask the thread to end; events that it is sending stay in their file. Does not wait."""
         self._stopping.set()
         if transport := self._transport:
             with suppress(Exception):  # the thread may be using it
@@ -117,7 +117,7 @@ class Adopter:
                 pass  # there is no spool yet
             except (EventBusError, OSError) as error:
                 if not self._stopping.happened:
-                    self._losses.tell("orphans", f"what others left in the spool waits: {error}")
+                    self._losses.log("orphans", f"events of other processes in the spool wait: {error}")
             except Exception:
                 log.exception("the spool goes on after an unexpected error")
             self._stopping.wait(EVERY_S * random.uniform(0.8, 1.2))
@@ -134,7 +134,7 @@ class Adopter:
             try:
                 claim = Claim.take(folder)
             except ConfigError as error:
-                self._losses.tell("orphans", str(error))
+                self._losses.log("orphans", str(error))
                 continue
             if claim is not None:
                 sent += self._send(claim)

@@ -21,7 +21,7 @@ from eventbus.util.failpoints import failpoint
 from eventbus.util.private_folder import ANYTHING, check_private
 
 LOCK, BATCHES, UNREADABLE = "lock", "batches", "unreadable"
-#: Prefix of a folder whose lock is not taken yet; other processes skip it.
+#: Prefix of a folder with a lock that is not taken yet; other processes skip it.
 _NEW = "new-"
 #: seconds after which such a folder counts as left by a process that died
 NEW_S = 60.0
@@ -165,7 +165,7 @@ def _open_lock(folder: Path, flags: int) -> int:
 
 
 def _remove_stillborn(folder: Path) -> None:
-    """Remove a folder whose process died before it had the lock: nothing was written into it."""
+    """Remove a folder if its process died before it had the lock: nothing was written into it."""
     with suppress(OSError):
         if time.time() - folder.lstat().st_mtime > NEW_S:
             with suppress(FileNotFoundError):
@@ -231,7 +231,9 @@ class Journal:
     def replace(self, data: bytes) -> bool:
         """Replace the whole file by *data*, atomically. False: it failed, and the file is unchanged."""
         if len(data) > self._limit_bytes:
-            self.problem = f"what waits has {len(data)} bytes, and may have {self._limit_bytes} (EVENTBUS_SPOOL_BYTES)"
+            self.problem = (
+                f"the waiting events have {len(data)} bytes, and may have {self._limit_bytes} (EVENTBUS_SPOOL_BYTES)"
+            )
             return False
         following = self.folder / _NEXT
         try:

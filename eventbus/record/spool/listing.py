@@ -25,7 +25,7 @@ class State(StrEnum):
 
 
 class SpoolFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about one folder."""
+    """The state and content of one folder."""
 
     name: str
     state: State
@@ -61,7 +61,7 @@ def _look_at(folder: Path) -> SpoolFolder:
         size = (folder / BATCHES).stat().st_size
     bad = bool(problem) and not contents.torn
     if (folder / UNREADABLE).exists():
-        bad, problem = True, f"the file {UNREADABLE!r} has what nobody could read"
+        bad, problem = True, f"the file {UNREADABLE!r} has parts that cannot be read"
     header = contents.header
     return SpoolFolder(
         name=folder.name,

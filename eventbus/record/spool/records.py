@@ -1,7 +1,7 @@
 """The format of a spool file, which is only ever appended to or replaced as a whole.
 
 `EBSPOOL2` and a newline, then records: length and CRC-32 of the payload, four bytes each, most significant first, then
-the payload: a msgpack array whose first element is the record's type. The first record is the header. Times are stamps
+the payload: a msgpack array that begins with the record's type. The first record is the header. Times are stamps
 from which another process can measure, also after a reboot.
 """
 
@@ -196,34 +196,34 @@ class Contents(msgspec.Struct):
 
 
 def read(data: bytes) -> Contents:
-    """Read the complete records of a file. Raises nothing, whatever the bytes are."""
-    found = Contents()
+    """Read the complete records of a file. Raises nothing, with any bytes."""
+    contents = Contents()
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):
-            found.problem, found.torn = "nothing was written yet", True
+            contents.problem, contents.torn = "nothing was written yet", True
         else:
-            found.problem = "no spool file of a format that this build knows"
-        return found
-    found.end = len(MAGIC)
-    while found.end < len(data) and not found.problem:
-        _read_next(data, found)
-    if found.header is None and not found.problem:
-        found.problem, found.torn = "nothing was written yet", True
-    return found
+            contents.problem = "no spool file of a format that this build knows"
+        return contents
+    contents.end = len(MAGIC)
+    while contents.end < len(data) and not contents.problem:
+        _read_next(data, contents)
+    if contents.header is None and not contents.problem:
+        contents.problem, contents.torn = "nothing was written yet", True
+    return contents
 
 
-def _read_next(data: bytes, found: Contents) -> None:
-    start = found.end + _HEAD.size
+def _read_next(data: bytes, contents: Contents) -> None:
+    start = contents.end + _HEAD.size
     if start > len(data):
-        found.problem, found.torn = f"cut off at byte {found.end}", True
+        contents.problem, contents.torn = f"cut off at byte {contents.end}", True
         return
-    length, checksum = _HEAD.unpack_from(data, found.end)
+    length, checksum = _HEAD.unpack_from(data, contents.end)
     if length > MAX_PAYLOAD:
-        found.problem = f"not readable from byte {found.end} on"
+        contents.problem = f"not readable from byte {contents.end} on"
         return
     payload = data[start : start + length]
     if len(payload) < length:
-        found.problem, found.torn = f"cut off at byte {found.end}", True
+        contents.problem, contents.torn = f"cut off at byte {contents.end}", True
         return
     try:
         if zlib.crc32(payload) != checksum:
@@ -231,16 +231,16 @@ def _read_next(data: bytes, found: Contents) -> None:
         record = _decode(payload)
         if isinstance(record, KeptBatch):
             record.packed.events()  # raises if it is not a batch of ours
-        if found.header is None:
+        if contents.header is None:
             if not isinstance(record, Header):
                 raise ValueError("no header")
-            found.header = record
+            contents.header = record
         else:
-            found._add(record)
+            contents._add(record)
     except (ValueError, PoisonBatch):  # of msgspec as well
-        found.problem = f"not readable from byte {found.end} on"
+        contents.problem = f"not readable from byte {contents.end} on"
         return
-    found.end = start + length
+    contents.end = start + length
 
 
 def chunks(events: Sequence[bytes]) -> list[Unplaced]:

@@ -67,7 +67,7 @@ class Spool:
     """Keeps the waiting batches of *producers* in a journal. The first write makes the folder.
 
     Args: always: write every batch before it is sent.
-          adopted: another process's journal, whose batches *producers* have.  whole: it can be appended to.
+          adopted: another process's journal; *producers* have its batches.  whole: it can be appended to.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Spool:
 
         Raises: BusUnavailable: such a batch is in an adopted file, which cannot be written now. Send nothing.
         """
-        self._look_at(producers)
+        self._compare(producers)
         if self._stale and not self._write_all(producers, unplaced):
             return False
         late = self._late(producers, unplaced, sealed_before)
@@ -130,10 +130,10 @@ class Spool:
             return True
         if self._is_wasteful(producers, unplaced):
             return self._write_all(producers, unplaced)
-        return self._tell_full()
+        return self._log_full()
 
     def settle(self, producers: Sequence[Producer]) -> None:
-        """Note what Redis has acknowledged. It is safe without this write: Redis answers a repeat with DUP."""
+        """Note the batches that Redis has acknowledged. Safe without this write: Redis answers a repeat with DUP."""
         if self._journal is None or self._stale:
             return
         records: list[Record] = []
@@ -196,8 +196,8 @@ class Spool:
 
     # -- the file ------------------------------------------------------------------------------------------------
 
-    def _look_at(self, producers: Sequence[Producer]) -> None:
-        """Add new producers; find those whose batches have other numbers in the file."""
+    def _compare(self, producers: Sequence[Producer]) -> None:
+        """Add new producers; find those with other numbers of their batches in the file."""
         for producer in producers[len(self._written) :]:
             self._written.append(_Written(producer, everything=self._adopted))
             self._stale |= self._unplaced > 0
@@ -249,7 +249,7 @@ class Spool:
                 raise BusUnavailable(f"{self._journal.folder} cannot be written: {self._journal.problem}")
             if self._stale:
                 self._give_up()
-            return self._tell_full()
+            return self._log_full()
         self._head, self._stale, self._unplaced = len(header), False, len(unplaced)
         for written, producer in zip(self._written, producers, strict=True):
             written.acknowledged = producer.acknowledged
@@ -284,23 +284,23 @@ class Spool:
             claim = Claim.make(self._root)
         except ConfigError as error:
             self._refused = str(error)
-            self._losses.tell("spool", f"nothing is kept on disk: {error}")
+            self._losses.log("spool", f"nothing is kept on disk: {error}")
             return False
         except OSError as error:
-            self._losses.tell("spool", f"nothing is kept on disk: EVENTBUS_SPOOL={self._root}: {error}")
+            self._losses.log("spool", f"nothing is kept on disk: EVENTBUS_SPOOL={self._root}: {error}")
             return False
         self._journal = Journal(claim, limit_bytes=self._limit_bytes)
         header = encode_file(self._header())
         if not self._journal.replace(header):
-            self._tell_full()
+            self._log_full()
             self._give_up()
             return False
         self._head = len(header)
         return True
 
-    def _tell_full(self) -> bool:
-        problem = self._journal.problem if self._journal else "it was written anew"
-        self._losses.tell("spool", f"the spool takes no more, what comes now is in memory only: {problem}")
+    def _log_full(self) -> bool:
+        problem = self._journal.problem if self._journal else "it was written again"
+        self._losses.log("spool", f"the spool takes no more events; further ones are in memory only: {problem}")
         return False
 
     def _header(self) -> Header:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbus.consume.consumer import LEFT_S, LOOK_EVERY_S, TAKE_OVER_S, TakeOver
+from eventbus.consume.consumer import CHECK_EVERY_S, LEFT_S, TAKE_OVER_S, TakeOver
 from eventbus.testing.clock import FakeClock
 
 
@@ -19,8 +19,8 @@ def test_who_is_dead_is_taken_over_as_soon_as_it_is_certain(counter: str, after_
     found, watched_s = others.dead({"left": counter}), 0.0
     while watched_s < after_s:
         assert found == {}
-        clock.advance(LOOK_EVERY_S / 3)
-        watched_s += LOOK_EVERY_S / 3
+        clock.advance(CHECK_EVERY_S / 3)
+        watched_s += CHECK_EVERY_S / 3
         found = others.dead({"left": counter})
     assert found == {"left": counter}
 
@@ -30,4 +30,4 @@ def test_who_lost_its_counter_and_beats_again_lives() -> None:
     others = TakeOver(clock, after_s=TAKE_OVER_S, block_ms=1000)
     for counter in ("7", "", "1", "", "1"):
         assert others.dead({"lives": counter}) == {}
-        clock.advance(LOOK_EVERY_S)
+        clock.advance(CHECK_EVERY_S)

@@ -97,10 +97,10 @@ def test_of_several_reasons_the_last_is_told_as_that(
 def test_a_line_that_counts_nothing_is_held_back_likewise(
     losses: Losses, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    losses.tell("unavailable", "no reply (1 waits)")
-    losses.tell("unavailable", "no reply (2 wait)")
+    losses.log("unavailable", "no reply (1 waits)")
+    losses.log("unavailable", "no reply (2 wait)")
     clock.advance(10)
-    losses.tell("unavailable", "no reply (3 wait)")
+    losses.log("unavailable", "no reply (3 wait)")
     assert lines(caplog) == ["no reply (1 waits)", "no reply (3 wait)"]
     assert losses.counts == {}
 
@@ -165,7 +165,7 @@ def test_a_log_filter_that_raises_is_nothing_to_who_counts(losses: Losses) -> No
     logger.addFilter(raises)
     try:
         losses.count("dropped", 2)
-        losses.tell("unavailable", "nothing listens there")
+        losses.log("unavailable", "nothing listens there")
     finally:
         logger.removeFilter(raises)
     assert losses.counts == {"dropped": 2}

@@ -137,7 +137,7 @@ def test_its_state_lies_under_a_secret_that_no_batch_has_and_that_goes_with_the_
     before = {producer.id, producer.secret}
     assert not producer.settle(gap(0))
     assert {producer.id, producer.secret} == before  # sent again under the same
-    producer._start_anew()
+    producer._start_again()
     assert not {producer.id, producer.secret} & before
 
 
@@ -409,9 +409,9 @@ def _edges(steps: list[tuple[str, int]]) -> list[int]:
 def test_what_redis_turns_out_to_have_lost_waits_again_with_the_same_borders(producer: Producer) -> None:
     add(producer, 3, 2, 4)
     accept(producer, 3)
-    assert producer.found(9)
+    assert producer.check_answered(9)
     assert producer.idle
-    assert not producer.found(3)
+    assert not producer.check_answered(3)
     assert borders(producer) == [(4, 5), (6, 9)]
     assert producer.pending == 6
 
@@ -420,7 +420,7 @@ def test_what_the_ring_no_longer_has_is_counted_and_what_follows_begins_anew(clo
     producer = Producer(clock=clock, losses=losses, ring_bytes=0)
     add(producer, 3, 2)
     accept(producer, 2)
-    assert not producer.found(0)
+    assert not producer.check_answered(0)
     assert losses.counts == {"lost": 5}
     assert not producer.remembered
     add(producer, 1)
@@ -480,7 +480,7 @@ def test_who_wants_to_be_sure_has_it_asked_once_and_who_wants_it_later_again(
     assert producer.check_in_s(wanted_at) > 0
     clock.advance(0.5)
     producer.check.sent()
-    assert producer.found(1)
+    assert producer.check_answered(1)
     clock.advance(0.5)
     assert producer.check_in_s(clock.monotonic()) > 0
 

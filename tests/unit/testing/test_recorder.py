@@ -112,7 +112,7 @@ def test_a_full_one_that_nobody_reads_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(recorder_module, "PATIENCE_S", 0.01)
     recorder = FakeRecorder(1)
     recorder.event(POD, "Normal", "A", "")
-    with pytest.raises(AssertionError, match="holds 1 lines and nobody reads"):
+    with pytest.raises(AssertionError, match="full with 1 lines"):
         recorder.event(POD, "Normal", "B", "")
     assert recorder.lines() == ["Normal A "]
 

@@ -29,7 +29,7 @@ def test_the_count_of_what_is_left_does_not_hide_what_was_in_the_way(caplog: pyt
     logger = logging.getLogger("eventbus")
     logger.addHandler(problem)
     try:
-        losses.tell("waits", "redis://there: nothing listens there (events waiting: 2)")
+        losses.log("waits", "redis://there: nothing listens there (events waiting: 2)")
         losses.count("unsent", 2, "closed before Redis had them")
     finally:
         logger.removeHandler(problem)
