@@ -16,7 +16,7 @@ from tests.waiting import eventually
 ALL = {
     ("shop", "Customer", "4711", "Registered"),
     ("shop", "Customer", "4711", "Paid"),
-    ("support", "Customer", "4711", "Called"),
+    ("support", "Customer", "4711", "Paid"),
     ("shop", "Customer", "47", "Registered"),
     ("shop", "Order", "4711", "Paid"),
 }
@@ -65,7 +65,10 @@ def delete(*arguments: str, answer: str | None = None) -> Result:
         (("--for", "customer/4711", "-n", "shop"), OF_SHOP),
         (("--for", "shop/Customer/4711"), OF_SHOP),
         (("--for", "customer/4711", "-A"), {event for event in ALL if event[1:3] == ("Customer", "4711")}),
-        (("--field-selector", "reason=Paid", "-n", "shop"), {event for event in ALL if event[3] == "Paid"}),
+        (
+            ("--field-selector", "reason=Paid", "-n", "shop"),
+            {event for event in ALL if (event[0], event[3]) == ("shop", "Paid")},
+        ),
         (
             ("--for", "shop/customer/4711", "--field-selector", "reason!=Paid"),
             OF_SHOP - {("shop", "Customer", "4711", "Paid")},
@@ -93,7 +96,7 @@ def test_a_dry_run_and_a_no_delete_nothing_and_a_yes_deletes(store: ObjectStore)
     ran = delete(*about, answer="n\n")
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert "Delete 2 events of namespace shop?" in ran.stderr
-    assert delete(*about).exit_code == 1, "nobody answered"
+    assert delete(*about).exit_code == 1, "there is no answer"
     assert stored(store) == ALL
     ran = delete(*about, "-o", "json", answer="y\n")
     assert {one["namespace"] for one in json.loads(ran.stdout)["deleted"]} == {"shop"}
