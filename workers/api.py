@@ -76,6 +76,13 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--audit", is_flag=True, help="Log a line for every write: user, object, client address, result.")
 @click.option(
+    "--trusted-proxy",
+    "proxies",
+    multiple=True,
+    metavar="NETWORK",
+    help="A balancer that appends the client's address to X-Forwarded-For, for --audit; may be repeated.",
+)
+@click.option(
     "--import",
     "modules",
     multiple=True,

@@ -18,6 +18,7 @@ import click
 from eventbus.agent.procfile.orphaned_processes import Page, write_page
 from eventbus.api.auth.access import Access, Grant
 from eventbus.api.auth.authentication import Authenticator, TokenFile
+from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.limits import EVENTS_PER_S
 from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protected
 from eventbus.api.server import ApiOptions, ApiServer
@@ -51,6 +52,7 @@ class ApiFlags(NamedTuple):
     rate_file: Path | None
     share_rates: bool
     audit: bool
+    proxies: tuple[str, ...]
     modules: tuple[str, ...]
     reuse_port: bool
     any_port: bool
@@ -122,6 +124,7 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         names=(*flags.names, socket.gethostname()),
         tls=tls,
         audit=flags.audit,
+        proxies=TrustedProxies(flags.proxies),
     )
 
 

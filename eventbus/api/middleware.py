@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.auth.sender_check import SenderCheck
 from eventbus.api.context import AUDIT_NOTE, USER
 from eventbus.api.limits import Limits, only_reads
@@ -23,27 +24,42 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 audit_log: Final = GuardedLog(logging.getLogger("eventbus.audit"))
 
 
-def audit(request: web.Request, answer: web.StreamResponse | None, took_s: float) -> None:
+def audit(request: web.Request, answer: web.StreamResponse | None, took_s: float, proxies: TrustedProxies) -> None:
     """Log *request* by its answer; code 0: it had none. Those that only read are left out."""
     if only_reads(request):
         return
-    user = request.get(USER)
+    user, note = request.get(USER), request.get(AUDIT_NOTE, "")
+    fields = {
+        "user": printable(user.name) if user else "-",
+        "client": proxies.client(request),
+        "peer": request.remote or "unix",
+        "method": request.method,
+        "path": printable(request.rel_url.raw_path)[:500],
+        "code": answer.status if answer is not None else 0,
+        "durationMs": round(took_s * 1000, 3),
+        "note": note,
+    }
     audit_log.info(
-        "audit: user=%s from=%s %s %s -> %d in %.0f ms%s",
-        printable(user.name) if user else "-",
-        request.remote or "unix",
-        request.method,
-        printable(request.rel_url.raw_path)[:500],
-        answer.status if answer is not None else 0,
+        "audit: user=%s from=%s%s %s %s -> %d in %.0f ms%s",
+        fields["user"],
+        fields["client"],
+        "" if fields["peer"] == fields["client"] else f" via={fields['peer']}",
+        fields["method"],
+        fields["path"],
+        fields["code"],
         took_s * 1000,
-        f": {what}" if (what := request.get(AUDIT_NOTE)) else "",
+        f": {note}" if note else "",
+        extra={"fields": fields},
     )
 
 
 class Middleware:
-    """Runs before each handler. It is one coroutine, because each one that waits takes memory in every open request."""
+    """Runs before each handler. It is one coroutine, because each one that waits takes memory in every open request.
 
-    def __init__(self, *, metrics: Metrics, limits: Limits, sender: SenderCheck, audits: bool) -> None:
+    Args: audits: finds the addresses of clients for the audit; None: no audit.
+    """
+
+    def __init__(self, *, metrics: Metrics, limits: Limits, sender: SenderCheck, audits: TrustedProxies | None) -> None:
         self._metrics = metrics
         self._limits = limits
         self._sender = sender
@@ -64,8 +80,8 @@ class Middleware:
             self._limits.end(place)
             took_s = time.monotonic() - begun
             self._metrics.note(request, answer, took_s)
-            if self._audits:
-                audit(request, answer, took_s)
+            if self._audits is not None:
+                audit(request, answer, took_s, self._audits)
         return answer
 
 

@@ -16,6 +16,7 @@ from aiohttp import web
 from eventbus.api import health, status
 from eventbus.api.auth.access import Access
 from eventbus.api.auth.authentication import Authenticator
+from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.auth.reviews import Reviews
 from eventbus.api.auth.sender_check import SenderCheck
 from eventbus.api.connection import ABORTED, CONNECTED, Runner
@@ -71,6 +72,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls: ServerTls | None = None
     event_rate: EventRate = msgspec.field(default_factory=EventRate)
     audit: bool = False
+    proxies: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
 
 
 class ApiServer:
@@ -198,7 +200,8 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     sender = SenderCheck(authenticator=options.authenticator, names=options.names)
     limits = Limits(options.bounds)
     metrics = Metrics(limits=limits, event_rate=options.event_rate, tokens_refused=options.authenticator.refused)
-    middleware = Middleware(metrics=metrics, limits=limits, sender=sender, audits=options.audit)
+    audits = options.proxies if options.audit else None
+    middleware = Middleware(metrics=metrics, limits=limits, sender=sender, audits=audits)
     app = web.Application(middlewares=[middleware.handle], client_max_size=MAX_BODY)
     app[API] = api
     app[ABORTED] = metrics.aborted

@@ -85,7 +85,7 @@ def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str
     [
         ("eventbus st", ["status"]),
         ("eventbus get ", ["all", "configmaps", "events", "leases", "nodes", "pods", "secrets", "suppressed"]),
-        ("eventbus worker ", ["agent", "api", "export", "lifecycle", "log", "metrics", "sink"]),
+        ("eventbus worker ", ["agent", "api", "export", "lifecycle", "log", "metrics", "notify", "sink"]),
         ("eventbus status --w", ["--watch"]),
         ("eventbus get events -o j", ["json", "jsonpath="]),
         ("eventbus status -o ", ["wide", "json"]),

@@ -88,7 +88,7 @@ def test_a_log_worker_sees_what_foreign_recorders_write(embedded_url: str, prefi
 
 
 def test_metrics_and_the_audit_tell_what_happened(embedded_url: str, prefix: str, tmp_path: Path) -> None:
-    with api_worker(embedded_url, prefix, tmp_path, "--audit") as worker:
+    with api_worker(embedded_url, prefix, tmp_path, "--audit", "--trusted-proxy", "127.0.0.1") as worker:
         codes = [
             worker.call("POST", EVENTS, {"metadata": {"name": f"e{number}"}, "involvedObject": ABOUT}).status
             for number in range(2)
@@ -96,11 +96,13 @@ def test_metrics_and_the_audit_tell_what_happened(embedded_url: str, prefix: str
         assert codes == [201, 201]
         assert worker.call("POST", "/eventbus/v1/verdicts", {"objects": []}).status == 200  # it reads
         assert worker.call("DELETE", f"{EVENTS}/e0").status == 200
+        assert worker.call("DELETE", f"{EVENTS}/e1", X_Forwarded_For="203.0.113.7").status == 200
         metrics = worker.call("GET", "/metrics").data.decode()
         wanted = 'verb="POST",group="",version="v1",resource="events",scope="namespace",code="201"'
         assert f"eventbus_apiserver_request_total{{{wanted}}} " in metrics
         line = re.search(r"audit: user=system:local from=127.0.0.1 POST (\S+) -> 201", worker.program.err)
         assert line
         assert line[1] == EVENTS
-        eventually(lambda: f"DELETE {EVENTS}/e0 -> 200" in worker.program.err)
+        eventually(lambda: f"from=127.0.0.1 DELETE {EVENTS}/e0 -> 200" in worker.program.err)
+        eventually(lambda: f"from=203.0.113.7 via=127.0.0.1 DELETE {EVENTS}/e1 -> 200" in worker.program.err)
         assert "verdicts" not in worker.program.err
