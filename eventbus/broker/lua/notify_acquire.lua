@@ -1,12 +1,13 @@
--- notify_acquire: become the one worker that notifies, or learn which one is.
--- KEYS[1] eb:{p}:notify  HASH  of partition 0   KEYS[2] eb:{p}:index:notify  ZSET   KEYS[3] eb:{p}:note:<what>  STRING
+-- notify_acquire: become the one worker that notifies, or return the current one.
+-- Call    NotifyStore.acquire in notifications.py
+-- KEYS[1] eb:{p}:notify  HASH  of partition 0   KEYS[2] eb:{p}:index:notify  ZSET   KEYS[3] eb:{p}:note:<of>  STRING
 -- KEYS[4] eb:{p}:spoiled  HASH           KEYS[5] eb:{p}:meta  HASH
 -- ARGV[1] consumer   ARGV[2] rules  hash of its rules file
--- ARGV[3] holder  the one that this consumer has seen stand still, '' none   ARGV[4] beats  the counter it stood at
--- ARGV[5] bus     id of the bus that the caller has opened, '' does not ask
--- Reply   {'OK', term, ms} | {'HELD', holder, its beats, ms}; ms: the server's time, the clock of all timers
--- Writes  KEYS 1: holder, term, beats, number, rules, and `file:<consumer>` → '<ms> <hash>' of each worker; KEYS 2 loses what has
---         expired; and all that `notify_settle` has left to do; allowed when memory is full. term grows with each
+-- ARGV[3] holder  that looks dead to this consumer, '' none   ARGV[4] beats  its counter, which has not changed
+-- ARGV[5] bus     id of the bus that the caller has opened, '' is not compared
+-- Reply   {'OK', term, ms} | {'HELD', holder, its beats, ms}; ms: the time of the server, the clock of all timers
+-- Writes  KEYS 1: holder, term, beats, number, rules, and `file:<consumer>` → '<ms> <hash>' of each worker; removes expired
+--         members of KEYS 2, and finishes an interrupted `notify_settle`; allowed when memory is full. term grows with each
 --         take-over: `notify_settle` refuses an older one.
 
 local FILE_LIFE_MS = 3600 * 1000
@@ -56,4 +57,4 @@ local function notify_acquire(keys, args)
   return { 'OK', term, now_ms }
 end
 
-register('notify_acquire', naming_spoiled(notify_acquire, 4), { 'allow-oom' })
+register('notify_acquire', naming_corrupt(notify_acquire, 4), { 'allow-oom' })

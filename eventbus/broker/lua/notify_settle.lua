@@ -1,5 +1,6 @@
 -- notify_settle: store alerts and groups with the positions up to which changes were taken in, in one step.
--- KEYS[1] eb:{p}:notify  HASH  of partition 0   KEYS[2] eb:{p}:index:notify  ZSET   KEYS[3] eb:{p}:note:<what>  STRING
+-- Call    NotifyStore.settle in notifications.py
+-- KEYS[1] eb:{p}:notify  HASH  of partition 0   KEYS[2] eb:{p}:index:notify  ZSET   KEYS[3] eb:{p}:note:<of>  STRING
 -- KEYS[4] eb:{p}:spoiled  HASH
 -- KEYS[5…] eb:{p}:notify:<name>  STRING  an alert or a group each
 -- ARGV[1] term      of the caller's lease
@@ -11,16 +12,16 @@
 
 local FIXED_NOTIFY = 4
 
--- Counts those of KEYS[5…] that hold something else. Our values are msgpack arrays that begin with the id in the key.
+-- Counts corrupt values of KEYS[5…]. The values are msgpack arrays that begin with the id in the key.
 local function check_state(keys, count)
   if count == 0 then return end
   local had, missing = redis.call('MGET', unpack(keys, FIXED_NOTIFY + 1)), {}
   for i = 1, count do
     local key = keys[FIXED_NOTIFY + i]
     if not had[i] then missing[#missing + 1] = key
-    elseif not find(sub(had[i], 1, 24), string.match(key, ':notify:.(.*)$'), 1, true) then spoil(key) end
+    elseif not find(sub(had[i], 1, 24), string.match(key, ':notify:.(.*)$'), 1, true) then note_corrupt(key) end
   end
-  spoil_others(missing)
+  note_other_types(missing)
 end
 
 local function notify_settle(keys, args)
@@ -57,4 +58,4 @@ local function notify_settle(keys, args)
   return 1
 end
 
-register('notify_settle', naming_spoiled(notify_settle, 4), { 'allow-oom' })
+register('notify_settle', naming_corrupt(notify_settle, 4), { 'allow-oom' })
