@@ -1,4 +1,4 @@
-"""The correlator's keys: which events share a count, an aggregate, a token bucket.
+"""The correlation keys of events: events with the same key share a count, an aggregate or a token bucket.
 
 The rules themselves are in `broker/lua/correlation.lua`, next to the state they change. This module implements
 client-go's key functions (reference: tools/record/events_cache.go), with one departure: client-go joins the fields
@@ -27,13 +27,13 @@ from eventbus.model.encoding.wire import (
 )
 from eventbus.settings import AggregateKey, Options, SpamKey
 
-#: In `record`, an event with a new correlation key costs about eight times as much as an event with a known key. A call
-#: of this weight takes a little under 2 ms: 71 distinct events, or 632 of one hot object. A batch is never split.
+#: In `correlate_and_store`, an event with a new key costs about eight times as much as one with a known key. A call
+#: of this weight takes almost 2 ms: 71 distinct events, or 632 events of one object. A batch is never split.
 KEY_WEIGHT = 8
 MAX_CALL_WEIGHT = 640
 
-#: A longer message is not kept in the cache, which has many subjects.
-MAX_HEARD_CHARS = 1_024
+#: Longer messages are not cached.
+MAX_CACHED_CHARS = 1_024
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -63,14 +63,14 @@ class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Correlator:
-    """Computes the keys of events, by the options of the bus. Not thread-safe; one for each worker thread."""
+    """Computes the keys of events by the options of the bus. Not thread-safe: each worker thread has its own."""
 
     def __init__(self, options: Options) -> None:
         self._by_field_path = options.aggregate_key is AggregateKey.REASON_FIELD_PATH
         self._spam_by_type = options.spam_key is not SpamKey.OBJECT
         self._spam_by_reason = options.spam_key is SpamKey.OBJECT_TYPE_REASON
         self._exempt = (options.exempt_namespaces, options.exempt_types, options.exempt_reasons)
-        #: Objects repeat: the cache makes a repeat cost two hashes less. Bounded, since objects are not.
+        #: A repeat of an object saves two hashes.
         self._cached = lru_cache(maxsize=16_384)(self._make_cached)
 
     def keyed(self, uid: PackedUid, event: WireEvent, packed: bytes) -> KeyedEvent:
@@ -79,7 +79,7 @@ class Correlator:
             event.namespace, event.involved_object, event.reason, event.type, event.source, event.reporter
         )
         body = cached.body
-        if not (packed[cached.place] == cached.said and packed[0] == USUAL_HEAD and event.count == 1):
+        if not (packed[cached.place] == cached.message_bytes and packed[0] == USUAL_HEAD and event.count == 1):
             if cached.message != event.message:
                 cached.remember(event.message)
             body = cached.remember_body(packed, event)
@@ -102,16 +102,16 @@ class Correlator:
             *("",) * (7 - len(reference)),
         )
         component, host = source
-        source_and_object = (component, host, object_kind, object_namespace, name)
+        source_object = (component, host, object_kind, object_namespace, name)
         event_prefix = blake2b(
-            pack_array((*source_and_object, field_path, uid, api_version, kind, reason)),
+            pack_array((*source_object, field_path, uid, api_version, kind, reason)),
             digest_size=14,
             person=b"event",
         )
-        aggregate: tuple[str, ...] = (*source_and_object, uid, api_version, kind, reason, *reporter)
+        aggregate: tuple[str, ...] = (*source_object, uid, api_version, kind, reason, *reporter)
         if self._by_field_path:
             aggregate += (field_path,)
-        spam: tuple[str, ...] = (*source_and_object, uid, api_version)
+        spam: tuple[str, ...] = (*source_object, uid, api_version)
         if self._spam_by_type:
             spam += (kind,)
         if self._spam_by_reason:
@@ -136,14 +136,14 @@ class Correlator:
 class _CachedKeys:
     """A subject, and the keys and the body of its last message: a hot object repeats it."""
 
-    __slots__ = ("body", "key", "local", "message", "place", "said", "subject")
+    __slots__ = ("body", "key", "local", "message", "message_bytes", "place", "subject")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.message: str | None = None
         self.key = self.local = self.body = b""
-        #: A packed event of the usual shape with these bytes at this place repeats the last message. None: compare it.
-        self.said: bytes | None = None
+        #: A packed event of the usual shape with these bytes at `place` repeats the last message. None: unknown.
+        self.message_bytes: bytes | None = None
         self.place = slice(0, 0)
 
     def remember(self, message: str) -> None:
@@ -153,29 +153,29 @@ class _CachedKeys:
         self.key = id_text(digest.digest())[:ID_CHARS]
         # Similar events differ in their message.
         self.local = blake2b(message_bytes, digest_size=8).digest()
-        self.message = message if len(message) <= MAX_HEARD_CHARS else None
+        self.message = message if len(message) <= MAX_CACHED_CHARS else None
 
     def remember_body(self, packed: bytes, event: WireEvent) -> bytes:
         """Return the body of *packed*, and keep it if the message is kept."""
         body = stored_body(packed, event)
-        self.body, self.said = b"", None
+        self.body, self.message_bytes = b"", None
         if body is not packed and self.message is not None:
-            self.body, self.said = body, body[STRIPPED_HEAD:]
-            self.place = slice(-STRIPPED_END - len(self.said), -STRIPPED_END)
+            self.body, self.message_bytes = body, body[STRIPPED_HEAD:]
+            self.place = slice(-STRIPPED_END - len(self.message_bytes), -STRIPPED_END)
         return body
 
 
 class CallBuilder:
-    """Collects opened batches until a call is as large as the batch rule lets it be."""
+    """Collects decoded batches until a call has the weight `MAX_CALL_WEIGHT`."""
 
     def __init__(self, keys: Keys, options: Options) -> None:
         self._keys = keys
         self._by_minute = options.occurrences_s > 0
-        # Each numbers its keys from 1, in the order of their first use.
+        # By key: its number in the call, from 1, in the order of first use.
         self._sets: dict[bytes, int] = {}
         self._buckets: dict[bytes, int] = {}
         self._events: dict[bytes, int] = {}
-        self._besides: dict[bytes, int] = {}
+        self._other_objects: dict[bytes, int] = {}
         self._minutes: dict[bytes, int] = {}
         self._subjects: dict[tuple[bytes, str], int] = {}
         self._bodies: dict[bytes, int] = {}
@@ -222,7 +222,7 @@ class CallBuilder:
             (keys.aggregate, self._sets),
             (keys.spam, self._buckets),
             (keys.object, self._events),
-            (keys.object, self._besides),
+            (keys.object, self._other_objects),
             (keys.occurrences, self._minutes),
         )
         counts = [len(numbers) for _, numbers in groups[:4]]
@@ -262,8 +262,8 @@ class CallBuilder:
         self._subject_row += (
             _number(self._sets, subject.aggregate),
             _number(self._buckets, subject.spam),
-            _number(self._besides, subject.aggregate_object),
-            _number(self._besides, subject.suppressed_object),
+            _number(self._other_objects, subject.aggregate_object),
+            _number(self._other_objects, subject.suppressed_object),
             subject.exempt,
             subject.namespace,
             subject.object_name,
