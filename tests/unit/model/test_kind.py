@@ -12,7 +12,7 @@ import pytest
 
 from eventbus.model.event import ObjectMeta
 from eventbus.model.frozen import FrozenDict, FrozenStruct
-from eventbus.model.kinds import Kind
+from eventbus.model.kinds import EVENT, LEASE, NODE, Kind, Kinds
 from eventbus.store.object_storage import decode_object
 
 
@@ -110,3 +110,16 @@ def test_a_frozen_mapping_comes_back_frozen() -> None:
         assert found.tags == {"a": "b"}
     with pytest.raises(ValueError, match="Expected `str`"):
         kind.decode({"tags": {"a": 1}})
+
+
+def test_kinds_are_found_by_name_plural_or_short_name_and_registered_once() -> None:
+    kinds, kind = Kinds(), kind_of(robot(int))
+    words = ("ev", "Events", "NO", "node", "lease", "robots")
+    assert [kinds.named(word) for word in words] == [EVENT, EVENT, NODE, NODE, LEASE, None]
+    assert kinds.register(kind) is kind
+    with pytest.raises(ValueError, match="robots are of the kind Robot already"):
+        kinds.register(Kind(name="Robot", plural="robots", namespaced=True, type=robot(int)))
+    with pytest.raises(TypeError, match="its kind is Robot"):
+        Kind(name="Shelf", plural="shelves", namespaced=True, type=robot(int))
+    with pytest.raises(TypeError, match="status"):
+        Kind(name="Robot", plural="robots", namespaced=True, type=robot(int), has_status=True)

@@ -6,9 +6,11 @@ import gc
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 
 from eventbus.broker.functions import pack_argument
+from eventbus.errors import PoisonBatch
 from eventbus.model.encoding.wire import pack_event
 from eventbus.model.event import Event, ObjectReference
 from eventbus.store.stored import FIELDS, REMEMBERED_BYTES, View, decode_stored, remembering
@@ -99,3 +101,19 @@ def test_decoding_takes_few_calls() -> None:
         sys.setprofile(None)
         gc.enable()
     assert calls <= 11
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"",
+        b"junk",
+        msgspec.msgpack.encode([1] * 21),
+        msgspec.msgpack.encode([[1], {}, *range(19)]),
+        stored(bare_body())[:50],
+        stored(b"?"),
+    ],
+)
+def test_other_bytes_are_a_corrupt_value(junk: bytes) -> None:
+    with pytest.raises(PoisonBatch):
+        decode_stored(junk)

@@ -175,6 +175,15 @@ def test_what_comes_into_a_selection_is_added_and_what_leaves_it_deleted() -> No
     assert watched.events() == []
 
 
+def test_an_object_that_left_the_selection_is_delivered_as_it_was_selected() -> None:
+    watched = Watched(label_selector="a=b")
+    watched.state.offer(0, [change("M", "out", 11, was=Was({"a": "b"}, {}), a="c")], 11)
+    step = watched.state.next(0)
+    assert isinstance(step, WatchEvent)
+    assert step.object is not None
+    assert (step.type, step.object.metadata.labels) == (WatchEventType.DELETED, {"a": "b"})
+
+
 def test_the_first_events_are_told_one_a_step() -> None:
     watched = Watched(items=(node("a", 5),))
     step = watched.state.next(0)

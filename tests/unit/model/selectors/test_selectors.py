@@ -7,6 +7,7 @@ import re
 import pytest
 
 from eventbus.model.event import EventSource, ObjectMeta, ObjectReference
+from eventbus.model.kinds import LEASE, NODE, POD
 from eventbus.model.selectors import (
     EVENT_FIELDS,
     EVENTS_V1_FIELDS,
@@ -154,6 +155,11 @@ def test_events_are_selected_by_every_field_kubectl_supports(field: str, value: 
 
 
 def test_there_are_no_other_fields() -> None:
+    for fields in (POD.fields, NODE.fields):
+        with pytest.raises(InvalidSelector, match=r"^field label not supported: x$"):
+            FieldSelector.parse("x=1", fields)
+    with pytest.raises(InvalidSelector, match=r'^"spec\.x" is not a known field selector: only "metadata.name", '):
+        FieldSelector.parse("spec.x=1", LEASE.fields)
     assert (len(EVENT_FIELDS), len(EVENTS_V1_FIELDS)) == (13, 12)
     assert set(OBJECT_FIELDS) == {"metadata.name", "metadata.namespace"}
 
