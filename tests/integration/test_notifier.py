@@ -1,0 +1,344 @@
+"""The notifier on a real server, with receivers of the test: nothing lost, repeats only where the docs say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.notifications import NotifyStore
+from eventbus.errors import ConfigError, EventRejected, SinkUnreachable, UnexpectedReply
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
+from eventbus.notify import notifier as notifier_module
+from eventbus.notify import senders as senders_module
+from eventbus.notify.notifier import Notifier, NotifySetup
+from eventbus.notify.receivers.contract import Notification, Opening, Receiver
+from eventbus.notify.receivers.webhook import WebhookConfig
+from eventbus.notify.rules import ParsedRules, parse_rules
+from eventbus.store.object_store import ObjectStore
+from eventbus.util.backoff import Backoff
+from eventbus.util.clock import SystemClock
+from tests.builders import make_event, make_reference
+from tests.support.harness import own_server, settings_of
+from tests.waiting import eventually
+
+RULES = """
+route: {receiver: chat, group_by: [name], group_wait: 0s, group_interval: 1s}
+receivers:
+- {name: chat, webhook_configs: [{url: "https://chat.example"}]}
+"""
+BOTH = RULES.replace("group_interval: 1s}", "group_interval: 1s, routes: [{continue: true}, {receiver: other}]}") + (
+    '- {name: other, webhook_configs: [{url: "https://other.example"}]}\n'
+)
+
+
+class Service:
+    """The receivers of a test, by their URL. *answer* may raise, or block."""
+
+    def __init__(self) -> None:
+        self.received: list[Notification] = []
+        self.answer: Callable[[str, Notification], None] = lambda _url, _notification: None
+        self.lock = threading.Lock()
+
+    def keys(self, receiver: str = "chat") -> list[str]:
+        with self.lock:
+            return [each.key for each in self.received if each.receiver == receiver]
+
+    def names(self, receiver: str = "chat") -> list[str]:
+        with self.lock:
+            return [each.group_labels["name"] for each in self.received if each.receiver == receiver]
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Service:
+    """Replaces the webhook by a service in memory, and shortens the pauses."""
+    found = Service()
+
+    class FakeReceiver:
+        def __init__(self, url: str) -> None:
+            self._url = url
+
+        def send(self, notification: Notification) -> Mapping[str, str]:
+            found.answer(self._url, notification)
+            with found.lock:
+                found.received.append(notification)
+            return {"number": str(notification.number)}
+
+        def close(self) -> None:
+            pass
+
+    def open_(self: WebhookConfig, _opening: Opening) -> Receiver:
+        return FakeReceiver(self.url)
+
+    monkeypatch.setattr(WebhookConfig, "open", open_)
+    monkeypatch.setattr(senders_module, "BACKOFF", Backoff(first_s=0.01, last_s=0.05))
+    monkeypatch.setattr(notifier_module, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(notifier_module, "BEAT_EVERY_S", 0.05)
+    monkeypatch.setattr(notifier_module, "LOOK_FOR_RULES_S", 0.05)
+    return found
+
+
+@pytest.fixture
+def bus(embedded_url: str, prefix: str) -> Bus:
+    return open_bus(embedded_url, settings_of(prefix, partitions=2))
+
+
+@pytest.fixture
+def store(bus: Bus) -> Iterator[ObjectStore]:
+    with ObjectStore.of(bus) as found:
+        yield found
+
+
+class Workers:
+    """Starts notifiers, which are stopped after the test."""
+
+    def __init__(self, bus: Bus, stack: ExitStack) -> None:
+        self._bus = bus
+        self._stack = stack
+        self.changes: list[str] = []
+        self.loaded: Callable[[], ParsedRules | None] = lambda: None
+
+    def start(self, name: str = "one", rules: str = RULES, **options: Any) -> Notifier:
+        setup = NotifySetup(
+            bus=self._bus,
+            consumer=name,
+            clock=SystemClock(),
+            links=lambda _labels: {},
+            opening=Opening(environ={}),
+            on_change=lambda reason, message: self.changes.append(f"{reason}: {message}"),
+            **({"take_over_s": 0.3} | options),
+        )
+        notifier = Notifier(setup, parse_rules(rules), load=lambda: self.loaded(), beat=lambda: None)
+        self._stack.callback(notifier.stop, 30)
+        notifier.start()
+        return notifier
+
+
+@pytest.fixture
+def workers(bus: Bus) -> Iterator[Workers]:
+    with ExitStack() as stack:
+        yield Workers(bus, stack)
+
+
+def acts(notifier: Notifier) -> bool:
+    return bool(notifier.loop_health()[0].gauges["leader"])
+
+
+def begin(workers: Workers, *names: str, **given: Any) -> Notifier:
+    """Start a notifier, and wait until it acts and its positions are stored."""
+    notifier = workers.start(*names, **given)
+    eventually(lambda: acts(notifier))
+    eventually(lambda: notifier.loop_health()[0].gauges.get("lag_events") == 0 and has_positions(workers))
+    return notifier
+
+
+def has_positions(workers: Workers) -> bool:
+    bus = workers._bus
+    with bus.client() as client:
+        return len(NotifyStore(bus=bus, client=client, consumer="test").load().positions) == bus.partitions
+
+
+def warn(store: ObjectStore, name: str) -> Event:
+    """Write a Warning about a pod."""
+    about = make_reference(name=name)
+    event = make_event(involved_object=about, type="Warning", reason="BackOff")
+    return store.objects(EVENT).create(event)
+
+
+def test_each_warning_is_sent_once(workers: Workers, service: Service, store: ObjectStore) -> None:
+    begin(workers)
+    for number in range(20):
+        warn(store, f"web-{number}")
+    eventually(lambda: len(service.names()) == 20)
+    assert sorted(service.names()) == sorted(f"web-{number}" for number in range(20))
+
+
+def test_a_first_start_is_from_now_and_with_since_from_then(
+    workers: Workers, service: Service, store: ObjectStore
+) -> None:
+    warn(store, "old")
+    begin(workers)
+    warn(store, "new")
+    eventually(lambda: service.names() == ["new"])
+
+
+def test_with_since_stored_events_are_notified_too(workers: Workers, service: Service, store: ObjectStore) -> None:
+    warn(store, "old")
+    workers.start(since=0.0)
+    eventually(lambda: service.names() == ["old"])
+
+
+def test_events_of_the_time_without_a_notifier_are_sent(workers: Workers, service: Service, store: ObjectStore) -> None:
+    begin(workers).stop(30)
+    warn(store, "web-0")
+    begin(workers, "two")
+    eventually(lambda: service.names() == ["web-0"])
+
+
+def test_a_group_that_waits_survives_a_take_over(workers: Workers, service: Service, store: ObjectStore) -> None:
+    waiting = RULES.replace("group_wait: 0s", "group_wait: 3s")
+    first = begin(workers, rules=waiting)
+    warn(store, "web-0")
+    eventually(lambda: first.loop_health()[0].gauges["groups"] == 1 and not first.loop_health()[0].gauges["lag_events"])
+    kill(first)
+    second = workers.start("two", rules=waiting)
+    eventually(lambda: acts(second))
+    assert service.names() == []
+    eventually(lambda: service.names() == ["web-0"])
+
+
+def test_a_send_that_was_not_confirmed_is_repeated_once_with_the_same_key(
+    workers: Workers, service: Service, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = begin(workers)
+    sent = threading.Event()
+
+    def kill_after_sending(_url: str, _notification: Notification) -> None:
+        if not sent.is_set():
+            kill(first)
+            sent.set()
+
+    service.answer = kill_after_sending
+    warn(store, "web-0")
+    eventually(sent.is_set)
+    second = workers.start("two")
+    eventually(lambda: acts(second))
+    eventually(lambda: len(service.keys()) == 2)
+    first_key, second_key = service.keys()
+    assert first_key == second_key
+    warn(store, "web-1")
+    eventually(lambda: service.names() == ["web-0", "web-0", "web-1"])
+
+
+def test_a_worker_that_has_lost_its_lease_stores_nothing(bus: Bus) -> None:
+    with bus.client() as one, bus.client() as two:
+        first = NotifyStore(bus=bus, client=one, consumer="one")
+        second = NotifyStore(bus=bus, client=two, consumer="two")
+        first.acquire("a")
+        assert first.settle({"a1": b"\x91\xa11"}, {"position:0": "5"}, life_ms=60_000)
+        hold = second.acquire("b")
+        assert (hold.ours, hold.holder) == (False, "one")
+        assert second.acquire("b", "one", hold.beats).term == 2
+        assert not first.settle({"a1": b""}, {"position:0": "9"}, life_ms=60_000)
+        state = second.load()
+        assert (state.positions, state.records) == ({0: 5}, {"a1": b"\x91\xa11"})
+
+
+def test_a_receiver_that_hangs_delays_no_other(workers: Workers, service: Service, store: ObjectStore) -> None:
+    release = threading.Event()
+
+    def hang(url: str, _notification: Notification) -> None:
+        if "other" in url:
+            release.wait(60)
+
+    service.answer = hang
+    begin(workers, rules=BOTH)
+    for number in range(10):
+        warn(store, f"web-{number}")
+    eventually(lambda: len(service.names()) == 10)
+    assert service.names("other") == []
+    release.set()
+    eventually(lambda: len(service.names("other")) == 10)
+
+
+def test_a_receiver_that_fails_for_a_while_gets_everything_and_is_reported(
+    workers: Workers, service: Service, store: ObjectStore
+) -> None:
+    broken = True
+
+    def fail(_url: str, _notification: Notification) -> None:
+        if broken:
+            raise SinkUnreachable("answered 503")
+
+    service.answer = fail
+    begin(workers)
+    for number in range(5):
+        warn(store, f"web-{number}")
+    eventually(lambda: any(change.startswith("NotificationFailed: chat: ") for change in workers.changes))
+    broken = False
+    eventually(lambda: sorted(service.names()) == [f"web-{number}" for number in range(5)])
+    eventually(lambda: any(change.startswith("NotificationsResumed: chat: ") for change in workers.changes))
+
+
+def test_a_notification_that_is_refused_does_not_hold_up_others(
+    workers: Workers, service: Service, store: ObjectStore
+) -> None:
+    def refuse(_url: str, notification: Notification) -> None:
+        if notification.group_labels["name"] == "web-0":
+            raise EventRejected("answered 400")
+        if notification.group_labels["name"] == "web-1":
+            raise UnexpectedReply("answered 500")
+
+    service.answer = refuse
+    notifier = begin(workers)
+    for number in range(4):
+        warn(store, f"web-{number}")
+
+    def dropped() -> float:
+        return notifier.loop_health()[1].counts["dropped"]
+
+    eventually(lambda: sorted(service.names()) == ["web-2", "web-3"])
+    for number in range(4, 30):  # others are accepted while it is tried
+        warn(store, f"web-{number}")
+    eventually(lambda: dropped() == 2)
+
+
+def test_other_rules_are_used_without_a_restart_and_bad_ones_are_not(
+    workers: Workers, service: Service, store: ObjectStore
+) -> None:
+    notifier = begin(workers)
+    files: list[ParsedRules | ConfigError] = [ConfigError("line 1: no"), parse_rules(BOTH)]
+
+    def load() -> ParsedRules | None:
+        file = files.pop(0) if files else None
+        if isinstance(file, ConfigError):
+            raise file
+        return file
+
+    workers.loaded = load
+    eventually(lambda: not files)
+    assert any(change.startswith("RulesRejected: ") for change in workers.changes)
+    warn(store, "web-0")
+    eventually(lambda: service.names() == ["web-0"] and service.names("other") == ["web-0"])
+    assert notifier.loop_health()[0].gauges["rules_ok"] == 1
+
+
+def test_changes_that_are_gone_are_listed(workers: Workers, service: Service, store: ObjectStore, bus: Bus) -> None:
+    begin(workers).stop(30)
+    for number in range(20):
+        warn(store, f"web-{number}")
+    with bus.client() as client:
+        for keys in bus.keys:
+            client.execute_command("XTRIM", keys.changes_of("events"), "MAXLEN", 1)
+    workers.start("two")
+    eventually(lambda: sorted(service.names()) == sorted(f"web-{number}" for number in range(20)))
+
+
+def test_it_waits_while_redis_is_away(service: Service, prefix: str, tmp_path: Path) -> None:
+    with own_server(tmp_path) as server, ExitStack() as stack:
+        assert server.url
+        bus = open_bus(server.url, settings_of(prefix))
+        workers = Workers(bus, stack)
+        notifier = begin(workers)
+        server.stop()
+        eventually(lambda: not notifier.loop_health()[0].ready)
+        server.start()
+        eventually(lambda: notifier.loop_health()[0].ready)
+        with ObjectStore.of(bus) as store:
+            warn(store, "web-0")
+        eventually(lambda: service.names() == ["web-0"])
+
+
+def kill(notifier: Notifier) -> None:
+    """Let it die as a process does: nothing more is stored, and the lease is not released."""
+    acting = notifier._acting
+    if acting is not None:
+        acting._store._term = -1  # each call is refused from now on
+    notifier._store.acquire = lambda *_: (_ for _ in ()).throw(SinkUnreachable("dead"))  # type: ignore[method-assign]
+    notifier._stop.set()
