@@ -99,6 +99,14 @@ GROUPS: dict[str, str] = {
       eventbus options get
       eventbus options set burst=50 exempt_namespaces=kube-system,audit
     """,
+    "rules": """Check and try the rules of notifications, before `eventbus worker notify` uses them.
+
+    \b
+    Examples:
+      eventbus rules check rules.yaml
+      eventbus rules test rules.yaml --cases cases.yaml
+      eventbus rules test rules.yaml --since 6h
+    """,
     "spool": """List and send the events that processes keep on disk (EVENTBUS_SPOOL).
 
     \b
@@ -158,6 +166,9 @@ COMMANDS: dict[str, Lazy] = {
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers."),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
+    "rules check": Lazy("eventbus.cli.commands.rules:check_rules", "Check a rules file of the notifier."),
+    "rules test": Lazy("eventbus.cli.commands.rules:test_rules", "Run rules over cases or stored events."),
+    "rules trace": Lazy("eventbus.cli.commands.rules:trace_rules", "Show how rules treat a stored event."),
     "spool list": Lazy("eventbus.cli.commands.spool:list_spooled", "List unsent events on disk."),
     "spool send": Lazy("eventbus.cli.commands.spool:send_spooled", "Send them, and delete them from disk."),
     "status": Lazy("eventbus.cli.commands.status:status", "Show groups, workers and counters of the bus."),

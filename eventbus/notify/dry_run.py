@@ -59,7 +59,7 @@ class DryRun:
                 self._engine.take(batch.occurrences, self._now_ms())
                 batch.done()
             for send in self._engine.advance(self._now_ms()):
-                print("\n".join(describe(send)), flush=True)
+                print("\n".join(describe(send, datetime.now(UTC))), flush=True)
                 self._engine.settle(send.group, send.integration, send.notification.key, {})
             self._engine.changed()
 
@@ -67,11 +67,10 @@ class DryRun:
         return self._clock.time_ns() // 1_000_000
 
 
-def describe(send: Send) -> Iterator[str]:
+def describe(send: Send, at: datetime) -> Iterator[str]:
     """Yield lines about a notification: a head, then each alert."""
     notification: Notification = send.notification
-    now = datetime.now(UTC).strftime("%H:%M:%S")
-    head = f"{now} {notification.receiver}/{send.integration} {notification.status} ({notification.reason})"
+    head = f"{at:%H:%M:%S} {notification.receiver}/{send.integration} {notification.status} ({notification.reason})"
     yield printable(f"{head} {notification.group_key}")
     for alert in notification.alerts:
         ended = f", ended by {alert.ended_by}" if alert.ended_by else ""

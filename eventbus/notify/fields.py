@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Self
+from collections.abc import Callable
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from eventbus.errors import ConfigError
+from eventbus.notify.bounded_yaml import Document
 from eventbus.notify.matchers import Matchers, parse_matchers
 from eventbus.settings import read_secret
+
+T = TypeVar("T")
 
 #: Source: prometheus `common/model/time.go`, ParseDuration.
 _DURATION: Final = re.compile(
@@ -83,6 +87,32 @@ def decode_field(kind: Any, value: Any) -> Any:
     if parse is None:
         raise NotImplementedError(kind)
     return parse(_text(value))
+
+
+def convert(
+    document: Document,
+    kind: type[T],
+    decode: Callable[[Any, Any], Any] = decode_field,
+    *,
+    cure: Callable[[str], str] | None = None,
+) -> T:
+    """Convert a document to its type. *cure*: returns the end of the message about an unknown field.
+
+    Raises: ConfigError: the first mistake, with its line and field.
+    """
+    try:
+        return msgspec.convert(document.value, kind, strict=False, dec_hook=decode)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `")
+        path = path.removesuffix("`").replace("[...]", "") or "$"
+        if unknown := re.search(r"unknown field `(.*)`", problem):
+            path = f"{path}.{unknown[1]}"
+            problem = f"there is no such field{cure(unknown[1]) if cure else ''}"
+        elif missing := re.search(r"missing required field `(.*)`", problem):
+            problem = f"the field {missing[1]} is missing"
+        else:
+            problem = problem.replace("Expected `str`, got `array`", "must be a text, and is a list")
+        raise ConfigError(f"line {document.line_of(path)}: {path.removeprefix('$').lstrip('.')}: {problem}") from None
 
 
 def _text(value: Any) -> str:

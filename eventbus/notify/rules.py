@@ -19,7 +19,7 @@ import msgspec
 
 from eventbus.errors import ConfigError
 from eventbus.notify.bounded_yaml import MAX_BYTES, Document
-from eventbus.notify.fields import Duration, Secret, Strict, decode_field
+from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
 from eventbus.notify.matchers import LABELS, OWN_PREFIX, Matchers, MatchType
 from eventbus.notify.receivers.contract import IntegrationConfig
 from eventbus.notify.receivers.webhook import WebhookConfig
@@ -141,7 +141,7 @@ def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> Pa
         document = Document(text)
         if not isinstance(document.value, dict):
             raise ConfigError("line 1: the file must have the fields route and receivers")
-        rules = _convert(document, decode)
+        rules = convert(document, Rules, decode, cure=_cure)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
     check = _Check(rules, document)
@@ -152,23 +152,6 @@ def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> Pa
         raise ConfigError("\n".join(f"{source}: {each}" for each in check.errors))
     digest = blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
     return ParsedRules(rules, digest, tuple(f"{source}: {each}" for each in check.warnings))
-
-
-def _convert(document: Document, decode: Any) -> Rules:
-    try:
-        return msgspec.convert(document.value, Rules, strict=False, dec_hook=decode)
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `")
-        path = path.removesuffix("`").replace("[...]", "") or "$"
-        if unknown := re.search(r"unknown field `(.*)`", problem):
-            field = unknown[1]
-            path = f"{path}.{field}"
-            problem = f"there is no such field{_cure(field)}"
-        elif missing := re.search(r"missing required field `(.*)`", problem):
-            problem = f"the field {missing[1]} is missing"
-        else:
-            problem = problem.replace("Expected `str`, got `array`", "must be a text, and is a list")
-        raise ConfigError(f"line {document.line_of(path)}: {path.removeprefix('$').lstrip('.')}: {problem}") from None
 
 
 def _cure(field: str) -> str:

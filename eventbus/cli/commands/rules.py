@@ -1,0 +1,159 @@
+"""`eventbus rules check | test | trace`: a rules file of the notifier, before it is used."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from eventbus.cli.input.options import namespace_option, seconds_option
+from eventbus.cli.printers.output import dump_json, write
+from eventbus.cli.session import open_session
+
+_FILE = click.Path(path_type=Path)
+_output = click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of lines.")
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--seen", is_flag=True, help="Compare matchers with the stored events, and report near misses.")
+@_output
+def check_rules(file: Path, seen: bool, output: str | None) -> None:
+    """Check a rules file. Print its warnings, which are likely mistakes.
+
+    \b
+    Exit codes:
+      0  the file can be used
+      2  it cannot: each error names line and field
+
+    \b
+    Examples:
+      eventbus rules check rules.yaml
+      eventbus rules check rules.yaml --seen
+    """
+    from eventbus.notify.explain import near_misses
+    from eventbus.notify.routing import route_tree
+    from eventbus.notify.rules import load_rules
+
+    parsed = load_rules(file)
+    warnings = list(parsed.warnings)
+    if seen:
+        with open_session() as session:
+            warnings += near_misses(parsed.rules, session.store.list().items)
+    routes = sum(1 for _ in route_tree(parsed.rules).all())
+    integrations = sum(len([*receiver.integrations()]) for receiver in parsed.rules.receivers)
+    if output == "json":
+        found = {"hash": parsed.hash, "routes": routes, "integrations": integrations, "warnings": warnings}
+        write(dump_json(found) + "\n")
+        return
+    for warning in warnings:
+        write(f"warning: {warning}\n")
+    receivers = len(parsed.rules.receivers)
+    write(f"{file} is valid: {routes} routes, {receivers} receivers with {integrations} integrations\n")
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--cases", type=_FILE, help="A YAML list of cases: name, events, receivers, and at (a time).")
+@click.option("--since", "since_s", callback=seconds_option, metavar="DURATION", help="Use the events stored since.")
+@_output
+def test_rules(file: Path, cases: Path | None, since_s: float | None, output: str | None) -> None:
+    """Run rules over cases of a file, or over stored events, on a clock of its own. Nothing is sent.
+
+    With --cases, each case must notify its receivers and no others: for CI. With --since, it prints the notifications
+    that the rules would have sent. A stored event is taken in at its last time with its whole count.
+
+    \b
+    Exit codes:
+      0  all cases have passed
+      1  a case has failed
+      2  a file cannot be used
+
+    \b
+    Examples:
+      eventbus rules test rules.yaml --cases cases.yaml
+      eventbus rules test rules.yaml --since 6h
+    """
+    from eventbus.notify.rules import load_rules
+    from eventbus.notify.simulation import load_cases, run_case
+
+    if (cases is None) is (since_s is None):
+        raise click.UsageError("give --cases or --since")
+    rules = load_rules(file).rules
+    if since_s is not None:
+        _replay(file, since_s, output)
+        return
+    assert cases is not None
+    results = [run_case(rules, case) for case in load_cases(cases)]
+    failed = [result for result in results if not result.passed]
+    if output == "json":
+        write(dump_json([{name: getattr(each, name) for name in each.__struct_fields__} for each in results]) + "\n")
+    else:
+        for result in failed:
+            write(f"failed: {result.name}: {_names(result.receivers)}, and not {_names(result.expected)}\n")
+        write(f"{len(results) - len(failed)} of {len(results)} cases passed\n")
+    sys.exit(1 if failed else 0)
+
+
+@click.command()
+@click.argument("event")
+@click.option("--rules", "file", type=_FILE, required=True, help="The rules file.")
+@namespace_option("Of the event.")
+@_output
+def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> None:
+    """Show which routes take a stored event, its alert and groups, and the notifications about them.
+
+    EVENT is the name of an event, as `eventbus get events -o name` prints it.
+
+    \b
+    Examples:
+      eventbus rules trace web-0.17a6101701650000 -n shop --rules rules.yaml
+    """
+    import msgspec
+
+    from eventbus.broker.notifications import NotifyStore
+    from eventbus.notify.alerts import Alert
+    from eventbus.notify.engine import Group
+    from eventbus.notify.explain import trace
+    from eventbus.notify.rules import load_rules
+
+    rules = load_rules(file).rules
+    with open_session() as session:
+        found = session.store.get(namespace, event.removeprefix("event/"))
+        records = NotifyStore(bus=session.bus, client=session.client, consumer="").load().records
+    alerts = [msgspec.msgpack.decode(packed, type=Alert) for name, packed in records.items() if name[0] == "a"]
+    groups = [msgspec.msgpack.decode(packed, type=Group) for name, packed in records.items() if name[0] == "g"]
+    lines = list(trace(rules, found, {alert.id: alert for alert in alerts}, groups))
+    write(dump_json(lines) + "\n" if output == "json" else "\n".join(lines) + "\n")
+
+
+def _replay(file: Path, since_s: float, output: str | None) -> None:
+    from eventbus.notify.dry_run import describe
+    from eventbus.notify.rules import load_rules
+    from eventbus.notify.simulation import simulate
+    from eventbus.store.story.verdict import last_seen
+
+    since = datetime.fromtimestamp(time.time() - since_s, UTC)
+    with open_session() as session:
+        events = [event for event in session.store.list().items if last_seen(event) >= since]
+    simulated = list(simulate(load_rules(file).rules, events, links=lambda _labels: {}, until=datetime.now(UTC)))
+    if output == "json":
+        import msgspec
+
+        write(
+            dump_json(
+                [{"at": each.at.isoformat(), **msgspec.to_builtins(each.send.notification)} for each in simulated]
+            )
+            + "\n"
+        )
+        return
+    for each in simulated:
+        write("\n".join(describe(each.send, each.at)) + "\n")
+    write(f"{len(simulated)} notifications about {len(events)} events\n")
+
+
+def _names(receivers: tuple[str, ...]) -> str:
+    return ", ".join(receivers) or "no receiver"
