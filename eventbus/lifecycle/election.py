@@ -43,10 +43,10 @@ class Election:
         self._clock = clock
         self._now = now
         self._lease_s = lease_s
-        self._seen = ""  # version of the lease
+        self._version = ""  # version of the lease
         self._seen_at = 0.0
         self._renewed_at = -math.inf
-        self._held: Lease | None = None
+        self._lease: Lease | None = None
 
     @property
     def renew_every_s(self) -> float:
@@ -63,31 +63,31 @@ class Election:
 
         Raises: BusUnavailable, BusRefused: nothing is known; call again.
         """
-        held, self._held = self._held, None
+        lease, self._lease = self._lease, None
         try:
-            self._campaign(held)
+            self._campaign(lease)
         except PASSING:
             self._renewed_at = -math.inf  # another candidate holds it
         return self.leads
 
     def resign(self) -> None:
         """Give the lease up, so that another need not wait. Raises: BusUnavailable: it runs out by itself."""
-        held, self._held, self._renewed_at = self._held, None, -math.inf
-        if held is not None:
-            spec = msgspec.structs.replace(held.spec, holder_identity="", lease_duration_seconds=1)
+        lease, self._lease, self._renewed_at = self._lease, None, -math.inf
+        if lease is not None:
+            spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
             with suppress(*PASSING):
-                self._leases.replace(held, msgspec.structs.replace(held, spec=spec))
+                self._leases.replace(lease, msgspec.structs.replace(lease, spec=spec))
 
-    def _campaign(self, held: Lease | None) -> None:
-        """*held* is the lease as this candidate wrote it last, if it did."""
+    def _campaign(self, own: Lease | None) -> None:
+        """*own* is the lease as this candidate wrote it last, if it did."""
         began = self._clock.monotonic()
-        if held is None:
-            found = self._find()
-            if not self._may_take(found):
+        if own is None:
+            lease = self._find()
+            if not self._may_take(lease):
                 return
-            held = found
-        was = held.spec.holder_identity
-        self._held = self._leases.replace(held, self._taken(held))
+            own = lease
+        was = own.spec.holder_identity
+        self._lease = self._leases.replace(own, self._taken(own))
         self._renewed_at = began  # before the call: others may have seen it from then on
         if was != self.identity:
             log.info("%s is active now%s", self.identity, f", instead of {was}" if was else "")
@@ -100,21 +100,21 @@ class Election:
             empty = Lease(metadata=ObjectMeta(name=name, namespace=namespace), spec=LeaseSpec(holder_identity=""))
             return self._leases.create(empty)
 
-    def _may_take(self, found: Lease) -> bool:
-        holder, now = found.spec.holder_identity, self._clock.monotonic()
-        if found.metadata.resource_version != self._seen:
-            self._seen, self._seen_at = found.metadata.resource_version, now
+    def _may_take(self, lease: Lease) -> bool:
+        holder, now = lease.spec.holder_identity, self._clock.monotonic()
+        if lease.metadata.resource_version != self._version:
+            self._version, self._seen_at = lease.metadata.resource_version, now
         return not holder or holder == self.identity or now - self._seen_at >= self._lease_s
 
-    def _taken(self, held: Lease) -> Lease:
-        now, spec = self._now(), held.spec
+    def _taken(self, lease: Lease) -> Lease:
+        now, spec = self._now(), lease.spec
         is_new = spec.holder_identity != self.identity
         transitions = (spec.lease_transitions or 0) + bool(is_new and spec.acquire_time)
-        made = LeaseSpec(
+        new = LeaseSpec(
             holder_identity=self.identity,
             lease_duration_seconds=self._lease_s,
             acquire_time=now if is_new else spec.acquire_time,
             renew_time=now,
             lease_transitions=transitions,
         )
-        return msgspec.structs.replace(held, spec=made)
+        return msgspec.structs.replace(lease, spec=new)

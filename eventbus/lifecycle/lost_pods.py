@@ -56,9 +56,9 @@ class LostPods:
         self._done.clear()
 
     def _mark_all(self, new: Collection[str]) -> None:
-        found, _ = list_all(self._pods, ListOptions())
+        pods, _ = list_all(self._pods, ListOptions())
         now = self._now().replace(microsecond=0)
-        for pod in found.items:
+        for pod in pods.items:
             if _is_left(pod, new):
                 self._mark(pod, now)
 
@@ -67,7 +67,7 @@ class LostPods:
         with suppress(NotFound, Conflict):  # it is gone, and there may be another of its name
             self._pods.modify(
                 metadata.name,
-                lambda held: _lost(held, now) if _is_left(held, (pod.spec.node_name,)) else held,
+                lambda stored: _lost(stored, now) if _is_left(stored, (pod.spec.node_name,)) else stored,
                 metadata.namespace,
                 uid=metadata.uid,
             )
@@ -86,12 +86,12 @@ def _is_marked(pod: Pod) -> bool:
 
 def _lost(pod: Pod, now: datetime) -> Pod:
     status = pod.status
-    said = f"Node {pod.spec.node_name} which was running pod {pod.metadata.name} is unresponsive"
+    message = f"Node {pod.spec.node_name} which was running pod {pod.metadata.name} is unresponsive"
     ready = status.condition(READY)
     since = ready.last_transition_time if ready is not None and ready.status == FALSE else now
-    made = PodCondition(type=READY, status=FALSE, reason=NODE_LOST, last_transition_time=since or now)
-    conditions = tuple(made if one.type == READY else one for one in status.conditions)
+    not_ready = PodCondition(type=READY, status=FALSE, reason=NODE_LOST, last_transition_time=since or now)
+    conditions = tuple(not_ready if condition.type == READY else condition for condition in status.conditions)
     if ready is None:
-        conditions = (*conditions, made)
-    lost = msgspec.structs.replace(status, conditions=conditions, reason=NODE_LOST, message=said)
+        conditions = (*conditions, not_ready)
+    lost = msgspec.structs.replace(status, conditions=conditions, reason=NODE_LOST, message=message)
     return msgspec.structs.replace(pod, status=lost)

@@ -37,7 +37,7 @@ def lost(node: Node, lease: Lease | None, now: datetime) -> NodeStatus:
     was_heard = status.condition(READY) is not None
     reason = STATUS_UNKNOWN if was_heard else NEVER_UPDATED
     message = f"Agent {'stopped posting' if was_heard else 'never posted'} node status."
-    for type in dict.fromkeys([*(one.type for one in status.conditions), READY]):
+    for type in dict.fromkeys([*(condition.type for condition in status.conditions), READY]):
         former = status.condition(type)
         heartbeat = former.last_heartbeat_time if former else None
         if type == READY and lease is not None and lease.spec.renew_time is not None:
@@ -75,5 +75,5 @@ def write_heard_at(node: Node, lease: Lease, at: datetime) -> Node | None:
     if metadata.annotations.get(HEARD_AT, "").partition(" ")[0] == version:
         return None
     note = f"{version} {at.astimezone(UTC).isoformat(timespec='seconds')}"
-    made = msgspec.structs.replace(metadata, annotations=dict(metadata.annotations) | {HEARD_AT: note})
-    return msgspec.structs.replace(node, metadata=made)
+    noted = msgspec.structs.replace(metadata, annotations=dict(metadata.annotations) | {HEARD_AT: note})
+    return msgspec.structs.replace(node, metadata=noted)

@@ -45,7 +45,7 @@ COMPONENT = "eventbus-lifecycle"
 #: The time in which an agent must report itself ready again after its lease is renewed, seconds.
 AGENT_SPEAKS_S = 30.0
 #: For so long a new leader reports decisions that a dead leader may not have reported.
-RETELL = timedelta(hours=1)
+REPORT_AGAIN = timedelta(hours=1)
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,15 +98,15 @@ class NodeMonitor:
 
     def conditions(self) -> dict[str, int]:
         """Count the nodes, and how many of each condition that is True, or not known."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for node in list(self._node_cache.items.values()):
-            found["nodes"] += 1
+            counts["nodes"] += 1
             for condition in node.status.conditions:
                 if condition.status == TRUE:
-                    found[condition.type] += 1
+                    counts[condition.type] += 1
             ready = node.status.condition(READY)
-            found[UNKNOWN] += ready is None or ready.status == UNKNOWN
-        return dict(found)
+            counts[UNKNOWN] += ready is None or ready.status == UNKNOWN
+        return dict(counts)
 
     def observe(self) -> None:
         """Observe which nodes and leases changed since the last call.
@@ -168,14 +168,14 @@ class NodeMonitor:
         if may_act():
             self._lost_pods.look([name for name, node in nodes.items() if _is_given_up(node)])
 
-    def retell(self) -> None:
+    def report_again(self) -> None:
         """Report the decisions that the leader before may not have reported. Reported decisions are not repeated."""
         now = self._now()
         self._lost_pods.forget()
         for node in self._node_cache.items.values():
             ready = node.status.condition(READY)
             since = ready.last_transition_time if ready else None
-            if ready is None or since is None or not timedelta(0) <= now - since < RETELL:
+            if ready is None or since is None or not timedelta(0) <= now - since < REPORT_AGAIN:
                 continue
             if ready.status == UNKNOWN or ready.reason == HEARTBEAT:
                 for transition in transitions(NodeStatus(), node.status, node.metadata.name):
@@ -203,12 +203,12 @@ class NodeMonitor:
         was_on = self._disruption.is_on
         allowed = self._disruption.allowed(silent, total)
         if self._disruption.is_on and not was_on:
-            said = f"{len(silent)} of {total} nodes fell silent within a minute: "
-            said += f"one in {ONE_EVERY_S:g} s is marked now, for the link of this worker is the likelier cause"
-            log.warning(said)
+            message = f"{len(silent)} of {total} nodes fell silent within a minute: "
+            message += f"one in {ONE_EVERY_S:g} s is marked now, for the link of this worker is the likelier cause"
+            log.warning(message)
             about = ObjectReference("Worker", "eventbus-system", self._identity)
             identity = f"{self._identity}/PartialDisruption/{self._clock.monotonic()}"
-            self._occurrences.record(identity, about, WARNING, "PartialDisruption", said)
+            self._occurrences.record(identity, about, WARNING, "PartialDisruption", message)
         return allowed
 
     def _is_back(self, name: str, node: Node) -> bool:
@@ -234,15 +234,15 @@ class NodeMonitor:
             return
         with suppress(AlreadyExists):
             node = self._nodes.create(made_for(name, lease, now))
-            self._told(msgspec.structs.replace(node, status=NodeStatus()), node)
+            self._report(msgspec.structs.replace(node, status=NodeStatus()), node)
 
     def _give_up(self, name: str, now: datetime) -> None:
         """Write that *name* is lost, if it is still silent and no other worker has written its state."""
         with suppress(NotFound, Conflict):
             node = self._nodes.get(name)
             lease = self._lease_of(name)
-            held = self._lease_cache.items.get(name)
-            if _is_given_up(node) or _version(lease) != _version(held):
+            known = self._lease_cache.items.get(name)
+            if _is_given_up(node) or _version(lease) != _version(known):
                 return
             self._write(node, lost(node, lease, now))
             self._disruption.judged(name)
@@ -257,9 +257,9 @@ class NodeMonitor:
 
     def _write(self, before: Node, status: NodeStatus) -> None:
         after = self._nodes.update_status(msgspec.structs.replace(before, status=status))
-        self._told(before, after)
+        self._report(before, after)
 
-    def _told(self, before: Node, after: Node) -> None:
+    def _report(self, before: Node, after: Node) -> None:
         self._node_cache.items[after.metadata.name] = after
         for transition in transitions(before.status, after.status, after.metadata.name):
             self.transitions += 1

@@ -51,11 +51,11 @@ class LostCommand:
                 log.error("--on-lost for node %s: %s", lost[0], problem)
 
     def _run_once(self, name: str, reason: str, message: str) -> str:
-        said = {"EVENTBUS_NODE": name, "EVENTBUS_REASON": reason, "EVENTBUS_MESSAGE": message}
+        variables = {"EVENTBUS_NODE": name, "EVENTBUS_REASON": reason, "EVENTBUS_MESSAGE": message}
         try:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
-                env=dict(os.environ) | said,
+                env=dict(os.environ) | variables,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )

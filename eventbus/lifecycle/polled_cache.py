@@ -70,13 +70,13 @@ class PolledCache(Generic[T]):
             polled.written.add(metadata.name)
 
     def _list(self) -> Polled:
-        found, _ = list_all(self._objects, ListOptions(namespace=self._namespace, limit=PAGE_SIZE))
+        page, _ = list_all(self._objects, ListOptions(namespace=self._namespace, limit=PAGE_SIZE))
         self.lists += 1
-        before, self.items = self.items, {one.metadata.name: one for one in found.items}
-        self._version = Versions.parse(found.resource_version, 1).counters[0]
-        written = {name for name, one in self.items.items() if _version(before.get(name)) != _version(one)}
+        before, self.items = self.items, {item.metadata.name: item for item in page.items}
+        self._version = Versions.parse(page.resource_version, 1).counters[0]
+        written = {name for name, item in self.items.items() if _version(before.get(name)) != _version(item)}
         return Polled(written, before.keys() - self.items.keys())
 
 
-def _version(found: HasMetadata | None) -> str:
-    return found.metadata.resource_version if found is not None else ""
+def _version(item: HasMetadata | None) -> str:
+    return item.metadata.resource_version if item is not None else ""

@@ -100,8 +100,8 @@ class LifecycleRunner:
 
     def loop_health(self) -> list[LoopHealth]:
         """Return its health. Safe to call from any thread."""
-        found = self._monitor.conditions()
-        gauges = {gauge: float(found.get(condition, 0)) for condition, gauge in _GAUGES.items()}
+        conditions = self._monitor.conditions()
+        gauges = {gauge: float(conditions.get(condition, 0)) for condition, gauge in _GAUGES.items()}
         return [
             LoopHealth(
                 group="lifecycle",
@@ -136,7 +136,7 @@ class LifecycleRunner:
             raise
         leads = self._election.leads
         if leads and not led:
-            self._monitor.retell()
+            self._monitor.report_again()
             self._judge_at = now
         if leads and now >= self._judge_at:
             self._judge_at = max(self._judge_at + self._pace.period_s, now)

@@ -14,7 +14,7 @@ from eventbus.util.clock import Clock
 LEAST_LEFT_S = 600.0
 
 
-class _Heard(msgspec.Struct):
+class _Sign(msgspec.Struct):
     at: float
     grace_s: float
     moved: bool = False
@@ -28,50 +28,50 @@ class SilenceObserver:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heard: dict[str, _Heard] = {}
+        self._signs: dict[str, _Sign] = {}
 
     def expect(self, name: str, grace_s: float, silent_s: float = 0.0) -> None:
         """Watch *name*, which another worker has seen silent for *silent_s*; if it is watched, only set its grace."""
-        found = self._heard.get(name)
-        if found is None:
-            self._heard[name] = _Heard(self._clock.monotonic() - _kept(grace_s, silent_s), grace_s)
+        sign = self._signs.get(name)
+        if sign is None:
+            self._signs[name] = _Sign(self._clock.monotonic() - _kept(grace_s, silent_s), grace_s)
         else:
-            found.grace_s = grace_s
+            sign.grace_s = grace_s
 
     def heard(self, name: str, grace_s: float) -> None:
         """*name* has just given a sign."""
-        known = name in self._heard
-        self._heard[name] = _Heard(self._clock.monotonic(), grace_s, known)
+        known = name in self._signs
+        self._signs[name] = _Sign(self._clock.monotonic(), grace_s, known)
 
     def forget(self, name: str) -> None:
         """Forget a node that is gone."""
-        self._heard.pop(name, None)
+        self._signs.pop(name, None)
 
     def keep(self, names: Collection[str]) -> None:
         """Forget all but *names*."""
-        self._heard = {name: found for name, found in self._heard.items() if name in names}
+        self._signs = {name: sign for name, sign in self._signs.items() if name in names}
 
     def restart(self) -> None:
         """Restart every grace period; see LEAST_LEFT_S."""
         now = self._clock.monotonic()
-        for found in self._heard.values():
-            found.at = now - _kept(found.grace_s, now - found.at)
-            found.moved = False
+        for sign in self._signs.values():
+            sign.at = now - _kept(sign.grace_s, now - sign.at)
+            sign.moved = False
 
     def has_moved(self, name: str) -> bool:
         """True if its last sign was seen, and it was watched before that."""
-        found = self._heard.get(name)
-        return found is not None and found.moved
+        sign = self._signs.get(name)
+        return sign is not None and sign.moved
 
     def silent_s(self, name: str) -> float:
         """Since its last sign, or since it is watched, or the last `restart`."""
-        found = self._heard.get(name)
-        return 0.0 if found is None else self._clock.monotonic() - found.at
+        sign = self._signs.get(name)
+        return 0.0 if sign is None else self._clock.monotonic() - sign.at
 
     def is_silent(self, name: str) -> bool:
         """For at least its grace."""
-        found = self._heard.get(name)
-        return found is not None and self._clock.monotonic() - found.at >= found.grace_s
+        sign = self._signs.get(name)
+        return sign is not None and self._clock.monotonic() - sign.at >= sign.grace_s
 
     def silent(self, names: Iterable[str]) -> list[str]:
         """Those of *names* that are, the longest silent first."""

@@ -62,7 +62,7 @@ class World:
     def look_again(self) -> None:
         """Have every pod synced, as when something happens to it."""
         for pod in self.agent.agent.manager.pods():
-            self.agent.agent.workers.look_again(pod.metadata.uid, 0.0)
+            self.agent.agent.workers.sync_after(pod.metadata.uid, 0.0)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class Probed:
         self.world = world
         self.results: list[ProbeResult] = []
         self.room = True
-        self.manager = ProbeManager(runtime=world.runtime, tell=self.tell, events=world.told, clock=world.clock)
+        self.manager = ProbeManager(runtime=world.runtime, report=self.tell, events=world.told, clock=world.clock)
 
     def tell(self, result: ProbeResult) -> bool:
         if self.room:

@@ -150,5 +150,7 @@ class DrivenAgent:
 
     def _has_news(self) -> bool:
         return any(self.agent.loop._queues.values()) or any(
-            self._pleg._told.get(pod.uid) is not pod for pod in self.runtime.pods() if pod.sandbox and pod.sandbox.ready
+            self._pleg._reported.get(pod.uid) is not pod
+            for pod in self.runtime.pods()
+            if pod.sandbox and pod.sandbox.ready
         )

@@ -31,7 +31,7 @@ class BusSource:
         config.expect(Source.BUS)
         self._config = config
         self._lock = threading.Lock()
-        self._spoken = False
+        self._has_listed = False
 
         def mine(options: ListOptions) -> ListOptions:
             return msgspec.structs.replace(options, field_selector=f"spec.nodeName={escape_value(node)}")
@@ -39,9 +39,9 @@ class BusSource:
         self._factory = SharedInformerFactory(store, tweak_list_options=mine)
         self._informer: SharedInformer[Pod] = self._factory.informer_for(POD)
         self._handlers = self._informer.add_event_handler(
-            on_add=lambda _pod, _initial: self._tell(),
-            on_update=lambda _old, new: self._tell(new),
-            on_delete=self._tell_gone,
+            on_add=lambda _pod, _initial: self._set_pods(),
+            on_update=lambda _old, new: self._set_pods(new),
+            on_delete=self._set_pods_without,
         )
 
     def start(self) -> None:
@@ -50,25 +50,25 @@ class BusSource:
 
     def look(self) -> None:
         """Set the pods if the first list is complete: no handler is called for an empty list."""
-        if not self._spoken and self._informer.has_synced:
-            self._tell()
+        if not self._has_listed and self._informer.has_synced:
+            self._set_pods()
 
     def stop(self) -> None:
         self._factory.stop()
 
-    def _tell_gone(self, last: Pod | DeletedFinalStateUnknown[Pod]) -> None:
+    def _set_pods_without(self, last: Pod | DeletedFinalStateUnknown[Pod]) -> None:
         """Say first how it was deleted: one that was forced out of the store has no other time for its end."""
         if isinstance(last, Pod) and last.metadata.deletion_timestamp is not None:
-            self._tell(last)
-        self._tell()
+            self._set_pods(last)
+        self._set_pods()
 
-    def _tell(self, *heard: Pod) -> None:
-        """Set the pods of the index and *heard*, which may have left the index before its handler is called."""
+    def _set_pods(self, *changed: Pod) -> None:
+        """Set the pods of the index and *changed*, which may have left the index before its handler is called."""
         if not self._handlers.has_synced:
             return  # half a list would take the rest away
         with self._lock:
-            self._spoken = True
-            pods = {pod.metadata.uid: pod for pod in (*heard, *self._informer.indexer.list())}
+            self._has_listed = True
+            pods = {pod.metadata.uid: pod for pod in (*changed, *self._informer.indexer.list())}
             self._config.set(Source.BUS, [_of_bus(pod) for pod in pods.values() if not _is_run_by_up(pod)])
 
 

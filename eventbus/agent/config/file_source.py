@@ -56,11 +56,11 @@ class FileSource:
         self._environ_file = procfile.with_name(".env") if procfile is not None else None
         self._invalid = invalid
         self._clock = clock
-        self._held: dict[Path, list[Pod]] = {}
+        self._pods: dict[Path, list[Pod]] = {}
         self._data: dict[Path, tuple[bytes, bytes]] = {}  # the bytes that each was made of: YAML takes long to read
-        self._told: dict[Path, str] = {}
+        self._problems: dict[Path, str] = {}
         self._doubles: set[str] = set()  # the reports about pods of one name
-        self._seen: object = None
+        self._read_stamps: object = None
         self._read_at = -READ_EVERY_S
         self._loop = Periodic(self.look, every_s=LOOK_EVERY_S, name="eventbus-agent-files")
 
@@ -72,10 +72,10 @@ class FileSource:
 
     def look(self) -> None:
         """Read everything, if something has changed or the last time was 20 s ago."""
-        seen = list(self._stamps())
+        stamps = list(self._stamps())
         now = self._clock.monotonic()
-        if seen != self._seen or now - self._read_at >= READ_EVERY_S:
-            self._seen, self._read_at = seen, now
+        if stamps != self._read_stamps or now - self._read_at >= READ_EVERY_S:
+            self._read_stamps, self._read_at = stamps, now
             self.read()
 
     def read(self) -> None:
@@ -85,12 +85,12 @@ class FileSource:
             return
         for path in paths:
             try:
-                self._held[path] = self._pods_of(path)
-                self._told.pop(path, None)
+                self._pods[path] = self._pods_of(path)
+                self._problems.pop(path, None)
             except (EventBusError, OSError) as error:
-                self._bad(path, str(error))
-        for path in self._held.keys() - set(paths):
-            del self._held[path]
+                self._failed(path, str(error))
+        for path in self._pods.keys() - set(paths):
+            del self._pods[path]
             self._data.pop(path, None)
         self._config.set(Source.FILE, self._without_doubles())
 
@@ -100,14 +100,14 @@ class FileSource:
         data = read_own(path, MAX_BYTES)
         environ = self._environ_file
         variables = read_own(environ, MAX_BYTES) if path == self._procfile and environ and environ.exists() else b""
-        if self._data.get(path) == (data, variables) and path in self._held and path not in self._told:
-            return self._held[path]
+        if self._data.get(path) == (data, variables) and path in self._pods and path not in self._problems:
+            return self._pods[path]
         self._data[path] = data, variables
         if path != self._procfile:
             return read_pods(data, str(path), node=self._node, source=Source.FILE)
         assert environ is not None
-        made = procfile_pods(parse_procfile(data, path), path.parent, parse_env_file(variables, environ))
-        return [static_pod(pod, node=self._node, source=Source.FILE, where=str(path)) for pod in made]
+        pods = procfile_pods(parse_procfile(data, path), path.parent, parse_env_file(variables, environ))
+        return [static_pod(pod, node=self._node, source=Source.FILE, where=str(path)) for pod in pods]
 
     def _paths(self) -> list[Path] | None:
         """Return the files to read; None: the folder cannot be read, or is not ours alone."""
@@ -118,31 +118,31 @@ class FileSource:
             check_own_folders(self._manifests)
             names = sorted(os.listdir(self._manifests))
         except (ConfigError, OSError) as error:
-            self._bad(self._manifests, str(error))
+            self._failed(self._manifests, str(error))
             return None
-        self._told.pop(self._manifests, None)
+        self._problems.pop(self._manifests, None)
         return paths + [self._manifests / name for name in names if name.endswith(_SUFFIXES) and name[0] != "."]
 
     def _without_doubles(self) -> list[Pod]:
         """Return all pods; of two with one name the first stays, as with the kubelet."""
         pods: dict[tuple[str, str], tuple[Path, Pod]] = {}
         doubles: dict[str, Path] = {}
-        for path, found in sorted(self._held.items()):
-            for pod in found:
-                first, kept = pods.setdefault((pod.metadata.namespace, pod.metadata.name), (path, pod))
-                if kept is not pod:
-                    doubles[f"{path}: a pod named {pod.metadata.name} comes from {first} already"] = path
+        for path, pods_of_file in sorted(self._pods.items()):
+            for pod in pods_of_file:
+                first_path, first = pods.setdefault((pod.metadata.namespace, pod.metadata.name), (path, pod))
+                if first is not pod:
+                    doubles[f"{path}: a pod named {pod.metadata.name} comes from {first_path} already"] = path
         for problem in doubles.keys() - self._doubles:
-            self._say(doubles[problem], problem)
+            self._report(doubles[problem], problem)
         self._doubles = set(doubles)
         return [pod for _, pod in pods.values()]
 
-    def _bad(self, path: Path, problem: str) -> None:
-        if self._told.get(path) != problem:
-            self._told[path] = problem
-            self._say(path, problem)
+    def _failed(self, path: Path, problem: str) -> None:
+        if self._problems.get(path) != problem:
+            self._problems[path] = problem
+            self._report(path, problem)
 
-    def _say(self, path: Path, problem: str) -> None:
+    def _report(self, path: Path, problem: str) -> None:
         log.error("%s", problem)
         self._invalid(str(path), problem)
 
@@ -155,7 +155,7 @@ class FileSource:
             names = []
         for path in [*paths, *(f"{self._manifests}/{name}" for name in names)]:
             try:
-                found = os.stat(path)
-                yield path, found.st_ino, found.st_size, found.st_mtime_ns
+                status = os.stat(path)
+                yield path, status.st_ino, status.st_size, status.st_mtime_ns
             except OSError:
                 yield path, 0, 0, 0

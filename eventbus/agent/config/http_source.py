@@ -40,7 +40,7 @@ class HttpSource:
         self._client = client
         self._invalid = invalid
         self._etag = ""
-        self._told = ""
+        self._problem = ""
         self._loop = Periodic(self.ask, every_s=ASK_EVERY_S, name="eventbus-agent-manifests")
 
     def start(self) -> None:
@@ -67,20 +67,20 @@ class HttpSource:
             if len(reply.body) >= MAX_BYTES:
                 raise SinkUnreachable(f"answers with more than {MAX_BYTES} bytes")
         except SinkUnreachable as error:
-            self._tell(f"manifests of {self._host}: {error}", is_invalid=False)
+            self._report(f"manifests of {self._host}: {error}", is_invalid=False)
             return
         try:
             pods = read_pods(reply.body, f"manifests of {self._host}", node=self._node, source=Source.HTTP)
         except EventBusError as error:
-            self._tell(str(error), is_invalid=True)
+            self._report(str(error), is_invalid=True)
             return
-        self._told = ""
+        self._problem = ""
         self._etag = reply.headers.get("etag", "")
         self._config.set(Source.HTTP, pods)
 
-    def _tell(self, problem: str, *, is_invalid: bool) -> None:
-        if problem != self._told:
-            self._told = problem
+    def _report(self, problem: str, *, is_invalid: bool) -> None:
+        if problem != self._problem:
+            self._problem = problem
             log.error("%s", problem)
             if is_invalid:
                 self._invalid(self._host, problem)
@@ -96,7 +96,7 @@ def open_http_source(
         parts = guard.check_url(url)
         guard.check_name(parts.hostname or "", parts.port or 443)
     except ConfigError as error:
-        said = str(error).replace("EVENTBUS_WEBHOOK_ALLOW_HOSTS", ALLOW_HOSTS).removesuffix(_NO_TOKEN)
-        raise ConfigError(f"--manifest-url: {said.replace('webhook', 'URL of manifests')}") from error
+        problem = str(error).replace("EVENTBUS_WEBHOOK_ALLOW_HOSTS", ALLOW_HOSTS).removesuffix(_NO_TOKEN)
+        raise ConfigError(f"--manifest-url: {problem.replace('webhook', 'URL of manifests')}") from error
     client = GuardedClient(guard, tls=ssl.create_default_context(), timeout_s=TIMEOUT_S)
     return HttpSource(config, url=url, node=node, client=client, invalid=invalid)

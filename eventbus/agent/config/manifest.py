@@ -42,11 +42,11 @@ def read_documents(data: bytes, where: str) -> Iterator[Mapping[str, Any]]:
 def read_pods(data: bytes, where: str, *, node: str, source: Source) -> list[Pod]:
     """Return the pods of a manifest, as pods of *node*. Raises: InvalidObject."""
     pods = []
-    for found in read_documents(data, where):
-        if found.get("kind") != Pod.kind:
-            raise InvalidObject(f"{where}: kind: must be Pod, is {ascii(found.get('kind'))[:80]}")
+    for document in read_documents(data, where):
+        if document.get("kind") != Pod.kind:
+            raise InvalidObject(f"{where}: kind: must be Pod, is {ascii(document.get('kind'))[:80]}")
         try:
-            pod = struct_from_json(found, Pod, kind=Pod.kind, api_version=Pod.api_version)
+            pod = struct_from_json(document, Pod, kind=Pod.kind, api_version=Pod.api_version)
             pods.append(static_pod(pod, node=node, source=source, where=where))
         except InvalidObject as error:
             raise InvalidObject(f"{where}: {error}") from None
@@ -65,7 +65,7 @@ def static_pod(pod: Pod, *, node: str, source: Source, where: str) -> Pod:
     content = json.dumps(msgspec.to_builtins([metadata, pod.spec], str_keys=True), sort_keys=True, default=str)
     digest = blake2b(f"{node}\0{source}\0{where}\0{content}".encode(), digest_size=16).hexdigest()
     annotations = {**metadata.annotations, CONFIG_SOURCE: str(source), CONFIG_HASH: digest}
-    made = msgspec.structs.replace(
+    own_metadata = msgspec.structs.replace(
         metadata,
         name=f"{metadata.name}-{node}" if metadata.name else "",
         namespace=metadata.namespace or DEFAULT_NAMESPACE,
@@ -74,9 +74,9 @@ def static_pod(pod: Pod, *, node: str, source: Source, where: str) -> Pod:
         resource_version="",
         deletion_timestamp=None,
     )
-    if len(made.name) > MAX_SUBDOMAIN:
-        raise InvalidObject(f"metadata.name: {made.name!r} is longer than {MAX_SUBDOMAIN} characters")
-    whole = Pod(metadata=made, spec=msgspec.structs.replace(pod.spec, node_name=node))
+    if len(own_metadata.name) > MAX_SUBDOMAIN:
+        raise InvalidObject(f"metadata.name: {own_metadata.name!r} is longer than {MAX_SUBDOMAIN} characters")
+    whole = Pod(metadata=own_metadata, spec=msgspec.structs.replace(pod.spec, node_name=node))
     check_pod(whole)
     return whole
 

@@ -13,14 +13,14 @@ from eventbus.errors import ConfigError
 _MOST_LINKS: Final = 40
 
 
-def _check_own(path: Path, found: os.stat_result) -> None:
+def _check_own(path: Path, status: os.stat_result) -> None:
     """Check that *path* is root's or ours, and that others cannot write it. Raises: ConfigError: with its cure."""
-    if found.st_uid not in (0, os.geteuid()):
-        raise ConfigError(f"{path} belongs to uid {found.st_uid}: only files of root or of our own user are read")
-    if stat.S_ISLNK(found.st_mode):  # it has no mode
+    if status.st_uid not in (0, os.geteuid()):
+        raise ConfigError(f"{path} belongs to uid {status.st_uid}: only files of root or of our own user are read")
+    if stat.S_ISLNK(status.st_mode):  # it has no mode
         return
-    writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if writable and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
+    writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if writable and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
         raise ConfigError(f"{path} can be written by others: chmod go-w {path}")
 
 
@@ -35,10 +35,10 @@ def read_own(path: Path, most_bytes: int) -> bytes:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path} is no file")
-        _check_own(path, found)
+        _check_own(path, status)
         with os.fdopen(handle, "rb", closefd=False) as file:  # which refuses a folder, and would leave it open
             data = file.read(most_bytes + 1)
     finally:
@@ -65,9 +65,9 @@ def check_own_folders(path: Path) -> None:
                 here = here.parent
                 continue
             there = here / part
-            found = there.lstat()
-            _check_own(there, found)
-            if not stat.S_ISLNK(found.st_mode):
+            status = there.lstat()
+            _check_own(there, status)
+            if not stat.S_ISLNK(status.st_mode):
                 here = there
                 continue
             links += 1

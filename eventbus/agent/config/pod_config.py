@@ -23,7 +23,7 @@ class PodConfig:
     def __init__(self, deliver: Callable[[PodUpdate], object]) -> None:
         self._deliver = deliver
         self._lock = threading.Lock()
-        self._held: dict[Source, dict[str, Pod]] = {}
+        self._pods: dict[Source, dict[str, Pod]] = {}
         self._expected: set[Source] = set()
 
     def expect(self, source: Source) -> None:
@@ -33,13 +33,13 @@ class PodConfig:
     @property
     def all_ready(self) -> bool:
         """Return True when every source has spoken once."""
-        return self._expected <= self._held.keys()
+        return self._expected <= self._pods.keys()
 
     def set(self, source: Source, pods: Sequence[Pod]) -> None:
         """Take *pods* as all pods of *source*, and send the differences. A full loop makes it wait."""
         with self._lock:
             pods = self._without_forged(source, pods)
-            first = source not in self._held
+            first = source not in self._pods
             changes = self._compare(source, pods)
             for op in _ORDER:
                 if changes[op] or (op is Op.ADD and first):  # the loop learns that the source is there
@@ -51,25 +51,25 @@ class PodConfig:
         Otherwise a user of the bus could end a pod of a file, also in a namespace that this agent does not accept.
         """
         if source is Source.BUS:
-            own = {uid for other, held in self._held.items() if other is not Source.BUS for uid in held}
+            own = {uid for other, by_uid in self._pods.items() if other is not Source.BUS for uid in by_uid}
             return [pod for pod in pods if pod.metadata.uid not in own]
-        held = self._held.get(Source.BUS, {})
-        if forged := tuple(held.pop(pod.metadata.uid) for pod in pods if pod.metadata.uid in held):
+        pods_of_bus = self._pods.get(Source.BUS, {})
+        if forged := tuple(pods_of_bus.pop(pod.metadata.uid) for pod in pods if pod.metadata.uid in pods_of_bus):
             self._deliver(PodUpdate(Op.REMOVE, forged, Source.BUS))
         return pods
 
     def _compare(self, source: Source, pods: Sequence[Pod]) -> dict[Op, list[Pod]]:
-        held = self._held.get(source, {})
+        former_pods = self._pods.get(source, {})
         new = {pod.metadata.uid: pod for pod in pods}
         changes: dict[Op, list[Pod]] = {op: [] for op in Op}
         for uid, pod in new.items():
-            former = held.get(uid)
+            former = former_pods.get(uid)
             if former is None:
                 changes[Op.ADD].append(pod)
             elif op := _difference(former, pod):
                 changes[op].append(pod)
-        changes[Op.REMOVE] = [pod for uid, pod in held.items() if uid not in new]
-        self._held[source] = new
+        changes[Op.REMOVE] = [pod for uid, pod in former_pods.items() if uid not in new]
+        self._pods[source] = new
         return changes
 
 

@@ -34,9 +34,9 @@ class LocalPods:
 
     def named(self, name: str, namespace: str) -> list[PodRuntimeStatus]:
         """Return the pods of that name, the newest first; a static one may be called without its node's name."""
-        found = [pod for pod in self._observer.pods() if pod.namespace == namespace]
-        exact = [pod for pod in found if pod.name == name]
-        meant = exact or [pod for pod in found if pod.name == f"{name}-{self._node()}"]
+        pods = [pod for pod in self._observer.pods() if pod.namespace == namespace]
+        exact = [pod for pod in pods if pod.name == name]
+        meant = exact or [pod for pod in pods if pod.name == f"{name}-{self._node()}"]
         return sorted(meant, key=_begun, reverse=True)
 
     def open_log(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus) -> list[BinaryIO]:
@@ -74,9 +74,9 @@ class LocalPods:
         return node_name(socket.gethostname())
 
     def _has_ended(self, pod: PodRuntimeStatus, run: ContainerRuntimeStatus) -> bool:
-        held = self._observer.status(pod.uid)
-        found = held.container(run.name) if held is not None else None
-        return found is None or found.id != run.id or not found.running
+        status = self._observer.status(pod.uid)
+        newest = status.container(run.name) if status is not None else None
+        return newest is None or newest.id != run.id or not newest.running
 
 
 def _begun(pod: PodRuntimeStatus) -> float:

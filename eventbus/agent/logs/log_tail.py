@@ -80,11 +80,11 @@ class LogTail:
         else:
             self.missed = True
             place = max(place for place, inode in enumerate(inodes) if inode is not None or place == 0)
-        found = _opened(pieces[place]) if place >= 0 else None
-        if found is not None and os.fstat(found.fileno()).st_ino != inodes[place]:  # rotated once more in between
-            found.close()
+        file = _opened(pieces[place]) if place >= 0 else None
+        if file is not None and os.fstat(file.fileno()).st_ino != inodes[place]:  # rotated once more in between
+            file.close()
             return None
-        return found
+        return file
 
 
 def open_pieces(path: Path) -> list[BinaryIO]:
@@ -94,13 +94,15 @@ def open_pieces(path: Path) -> list[BinaryIO]:
     """
     for tries_left in reversed(range(_TRIES)):
         files = [_opened(piece) for piece in _pieces(path)]  # newest first: a rotation shows in one that comes again
-        found = [file for file in files if file is not None]
-        whole = len({os.fstat(file.fileno()).st_ino for file in found}) == len(found) and files[: len(found)] == found
+        opened = [file for file in files if file is not None]
+        whole = (
+            len({os.fstat(file.fileno()).st_ino for file in opened}) == len(opened) and files[: len(opened)] == opened
+        )
         if whole or not tries_left:  # a piece was removed by hand
             break
-        for file in found:
+        for file in opened:
             file.close()
-    return found[::-1]
+    return opened[::-1]
 
 
 def _pieces(path: Path) -> list[Path]:

@@ -158,18 +158,18 @@ def heartbeat(
             url, settings: where the bus is; None: as a broadcaster's.
     Raises: ConfigError: one of these will not do, or no bus is configured.
     """
-    found = settings or Settings.from_environ(os.environ)
+    chosen = settings or Settings.from_environ(os.environ)
 
     def open_it() -> Bus:
         from eventbus.broker.bus import open_bus
         from eventbus.broker.connection.connect import resolve_url
 
-        where = resolve_url(url or found.redis_url or None, os.environ)
+        where = resolve_url(url or chosen.redis_url or None, os.environ)
         if where is None:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so a heartbeat would reach no one")
-        return open_bus(where, found)
+        return open_bus(where, chosen)
 
-    return Heartbeat(name, every_s=every_s, for_s=for_s, open_bus=open_it, flush_s=found.flush_s)
+    return Heartbeat(name, every_s=every_s, for_s=for_s, open_bus=open_it, flush_s=chosen.flush_s)
 
 
 def check_name(name: str) -> None:

@@ -37,7 +37,7 @@ class LeaseRenewal:
         self._name = name
         self._holder = holder
         self._duration_s = duration_s
-        self._held: Lease | None = None
+        self._lease: Lease | None = None
         self._other = ""  # another holder of the same name that was logged
 
     def renew(self) -> None:
@@ -47,32 +47,32 @@ class LeaseRenewal:
                 Conflict, AlreadyExists, NotFound: another process writes it at the same time; call again.
         """
         try:
-            if self._held is None:
-                self._held = self._find_or_create()
+            if self._lease is None:
+                self._lease = self._find_or_create()
             else:
-                self._held = self._leases.replace(self._held, self._renewed(self._held))
+                self._lease = self._leases.replace(self._lease, self._renewed(self._lease))
         except BaseException:
-            self._held = None  # after any error the stored lease is unknown
+            self._lease = None  # after any error the stored lease is unknown
             raise
         self.renewed += 1
 
     def remove(self) -> None:
         """Take the lease away; one that is gone is no error."""
-        self._held = None
+        self._lease = None
         with suppress(NotFound):
             self._leases.delete(self._name, NODE_LEASES)
 
     def _find_or_create(self) -> Lease:
         try:
-            found = self._leases.get(self._name, NODE_LEASES)
+            lease = self._leases.get(self._name, NODE_LEASES)
         except NotFound:
-            made = Lease(metadata=ObjectMeta(name=self._name, namespace=NODE_LEASES))
-            return self._leases.create(self._renewed(made))
-        other = found.spec.holder_identity or ""
+            new = Lease(metadata=ObjectMeta(name=self._name, namespace=NODE_LEASES))
+            return self._leases.create(self._renewed(new))
+        other = lease.spec.holder_identity or ""
         if self.renewed and other not in ("", self._holder, self._other):
             self._other = other
             log.error("%s gives signs of node %s, too: one of the two needs another name", other, self._name)
-        return self._leases.replace(found, self._renewed(found))
+        return self._leases.replace(lease, self._renewed(lease))
 
     def _renewed(self, lease: Lease) -> Lease:
         now = datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC)

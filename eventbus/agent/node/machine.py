@@ -54,14 +54,16 @@ class Machine:
 
     def addresses(self) -> tuple[str, ...]:
         """Those by which others may reach it, IPv4 first; loopback and link-local addresses are none."""
-        found = [
+        addresses = [
             address.address.partition("%")[0]
             for addresses in self._psutil.net_if_addrs().values()
             for address in addresses
             if address.family in (socket.AF_INET, socket.AF_INET6)
         ]
         far = [
-            one for one in dict.fromkeys(found) if not one.startswith(("127.", "169.254.", "fe80:")) and one != "::1"
+            text
+            for text in dict.fromkeys(addresses)
+            if not text.startswith(("127.", "169.254.", "fe80:")) and text != "::1"
         ]
         return tuple(sorted(far, key=lambda address: ":" in address))
 
@@ -70,16 +72,16 @@ class Machine:
 
     def memory(self) -> Memory:
         """Measure the memory; caches count as available."""
-        found = self._psutil.virtual_memory()
-        return Memory(total=found.total, available=found.available)
+        memory = self._psutil.virtual_memory()
+        return Memory(total=memory.total, available=memory.available)
 
     def disk(self) -> Disk:
         """Measure the disk of the state folder, or of the nearest folder above it that exists."""
         folder = self._state_dir
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
-        found = self._psutil.disk_usage(str(folder))
-        return Disk(total=found.total, free=found.free)
+        usage = self._psutil.disk_usage(str(folder))
+        return Disk(total=usage.total, free=usage.free)
 
     def pids(self) -> tuple[int, int]:
         """Return how many there are, and how many the kernel lets there be. Source: kubelet `stats/pidlimit`."""

@@ -50,7 +50,7 @@ MOST_PODS: Final = 110
 
 def registered_node_status_funcs() -> list[NodeStatusFunc]:
     """Those that installed packages have registered, by name; one that cannot be loaded is logged and left out."""
-    found: list[NodeStatusFunc] = []
+    functions: list[NodeStatusFunc] = []
     for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         try:
             function = entry.load()
@@ -58,10 +58,10 @@ def registered_node_status_funcs() -> list[NodeStatusFunc]:
             log.exception("the status function %s = %s cannot be loaded, and is left out", entry.name, entry.value)
             continue
         if callable(function):
-            found.append(function)
+            functions.append(function)
         else:
             log.error("the status function %s = %s is none, and is left out", entry.name, entry.value)
-    return found
+    return functions
 
 
 class NodeStatusSetters:
@@ -102,8 +102,8 @@ class NodeStatusSetters:
 
     def node_address(self, node: Node) -> Node:
         """Addresses: the host's name, and the first address of each family that others may reach it by."""
-        found = self._machine.addresses()
-        firsts = [next((one for one in found if (":" in one) == is_v6), "") for is_v6 in (False, True)]
+        texts = self._machine.addresses()
+        firsts = [next((text for text in texts if (":" in text) == is_v6), "") for is_v6 in (False, True)]
         addresses = [NodeAddress("InternalIP", address) for address in firsts if address]
         addresses.append(NodeAddress("Hostname", self._machine.hostname()))
         return _with_status(node, addresses=tuple(addresses))
@@ -166,8 +166,8 @@ class NodeStatusSetters:
     def _pressure(self, node: Node, type: str, pressed: bool, bad: str, good: str, resource: str) -> Node:
         verb = {"DiskPressure": "has disk pressure", "NoDiskPressure": "has no disk pressure"}
         word = bad if pressed else good
-        said = verb.get(word, f"has {'insufficient' if pressed else 'sufficient'} {resource} available")
-        return self._condition(node, type, TRUE if pressed else FALSE, f"AgentHas{word}", f"agent {said}")
+        message = verb.get(word, f"has {'insufficient' if pressed else 'sufficient'} {resource} available")
+        return self._condition(node, type, TRUE if pressed else FALSE, f"AgentHas{word}", f"agent {message}")
 
     def _condition(self, node: Node, type: str, value: str, reason: str, message: str) -> Node:
         now = datetime.fromtimestamp(self._clock.time_ns() / 1e9, UTC)

@@ -94,51 +94,51 @@ class NodeStatusWriter:
 
     def _register(self) -> Node:
         try:
-            found = self._nodes.get(self._name)
+            node = self._nodes.get(self._name)
         except NotFound:
             empty = Node(metadata=ObjectMeta(name=self._name, labels=self._labels()))
             new = self._status_of(empty)
-            with self._noting(empty, new.status):
-                made = self._nodes.create(new)
-            self._wrote(empty, made)
-            return made
-        self._settle(found)
-        labels = dict(found.metadata.labels) | self._labels()
-        if labels != found.metadata.labels:
-            metadata = msgspec.structs.replace(found.metadata, labels=labels)
-            found = self._nodes.update(msgspec.structs.replace(found, metadata=metadata))
-        return self._put(found, self._status_of(found))
+            with self._unsure_without_answer(empty, new.status):
+                created = self._nodes.create(new)
+            self._wrote(empty, created)
+            return created
+        self._settle(node)
+        labels = dict(node.metadata.labels) | self._labels()
+        if labels != node.metadata.labels:
+            metadata = msgspec.structs.replace(node.metadata, labels=labels)
+            node = self._nodes.update(msgspec.structs.replace(node, metadata=metadata))
+        return self._put(node, self._status_of(node))
 
     def _write(self) -> bool:
-        found = self._nodes.get(self._name)
-        self._settle(found)
-        new = self._status_of(found)
+        node = self._nodes.get(self._name)
+        self._settle(node)
+        new = self._status_of(node)
         is_old = self._clock.monotonic() - self._written_at >= REPORT_EVERY_S
-        if not is_old and not differs_beyond_heartbeats(found.status, new.status):
+        if not is_old and not differs_beyond_heartbeats(node.status, new.status):
             return False
-        self._put(found, new)
+        self._put(node, new)
         return True
 
-    def _put(self, found: Node, new: Node) -> Node:
+    def _put(self, node: Node, new: Node) -> Node:
         # With the version that was read: another writer in between has made transitions of its own.
-        with self._noting(found, new.status):
-            written = self._nodes.update_status(msgspec.structs.replace(found, status=new.status))
-        self._wrote(found, written)
+        with self._unsure_without_answer(node, new.status):
+            written = self._nodes.update_status(msgspec.structs.replace(node, status=new.status))
+        self._wrote(node, written)
         return written
 
     @contextmanager
-    def _noting(self, before: Node, status: NodeStatus) -> Iterator[None]:
+    def _unsure_without_answer(self, before: Node, status: NodeStatus) -> Iterator[None]:
         try:
             yield
         except BusUnavailable:
             self._unsure = before, status
             raise
 
-    def _settle(self, found: Node) -> None:
-        """Report the transitions of a write that got no answer, if *found* shows that it took place."""
+    def _settle(self, node: Node) -> None:
+        """Report the transitions of a write that got no answer, if *node* shows that it took place."""
         unsure, self._unsure = self._unsure, None
-        if unsure is not None and found.status == unsure[1]:
-            self._wrote(unsure[0], found)
+        if unsure is not None and node.status == unsure[1]:
+            self._wrote(unsure[0], node)
 
     def _wrote(self, before: Node, after: Node) -> None:
         self.written += 1

@@ -40,15 +40,15 @@ def parse_thresholds(text: str) -> Thresholds:
 
     Source: kubelet --eviction-hard; nothing is evicted here.
     """
-    found: dict[str, Threshold] = {}
+    thresholds: dict[str, Threshold] = {}
     for term in filter(None, text.replace(" ", "").split(",")):
         matched = _TERM.fullmatch(term)
         threshold = _threshold(matched[2]) if matched else None
         if matched is None or threshold is None or matched[1] not in (MEMORY, DISK):
             raise ConfigError(f"--pressure-thresholds {term!r}: give {MEMORY}<100Mi or {DISK}<10%")
-        found[matched[1]] = threshold
+        thresholds[matched[1]] = threshold
     usual = Thresholds()
-    return Thresholds(found.get(MEMORY, usual.memory), found.get(DISK, usual.disk))
+    return Thresholds(thresholds.get(MEMORY, usual.memory), thresholds.get(DISK, usual.disk))
 
 
 def _threshold(text: str) -> Threshold | None:
@@ -62,13 +62,13 @@ def _threshold(text: str) -> Threshold | None:
 
 def pressures(machine: Machine, thresholds: Thresholds) -> list[str]:
     """Return the node's pressure conditions that are true now; resources that cannot be measured are left out."""
-    found = []
+    conditions = []
     with suppress(OSError):
         memory = machine.memory()
         if memory.available < thresholds.memory.least(memory.total):
-            found.append(MEMORY_PRESSURE)
+            conditions.append(MEMORY_PRESSURE)
     with suppress(OSError):
         disk = machine.disk()
         if disk.free < thresholds.disk.least(disk.total):
-            found.append(DISK_PRESSURE)
-    return found
+            conditions.append(DISK_PRESSURE)
+    return conditions

@@ -71,20 +71,22 @@ def _pressure(pod: Pod, pressures: Callable[[], Sequence[str]]) -> Refusal | Non
     """Refuse pods of the bus and of a URL under pressure; under memory pressure alone, only BestEffort pods."""
     if is_static(pod) or (pod.spec.priority or 0) >= SYSTEM_CRITICAL:
         return None
-    found = pressures()
-    if not found or (list(found) == [MEMORY_PRESSURE] and (qos_class(pod) != BEST_EFFORT or _bears_pressure(pod))):
+    conditions = pressures()
+    if not conditions or (
+        list(conditions) == [MEMORY_PRESSURE] and (qos_class(pod) != BEST_EFFORT or _bears_pressure(pod))
+    ):
         return None
-    return Refusal(EVICTED, f"The node had condition: [{' '.join(found)}]. ")
+    return Refusal(EVICTED, f"The node had condition: [{' '.join(conditions)}]. ")
 
 
 def _bears_pressure(pod: Pod) -> bool:
     """Return True if *pod* tolerates the taint of nodes that are short of memory."""
     tolerations = pod.spec.tolerations if isinstance(pod.spec.tolerations, list | tuple) else ()
-    for one in tolerations:
-        if isinstance(one, Mapping) and one.get("effect") in (None, "", "NoSchedule"):
-            exists = one.get("operator") == "Exists"
-            if (one.get("key") == _MEMORY_TAINT and (exists or not one.get("value"))) or (
-                exists and not one.get("key")
+    for toleration in tolerations:
+        if isinstance(toleration, Mapping) and toleration.get("effect") in (None, "", "NoSchedule"):
+            exists = toleration.get("operator") == "Exists"
+            if (toleration.get("key") == _MEMORY_TAINT and (exists or not toleration.get("value"))) or (
+                exists and not toleration.get("key")
             ):
                 return True
     return False
@@ -110,35 +112,35 @@ def _resources(pod: Pod, others: Sequence[Pod], node: NodeCapacity) -> Refusal |
     if most is not None and len(others) + 1 > most:
         return _out_of("pods", 1, len(others), most)
     for resource, unit in _UNITS.items():
-        asked = requests_of(pod, resource)
+        request = requests_of(pod, resource)
         has = parse_quantity(node.allocatable.get(resource, ""))
-        if not asked or has is None:
+        if not request or has is None:
             continue
-        used = sum(requests_of(one, resource) for one in others)
-        if used + asked > has:
-            return _out_of(resource, asked * unit, used * unit, has * unit)
+        used = sum(requests_of(other, resource) for other in others)
+        if used + request > has:
+            return _out_of(resource, request * unit, used * unit, has * unit)
     return None
 
 
-def _out_of(resource: str, asked: float, used: float, has: float) -> Refusal:
-    said = f"requested: {asked:.0f}, used: {used:.0f}, capacity: {has:.0f}"
-    return Refusal(f"OutOf{resource}", f"Node didn't have enough resource: {resource}, {said}")
+def _out_of(resource: str, request: float, used: float, has: float) -> Refusal:
+    amounts = f"requested: {request:.0f}, used: {used:.0f}, capacity: {has:.0f}"
+    return Refusal(f"OutOf{resource}", f"Node didn't have enough resource: {resource}, {amounts}")
 
 
 def _node_selector(pod: Pod, node: NodeCapacity) -> Refusal | None:
-    wanted = pod.spec.node_selector
-    if all(node.labels.get(key) == value for key, value in wanted.items()):
+    selector = pod.spec.node_selector
+    if all(node.labels.get(key) == value for key, value in selector.items()):
         return None
     return Refusal("NodeSelectorMismatching", "Pod cannot be started due to node selector mismatch")
 
 
 def _host_ports(pod: Pod, others: Sequence[Pod]) -> Refusal | None:
-    taken = {port: one for one in others for port in _ports(one)}
+    holders = {port: other for other in others for port in _ports(other)}
     for port in _ports(pod):
-        if port in taken:
-            holder = taken[port].metadata
-            said = f"Pod cannot be started due to host port conflict: {port[1]}/{port[0]} is {holder.name}'s"
-            return Refusal("HostPortConflict", said)
+        if port in holders:
+            holder = holders[port].metadata
+            message = f"Pod cannot be started due to host port conflict: {port[1]}/{port[0]} is {holder.name}'s"
+            return Refusal("HostPortConflict", message)
     return None
 
 

@@ -34,7 +34,7 @@ CREATING, INITIALIZING = "ContainerCreating", "PodInitializing"
 Judge = Callable[[Container, ContainerRuntimeStatus | None], bool]
 
 
-class Seen(NamedTuple):
+class Observed(NamedTuple):
     """The observations that a pod's status is made from, besides its manifest."""
 
     runtime: PodRuntimeStatus | None
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
     qos_class: str = ""
 
 
-def pod_status(pod: Pod, seen: Seen, former: PodStatus) -> PodStatus:
+def pod_status(pod: Pod, observed: Observed, former: PodStatus) -> PodStatus:
     """Return the status of *pod*; the status manager sets transition times.
 
     A final phase stays, even if the runtime reports other values.
@@ -53,10 +53,10 @@ def pod_status(pod: Pod, seen: Seen, former: PodStatus) -> PodStatus:
     Source: kubelet `kubelet_pods.go` generateAPIPodStatus, getPhase; `status/generate.go`.
     """
     spec = pod.spec
-    init = _statuses(spec.init_containers, seen, CREATING)
-    initialized = all(_succeeded(one) for one in init)
-    main = _statuses(spec.containers, seen, CREATING if initialized else INITIALIZING)
-    if former.phase in TERMINAL and seen.runtime is None:  # it was refused, or its leftovers are removed
+    init = _statuses(spec.init_containers, observed, CREATING)
+    initialized = all(_succeeded(status) for status in init)
+    main = _statuses(spec.containers, observed, CREATING if initialized else INITIALIZING)
+    if former.phase in TERMINAL and observed.runtime is None:  # it was refused, or its leftovers are removed
         init, main = former.init_container_statuses, former.container_statuses
     phase = former.phase if former.phase in TERMINAL else _phase(spec.restart_policy, init, main)
     return PodStatus(
@@ -64,25 +64,25 @@ def pod_status(pod: Pod, seen: Seen, former: PodStatus) -> PodStatus:
         conditions=_conditions(pod, phase, init, main),
         reason=former.reason if former.phase in TERMINAL else "",
         message=former.message if former.phase in TERMINAL else "",
-        host_ip=seen.address,
-        host_ips=(PodIP(seen.address),) if seen.address else (),
-        pod_ip=seen.address,
-        pod_ips=(PodIP(seen.address),) if seen.address else (),
+        host_ip=observed.address,
+        host_ips=(PodIP(observed.address),) if observed.address else (),
+        pod_ip=observed.address,
+        pod_ips=(PodIP(observed.address),) if observed.address else (),
         start_time=former.start_time,
         init_container_statuses=init,
         container_statuses=main,
-        qos_class=seen.qos_class,
+        qos_class=observed.qos_class,
     )
 
 
-def _statuses(containers: Sequence[Container], seen: Seen, default: str) -> tuple[ContainerStatus, ...]:
-    return tuple(_status(container, seen, default) for container in containers)
+def _statuses(containers: Sequence[Container], observed: Observed, default: str) -> tuple[ContainerStatus, ...]:
+    return tuple(_status(container, observed, default) for container in containers)
 
 
-def _status(container: Container, seen: Seen, default: str) -> ContainerStatus:
-    run = seen.runtime.container(container.name) if seen.runtime is not None else None
-    before = seen.runtime.previous(container.name) if seen.runtime is not None else None
-    failure = seen.waiting.get(container.name)
+def _status(container: Container, observed: Observed, default: str) -> ContainerStatus:
+    run = observed.runtime.container(container.name) if observed.runtime is not None else None
+    before = observed.runtime.previous(container.name) if observed.runtime is not None else None
+    failure = observed.waiting.get(container.name)
     if run is None or run.phase is ContainerPhase.CREATED:
         reason, message = (failure.reason, failure.message) if failure is not None else (default, "")
         state = ContainerState(waiting=ContainerStateWaiting(reason, message))
@@ -96,17 +96,17 @@ def _status(container: Container, seen: Seen, default: str) -> ContainerStatus:
         name=container.name,
         state=state,
         last_state=_terminated(before) if before is not None else ContainerState(),
-        ready=seen.ready(container, run),
+        ready=observed.ready(container, run),
         restart_count=run.attempt if run is not None else 0,
         image=container.image,
         image_id=run.image if run is not None else "",
         container_id=f"process://{run.id}" if run is not None else "",
-        started=seen.started(container, run),
+        started=observed.started(container, run),
     )
 
 
 def _terminated(run: ContainerRuntimeStatus) -> ContainerState:
-    found = ContainerStateTerminated(
+    state = ContainerStateTerminated(
         exit_code=run.exit_code,
         signal=run.signal,
         reason=run.reason,
@@ -115,7 +115,7 @@ def _terminated(run: ContainerRuntimeStatus) -> ContainerState:
         finished_at=run.finished_at,
         container_id=f"process://{run.id}",
     )
-    return ContainerState(terminated=found)
+    return ContainerState(terminated=state)
 
 
 def _succeeded(status: ContainerStatus) -> bool:
@@ -124,19 +124,21 @@ def _succeeded(status: ContainerStatus) -> bool:
 
 
 def _phase(policy: str, init: Sequence[ContainerStatus], main: Sequence[ContainerStatus]) -> str:
-    if policy == "Never" and any(one.state.terminated and not _succeeded(one) for one in init):
+    if policy == "Never" and any(status.state.terminated and not _succeeded(status) for status in init):
         return FAILED
-    if not all(_succeeded(one) for one in init):
+    if not all(_succeeded(status) for status in init):
         return PENDING
-    ended = [one for one in main if one.state.terminated or (one.state.waiting and one.last_state.terminated)]
-    running = [one for one in main if one.state.running]
+    ended = [
+        status for status in main if status.state.terminated or (status.state.waiting and status.last_state.terminated)
+    ]
+    running = [status for status in main if status.state.running]
     if len(ended) + len(running) < len(main):
         return PENDING
     if running or not ended:
         return RUNNING if running else PENDING
     if policy == "Always":
         return RUNNING
-    if all(_succeeded(one) for one in ended):
+    if all(_succeeded(status) for status in ended):
         return SUCCEEDED
     return FAILED if policy == "Never" else RUNNING
 
@@ -144,15 +146,15 @@ def _phase(policy: str, init: Sequence[ContainerStatus], main: Sequence[Containe
 def _conditions(
     pod: Pod, phase: str, init: Sequence[ContainerStatus], main: Sequence[ContainerStatus]
 ) -> tuple[PodCondition, ...]:
-    incomplete = [one.name for one in init if not _succeeded(one)]
-    unready = [one.name for one in main if not one.ready]
+    incomplete = [status.name for status in init if not _succeeded(status)]
+    unready = [status.name for status in main if not status.ready]
     bad = ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]") if unready else ("", "")
     if phase in TERMINAL:
         bad = ("PodCompleted" if phase == SUCCEEDED else "PodFailed", "")
     ready = not unready and phase not in TERMINAL
-    begun = ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(incomplete)}]")
-    found = (
-        ("Initialized", not incomplete, begun),
+    not_initialized = ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(incomplete)}]")
+    conditions = (
+        ("Initialized", not incomplete, not_initialized),
         ("Ready", ready, bad),
         ("ContainersReady", ready, bad),
         ("PodScheduled", True, ("", "")),
@@ -165,7 +167,7 @@ def _conditions(
             message="" if good else why[1],
             observed_generation=pod.metadata.generation,
         )
-        for name, good, why in found
+        for name, good, why in conditions
     )
 
 

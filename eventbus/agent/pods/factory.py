@@ -169,7 +169,9 @@ def _describe_machine(
     )
     described = setters.node_address(setters.machine_info(Node()))
     capacity = NodeCapacity(dict(described.status.allocatable), node_labels(name, identity, labels))
-    address = next((one.address for one in described.status.addresses if one.type == "InternalIP"), "")
+    address = next(
+        (node_address.address for node_address in described.status.addresses if node_address.type == "InternalIP"), ""
+    )
     return _NodeFacts(name, capacity, address, machine)
 
 
@@ -183,9 +185,9 @@ def _sources_of(
         recorder.event(about, WARNING, "FailedValidation", f"Error validating pods from {where}: {problem}"[:1024])
 
     def sources(config: PodConfig) -> Sequence[PodSource]:
-        made: list[PodSource] = []
+        opened: list[PodSource] = []
         if options.manifests or options.procfile:
-            made.append(
+            opened.append(
                 FileSource(
                     config,
                     node=node,
@@ -196,7 +198,7 @@ def _sources_of(
                 )
             )
         if options.manifest_url:
-            made.append(open_http_source(config, options.manifest_url, node=node, invalid=invalid, environ=environ))
-        return made
+            opened.append(open_http_source(config, options.manifest_url, node=node, invalid=invalid, environ=environ))
+        return opened
 
     return sources

@@ -22,8 +22,8 @@ class Mirrors:
 
     def __init__(self, manager: PodManager) -> None:
         self._manager = manager
-        self._told: dict[str, str] = {}  # full name → why it has no mirror
-        self._made: dict[str, Pod] = {}  # by full name: as they were made, until the bus reports them
+        self._problems: dict[str, str] = {}  # full name → why it has no mirror
+        self._created: dict[str, Pod] = {}  # by full name: as they were made, until the bus reports them
 
     def ensure(self, pods: PodObjects, static: Pod) -> bool:
         """Make the mirror of *static*, if it is missing or another's. Returns: True: it was made.
@@ -32,32 +32,32 @@ class Mirrors:
 
         Raises: BusUnavailable, BusRefused.
         """
-        held = self._held(pods, static)
-        if held is not None and _shows(held, static) and held.metadata.deletion_timestamp is None:
+        mirror = self._find(pods, static)
+        if mirror is not None and _shows(mirror, static) and mirror.metadata.deletion_timestamp is None:
             return False
-        if held is not None:
-            self.remove(pods, held)
+        if mirror is not None:
+            self.remove(pods, mirror)
         try:
-            made = pods.create(mirror_of(static))
+            created = pods.create(mirror_of(static))
         except AlreadyExists:
             return self._take(pods, static)
         except InvalidObject as error:
-            self._tell(static, str(error))
+            self._report(static, str(error))
             return False
-        self._told.pop(full_name(static), None)
-        self._put(made)
+        self._problems.pop(full_name(static), None)
+        self._put(created)
         return True
 
-    def _held(self, pods: PodObjects, static: Pod) -> Pod | None:
+    def _find(self, pods: PodObjects, static: Pod) -> Pod | None:
         """Return the mirror of *static*, None: it has none.
 
         The store is asked about a mirror that was made and that the bus has not reported since: if it was deleted
         before the informer of pods read it, no informer ever reports that.
         """
         held = self._manager.mirror_of(static)
-        made = self._made.get(full_name(static))
+        made = self._created.get(full_name(static))
         if held is None or held is not made:
-            self._made.pop(full_name(static), None)
+            self._created.pop(full_name(static), None)
             return held
         with suppress(NotFound):
             if pods.get(held.metadata.name, held.metadata.namespace).metadata.uid == held.metadata.uid:
@@ -65,26 +65,26 @@ class Mirrors:
         self._manager.remove(held)
         return None
 
-    def _put(self, made: Pod) -> None:
-        self._made[full_name(made)] = made
-        self._manager.put(made)
+    def _put(self, mirror: Pod) -> None:
+        self._created[full_name(mirror)] = mirror
+        self._manager.put(mirror)
 
     def _take(self, pods: PodObjects, static: Pod) -> bool:
         """Use the pod in the store as *static*'s mirror, if it is that. Returns: as `ensure`."""
         with suppress(NotFound):  # gone since
-            held = pods.get(static.metadata.name, static.metadata.namespace)
-            if _shows(held, static):
-                self._put(held)
+            pod = pods.get(static.metadata.name, static.metadata.namespace)
+            if _shows(pod, static):
+                self._put(pod)
                 return True
-            if CONFIG_MIRROR in held.metadata.annotations:
-                self.remove(pods, held)  # of an earlier manifest; the next sync makes it again
+            if CONFIG_MIRROR in pod.metadata.annotations:
+                self.remove(pods, pod)  # of an earlier manifest; the next sync makes it again
             else:
-                self._tell(static, "the store has a pod of that name that was not made by this agent")
+                self._report(static, "the store has a pod of that name that was not made by this agent")
         return False
 
-    def _tell(self, static: Pod, problem: str) -> None:
-        if self._told.get(full_name(static)) != problem:
-            self._told[full_name(static)] = problem
+    def _report(self, static: Pod, problem: str) -> None:
+        if self._problems.get(full_name(static)) != problem:
+            self._problems[full_name(static)] = problem
             log.error("pod %s runs, and is not shown in the store: %s", full_name(static), problem)
 
     def remove(self, pods: PodObjects, mirror: Pod) -> None:
@@ -92,9 +92,9 @@ class Mirrors:
         metadata = mirror.metadata
         self._manager.remove(mirror)
         with suppress(NotFound, Conflict):
-            held = pods.get(metadata.name, metadata.namespace)
-            if held.metadata.uid == metadata.uid:
-                pods.delete(metadata.name, metadata.namespace, version=held.metadata.resource_version)
+            stored = pods.get(metadata.name, metadata.namespace)
+            if stored.metadata.uid == metadata.uid:
+                pods.delete(metadata.name, metadata.namespace, version=stored.metadata.resource_version)
 
     def remove_orphans(self, pods: PodObjects) -> None:
         """Take out mirrors of static pods that are no more."""
@@ -128,9 +128,9 @@ def _without_values(spec: PodSpec, *, names: bool) -> PodSpec:
 
     containers = tuple(
         msgspec.structs.replace(
-            one, env=tuple(shown(variable) for variable in one.env if names or variable.name == "PORT")
+            container, env=tuple(shown(variable) for variable in container.env if names or variable.name == "PORT")
         )
-        for one in spec.containers
+        for container in spec.containers
     )
     return msgspec.structs.replace(spec, containers=containers)
 

@@ -83,7 +83,7 @@ class Permission:
 
     def _rights(self, pod: Pod) -> Iterator[Refusal]:
         """Yield rights that no pod may have: root's rights, and users that were not named."""
-        contexts = [pod.spec.security_context, *(one.security_context for one in pod.spec.every_container)]
+        contexts = [pod.spec.security_context, *(container.security_context for container in pod.spec.every_container)]
         for context in contexts:
             user = context.run_as_user if context is not None else None
             if user is not None and user not in self._users:
@@ -97,10 +97,10 @@ class Permission:
         """Yield groups that were not named."""
         allowed = self._groups | (self._own_groups if from_file else self._own_groups - {0})
         shared = pod.spec.security_context
-        contexts = [shared, *(one.security_context for one in pod.spec.every_container)]
-        asked = [context.run_as_group for context in contexts if context is not None]
+        contexts = [shared, *(container.security_context for container in pod.spec.every_container)]
+        groups = [context.run_as_group for context in contexts if context is not None]
         cure = "see --allow-group" if os.geteuid() == 0 else "an agent that is not root can give no other than its own"
-        for group in (*asked, *(shared.supplemental_groups if shared is not None else ())):
+        for group in (*groups, *(shared.supplemental_groups if shared is not None else ())):
             if group is not None and group not in allowed:
                 yield Refusal("GroupNotPermitted", f"pod may not run with group {group} ({cure})")
 
@@ -115,21 +115,23 @@ class Permission:
                 yield Refusal("CommandNotAllowed", f"{container.name}: envFrom may set any variable: name them in env")
             for variable in container.env:
                 if not self._allows_variable(variable.name):
-                    said = f"{container.name}: the variable {variable.name!r} is allowed by no --allow-env"
-                    yield Refusal("CommandNotAllowed", said)
+                    message = f"{container.name}: the variable {variable.name!r} is allowed by no --allow-env"
+                    yield Refusal("CommandNotAllowed", message)
             for handler in _handlers(container):
-                hosts = [one.host for one in (handler.http_get, handler.tcp_socket) if one is not None]
+                hosts = [action.host for action in (handler.http_get, handler.tcp_socket) if action is not None]
                 if any(host not in _HERE for host in hosts):
                     yield Refusal("CommandNotAllowed", f"{container.name}: probes and hooks ask this machine alone")
 
     def _allows_variable(self, name: str) -> bool:
-        return bool(_PLAIN.fullmatch(name)) and any(one.fullmatch(name) for one in self._variables)
+        return bool(_PLAIN.fullmatch(name)) and any(pattern.fullmatch(name) for pattern in self._variables)
 
     def _allows(self, path: str) -> bool:
         """Return True if *path* is plain, and both it and its real path match a pattern."""
         if not path.startswith("/") or os.path.normpath(path) != path or "$" in path:  # $(NAME) is put in later
             return False
-        return all(any(one.fullmatch(name) for one in self._patterns) for name in (path, os.path.realpath(path)))
+        return all(
+            any(pattern.fullmatch(name) for pattern in self._patterns) for name in (path, os.path.realpath(path))
+        )
 
 
 def _paths(pod: Pod) -> Iterator[tuple[str, str]]:
@@ -157,9 +159,9 @@ def _archive_path(image: str) -> str:
 def _handlers(container: Container) -> Iterator[Probe | LifecycleHandler]:
     lifecycle = container.lifecycle
     hooks = (lifecycle.post_start, lifecycle.pre_stop) if lifecycle is not None else ()
-    for found in (container.liveness_probe, container.readiness_probe, container.startup_probe, *hooks):
-        if found is not None:
-            yield found
+    for handler in (container.liveness_probe, container.readiness_probe, container.startup_probe, *hooks):
+        if handler is not None:
+            yield handler
 
 
 def _commands_present(pod: Pod) -> Iterator[Refusal]:
@@ -172,7 +174,7 @@ def _commands_present(pod: Pod) -> Iterator[Refusal]:
             continue
         command = container.command[0]
         mounts = tuple(mount.mount_path.rstrip("/") + "/" for mount in container.volume_mounts)
-        search = next((one.value for one in container.env if one.name == "PATH"), None)
+        search = next((variable.value for variable in container.env if variable.name == "PATH"), None)
         if "$(" in command or (mounts and command.startswith(mounts)) or ("/" in command and command[0] != "/"):
             continue
         if shutil.which(command, path=search) is None:

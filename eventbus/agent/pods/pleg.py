@@ -18,7 +18,7 @@ from eventbus.agent.runtime.contract import (
     PodLifecycleEvent,
     PodRuntimeStatus,
     PodUid,
-    Tell,
+    ReportChange,
 )
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.shim.procfs import read_process
@@ -45,13 +45,15 @@ class Pleg:
     Differences for which there is no room are found again by the next relist.
     """
 
-    def __init__(self, runtime: ProcessRuntime, tell: Tell, clock: Clock, every_s: float = RELIST_EVERY_S) -> None:
+    def __init__(
+        self, runtime: ProcessRuntime, report: ReportChange, clock: Clock, every_s: float = RELIST_EVERY_S
+    ) -> None:
         self._runtime = runtime
-        self._tell = tell
+        self._report = report
         self._clock = clock
         self._every_s = every_s
         self._records: dict[PodUid, _Record] = {}
-        self._told: dict[PodUid, PodRuntimeStatus] = {}
+        self._reported: dict[PodUid, PodRuntimeStatus] = {}
         self._watched = _ProcessWatch()
         self._thread = threading.Thread(target=self._run, name="eventbus-pleg", daemon=True)
         self._stopping = threading.Event()
@@ -87,11 +89,11 @@ class Pleg:
             log.exception("the pods of this machine cannot be listed")
             return
         # A pod that is the very same object is as it was.
-        changed = [pod for pod in pods if self._told.get(pod.uid) is not pod]
+        changed = [pod for pod in pods if self._reported.get(pod.uid) is not pod]
         gone = self._records.keys() - {pod.uid for pod in pods}
         for pod in changed:
             if self._compare(pod.uid, _record_of(pod)):
-                self._told[pod.uid] = pod
+                self._reported[pod.uid] = pod
         for uid in gone:
             self._compare(uid, None)
         if changed or gone:
@@ -103,13 +105,13 @@ class Pleg:
         before = self._records.get(uid)
         if now == before:
             return True
-        told = [self._tell(event) for event in _differences(uid, before, now)]
-        if not all(told):
-            self.unreported += told.count(False)
+        accepted = [self._report(event) for event in _differences(uid, before, now)]
+        if not all(accepted):
+            self.unreported += accepted.count(False)
             return False
         if now is None:
             del self._records[uid]
-            self._told.pop(uid, None)
+            self._reported.pop(uid, None)
         else:
             self._records[uid] = now
         return True
@@ -177,8 +179,8 @@ def _pidfd(pid: int, start_ticks: int) -> int:
         descriptor = os.pidfd_open(pid)
     except (OSError, AttributeError):  # gone already, an old kernel, no more descriptors: the relist will see it
         return -1
-    found = read_process(pid)
-    if found is None or found.start_ticks != start_ticks:
+    process = read_process(pid)
+    if process is None or process.start_ticks != start_ticks:
         os.close(descriptor)
         return -1
     return descriptor

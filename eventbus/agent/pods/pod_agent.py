@@ -84,7 +84,7 @@ class PodAgent:
         self._mirrors = Mirrors(self.manager)
         self._probes = ProbeManager(
             runtime=runtime,
-            tell=lambda result: self.loop.offer(PROBES, result, wait=False),
+            report=lambda result: self.loop.offer(PROBES, result, wait=False),
             events=events,
             clock=clock,
         )
@@ -144,7 +144,7 @@ class PodAgent:
             self._bus_source = BusSource(self.config, store, node=self._node_name)
             self._bus_source.start()
         for pod in self.manager.pods():
-            self.workers.look_again(pod.metadata.uid, 0.0)  # for its mirror
+            self.workers.sync_after(pod.metadata.uid, 0.0)  # for its mirror
             self.statuses.write_again(pod)
 
     def detach(self) -> None:
@@ -237,7 +237,7 @@ class PodAgent:
     def _drain(self, deadline: float) -> bool:
         """End every pod within the time left, even if its grace is longer; also pods that no source has named yet."""
         pods = {pod.metadata.uid: pod for pod in self.manager.pods()}
-        pods = {found.uid: orphan(found) for found in self._runtime.pods() if found.active} | pods
+        pods = {status.uid: orphan(status) for status in self._runtime.pods() if status.active} | pods
         pods = {uid: pod for uid, pod in pods.items() if not self.workers.is_finished(uid)}
         for pod in pods.values():
             left_s = max(0.0, deadline - time.monotonic() - LAST_S)

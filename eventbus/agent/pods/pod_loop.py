@@ -103,11 +103,11 @@ class PodLoop:
         if not self._config.all_ready:
             return
         known = {pod.metadata.uid for pod in self._manager.pods()}
-        found = list(self._runtime.pods())
+        statuses = list(self._runtime.pods())
         phases = self._workers.phases()
-        for one in found:
-            if one.uid not in known:
-                self._clean(one, has_worker=one.uid in phases)
+        for status in statuses:
+            if status.uid not in known:
+                self._clean(status, has_worker=status.uid in phases)
         self._workers.forget(known)
         self._statuses.forget(known)
         self._rejected &= known
@@ -156,7 +156,7 @@ class PodLoop:
             self._kill(pod)
             return
         if self._statuses.get(pod).phase not in TERMINAL:
-            others = [one for one in others if one.metadata.uid != uid]
+            others = [other for other in others if other.metadata.uid != uid]
             if refusal := self._admission.refuse(pod, others):
                 self._reject(pod, refusal.reason, refusal.message)
                 return
@@ -214,25 +214,25 @@ class PodLoop:
         if pod is not None:
             self._workers.update(PodWork(Work.SYNC, pod))
 
-    def _clean(self, found: PodRuntimeStatus, *, has_worker: bool) -> None:
+    def _clean(self, status: PodRuntimeStatus, *, has_worker: bool) -> None:
         """End a pod that no source names, or remove its leftovers."""
-        if found.active:
+        if status.active:
             if not has_worker:
-                log.warning("pod %s/%s is known to no source: it is ended", found.namespace, found.name)
-                self._workers.update(PodWork(Work.KILL, orphan(found)))
+                log.warning("pod %s/%s is known to no source: it is ended", status.namespace, status.name)
+                self._workers.update(PodWork(Work.KILL, orphan(status)))
             return
-        if has_worker and not self._workers.is_finished(found.uid):
+        if has_worker and not self._workers.is_finished(status.uid):
             return
         try:
-            self._runtime.remove(found.uid)
-            self._syncer.forget(found.uid)
+            self._runtime.remove(status.uid)
+            self._syncer.forget(status.uid)
         except EventBusError as error:
-            log.info("the leftovers of pod %s stay for now: %s", found.name, error)
+            log.info("the leftovers of pod %s stay for now: %s", status.name, error)
 
 
-def orphan(found: PodRuntimeStatus) -> Pod:
+def orphan(status: PodRuntimeStatus) -> Pod:
     """Return a pod with only the fields that it was started with: it has no containers."""
-    return Pod(metadata=ObjectMeta(name=found.name, namespace=found.namespace, uid=found.uid))
+    return Pod(metadata=ObjectMeta(name=status.name, namespace=status.namespace, uid=status.uid))
 
 
 def _created(pod: Pod) -> datetime:

@@ -33,8 +33,8 @@ class PodManager:
         """Take out a pod, or a mirror pod; another mirror of that name stays."""
         with self._lock:
             if is_mirror(pod):
-                held = self._mirrors.get(full_name(pod))
-                if held is not None and held.metadata.uid == pod.metadata.uid:
+                mirror = self._mirrors.get(full_name(pod))
+                if mirror is not None and mirror.metadata.uid == pod.metadata.uid:
                     del self._mirrors[full_name(pod)]
             else:
                 self._pods.pop(pod.metadata.uid, None)
@@ -68,5 +68,5 @@ class PodManager:
 
     def static_of(self, mirror: Pod) -> Pod | None:
         """Return the static pod that *mirror* shows; None: an orphan, to be taken out of the store."""
-        found = self.by_full_name(full_name(mirror))
-        return found if found is not None and is_static(found) else None
+        pod = self.by_full_name(full_name(mirror))
+        return pod if pod is not None and is_static(pod) else None

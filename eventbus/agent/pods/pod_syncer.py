@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from eventbus.agent.pods.api_status import FAILED, PENDING, TERMINAL, Seen, ended_status, pod_status
+from eventbus.agent.pods.api_status import FAILED, PENDING, TERMINAL, Observed, ended_status, pod_status
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.permission import COMMAND_NOT_FOUND
 from eventbus.agent.pods.pod_workers import Done, ExpectedError, PodWork
@@ -94,7 +94,7 @@ class PodSyncer:
     def status(self, pod: Pod) -> PodStatus:
         """Return how *pod* is now."""
         uid = PodUid(pod.metadata.uid)
-        seen = Seen(
+        observed = Observed(
             runtime=self._runtime.status(uid),
             waiting=self._waiting.get(uid, {}),
             started=lambda container, run: self._probes.started(uid, container, run),
@@ -102,7 +102,7 @@ class PodSyncer:
             address=self._address,
             qos_class=qos_class(pod),
         )
-        return pod_status(pod, seen, self._statuses.get(pod))
+        return pod_status(pod, observed, self._statuses.get(pod))
 
     def forget(self, uid: str) -> None:
         """Forget the state of a pod that is gone."""
@@ -113,7 +113,7 @@ class PodSyncer:
         self._ages.forget(uid)
 
     def _sync(self, pod: Pod) -> Done:
-        status = self._tell_status(pod)
+        status = self._update_status(pod)
         if status.phase in TERMINAL:
             return self._complete(pod, status)
         if late := self._past_deadline(pod, status):
@@ -133,7 +133,7 @@ class PodSyncer:
         self._kill_unhealthy(pod)
         return self._run(pod)
 
-    def _tell_status(self, pod: Pod) -> PodStatus:
+    def _update_status(self, pod: Pod) -> PodStatus:
         return self._statuses.set(pod, self.status(pod))
 
     def _run(self, pod: Pod) -> Done:
@@ -141,15 +141,16 @@ class PodSyncer:
         result = self._runtime.sync_pod(pod, wanted=lambda: not self._ends(uid))
         failpoint("pod:runtime")
         self._waiting[uid] = result.waiting
-        status = self._tell_status(pod)
+        status = self._update_status(pod)
         if result.sandbox_failure:
             raise SyncFailed(f"failed to create the sandbox: {result.sandbox_failure}")
-        lasting = [(name, one) for name, one in result.waiting.items() if one.retry_s is None]
+        lasting = [(name, failure) for name, failure in result.waiting.items() if failure.retry_s is None]
         if lasting:
-            said = [
-                f'failed to "StartContainer" for "{name}" with {one.reason}: {one.message}' for name, one in lasting
+            problems = [
+                f'failed to "StartContainer" for "{name}" with {failure.reason}: {failure.message}'
+                for name, failure in lasting
             ]
-            raise SyncFailed(", ".join(said))
+            raise SyncFailed(", ".join(problems))
         if status.phase in TERMINAL:
             return self._complete(pod, status)
         return Done(again_s=self._soonest(result.retry_s, self._deadline_s(pod, status)))
@@ -157,8 +158,8 @@ class PodSyncer:
     def _complete(self, pod: Pod, status: PodStatus) -> Done:
         """End the leftovers of a pod with a final phase: its shim, and containers that are not needed any more."""
         uid = PodUid(pod.metadata.uid)
-        held = self._runtime.status(uid)
-        if held is not None and held.active:
+        running = self._runtime.status(uid)
+        if running is not None and running.active:
             self._runtime.kill_pod(uid, self._with_hooks(pod))
         self._probes.remove_pod(uid)
         self._mirror(pod)
@@ -196,8 +197,10 @@ class PodSyncer:
         status = self.status(pod)
         if reason or status.phase in TERMINAL:
             return status
-        ended = [one.state.terminated or one.last_state.terminated for one in status.container_statuses]
-        good = all(one is not None and one.exit_code == 0 for one in ended)
+        ended = [
+            container.state.terminated or container.last_state.terminated for container in status.container_statuses
+        ]
+        good = all(state is not None and state.exit_code == 0 for state in ended)
         return msgspec.structs.replace(status, phase="Succeeded" if good else FAILED)
 
     def _mirror(self, pod: Pod) -> None:
@@ -232,21 +235,21 @@ class PodSyncer:
     def _kill_unhealthy(self, pod: Pod) -> None:
         with self._lock:
             failed = self._unhealthy.pop(pod.metadata.uid, {})
-        held = self._runtime.status(PodUid(pod.metadata.uid)) if failed else None
+        running = self._runtime.status(PodUid(pod.metadata.uid)) if failed else None
         for name, result in failed.items():
-            run = held.container(name) if held is not None else None
+            run = running.container(name) if running is not None else None
             if run is not None and run.running and run.id == result.container_id:
                 kind = "liveness" if result.type is ProbeType.LIVENESS else "startup"
-                said = f"Container {name} failed {kind} probe, will be restarted"
-                self._runtime.kill_container(pod, name, said)
+                reason = f"Container {name} failed {kind} probe, will be restarted"
+                self._runtime.kill_container(pod, name, reason)
 
     def _past_deadline(self, pod: Pod, status: PodStatus) -> str:
         left_s = self._deadline_s(pod, status)
         if left_s is None or left_s > 0:
             return ""
-        said = "Pod was active on the node longer than the specified deadline"
-        self._event(pod, NORMAL, DEADLINE_EXCEEDED, said)
-        return said
+        message = "Pod was active on the node longer than the specified deadline"
+        self._event(pod, NORMAL, DEADLINE_EXCEEDED, message)
+        return message
 
     def _deadline_s(self, pod: Pod, status: PodStatus) -> float | None:
         most_s = pod.spec.active_deadline_seconds
@@ -255,8 +258,8 @@ class PodSyncer:
         return most_s - self._ages.age_s(pod.metadata.uid, status.start_time.timestamp())
 
     @staticmethod
-    def _soonest(*given: float | None) -> float | None:
-        return min((one for one in given if one is not None), default=None)
+    def _soonest(*times_s: float | None) -> float | None:
+        return min((time_s for time_s in times_s if time_s is not None), default=None)
 
     def _event(self, pod: Pod, event_type: str, reason: str, message: str) -> None:
         self._events.event(about_pod(pod), event_type, reason, message)

@@ -124,12 +124,12 @@ class PodWorkers:
         """Return the uids that are to be looked at again now, each once."""
         now = self._clock.monotonic()
         with self._lock:
-            found = [uid for uid, at in self._due.items() if at <= now]
-            for uid in found:
+            uids = [uid for uid, at in self._due.items() if at <= now]
+            for uid in uids:
                 del self._due[uid]
-            return found
+            return uids
 
-    def look_again(self, uid: str, in_s: float) -> None:
+    def sync_after(self, uid: str, in_s: float) -> None:
         """Have `due` name *uid* after *in_s* seconds, or earlier."""
         at = self._clock.monotonic() + in_s
         with self._lock:
@@ -162,11 +162,11 @@ class PodWorkers:
             return True
         name, uid = full_name(work.pod), work.pod.metadata.uid
         holder = self._names.get(name)
-        held = self._workers.get(holder) if holder is not None else None
-        if holder in (None, uid) or held is None or held.phase is Phase.FINISHED:
+        former = self._workers.get(holder) if holder is not None else None
+        if holder in (None, uid) or former is None or former.phase is Phase.FINISHED:
             self._names[name] = uid
             return True
-        waiting = [one for one in self._queued.get(name, []) if one.pod.metadata.uid != uid]
+        waiting = [queued for queued in self._queued.get(name, []) if queued.pod.metadata.uid != uid]
         self._queued[name] = [*waiting, work]
         return False
 
@@ -204,7 +204,7 @@ class PodWorkers:
             self.errors += 1
             log.warning("pod %s: %s", full_name(work.pod), error, exc_info=not isinstance(error, ExpectedError))
             self._failed(work.pod, error)
-            self.look_again(worker.uid, ERROR_S)
+            self.sync_after(worker.uid, ERROR_S)
             with self._lock:
                 if work.kind is Work.KILL and worker.waiting is None and not self._stopped:
                     worker.retry = work  # a kill is tried again, though the pod is not known any more
@@ -214,7 +214,7 @@ class PodWorkers:
             self._finish(worker, work)
             return
         resync_s = RESYNC_S * (1 + RESYNC_JITTER * (2 * self._chance() - 1))
-        self.look_again(worker.uid, resync_s if done.again_s is None else min(done.again_s, resync_s))
+        self.sync_after(worker.uid, resync_s if done.again_s is None else min(done.again_s, resync_s))
 
     def retry_kills(self, uids: Collection[str]) -> list[str]:
         """Retry kills that failed. Returns: those of *uids* that had none."""
@@ -262,16 +262,18 @@ class _Worker:
 
     def keep(self, work: PodWork) -> None:
         """Keep *work*, unless a kill waits or is under way; another kill may only shorten the grace."""
-        held = self.waiting
+        waiting = self.waiting
         if work.kind is Work.KILL:
             self.phase = Phase.TERMINATING
-            if held is not None and held.kind is Work.KILL:
-                work = work._replace(grace_s=_shorter(held.grace_s, work.grace_s), reason=held.reason or work.reason)
+            if waiting is not None and waiting.kind is Work.KILL:
+                work = work._replace(
+                    grace_s=_shorter(waiting.grace_s, work.grace_s), reason=waiting.reason or work.reason
+                )
             self.waiting = work
         elif self.phase is Phase.SYNCING:
             self.waiting = work
 
 
-def _shorter(one: float | None, other: float | None) -> float | None:
-    given = [grace for grace in (one, other) if grace is not None]
-    return min(given) if given else None
+def _shorter(first: float | None, second: float | None) -> float | None:
+    graces = [grace for grace in (first, second) if grace is not None]
+    return min(graces) if graces else None

@@ -17,7 +17,7 @@ from eventbus.agent.runtime.contract import (
     PodUid,
     ProbeResult,
     ProbeType,
-    TellProbe,
+    ReportProbe,
 )
 from eventbus.agent.runtime.pod_facts import about_container
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
@@ -93,12 +93,12 @@ class ProbeState:
 
 def probes_of(container: Container) -> list[tuple[ProbeType, Probe]]:
     """The probes that a container has."""
-    found = (
+    probes = (
         (ProbeType.STARTUP, container.startup_probe),
         (ProbeType.LIVENESS, container.liveness_probe),
         (ProbeType.READINESS, container.readiness_probe),
     )
-    return [(type, probe) for type, probe in found if probe is not None]
+    return [(type, probe) for type, probe in probes if probe is not None]
 
 
 #: Probes asked at the same time; one that hangs holds one of these for its timeout.
@@ -111,14 +111,14 @@ _Key = tuple[PodUid, str, ProbeType]
 
 
 class ProbeManager:
-    """Runs the probes of all pods it was given, and reports each change to a `TellProbe`. Any thread.
+    """Runs the probes of all pods it was given, and reports each change to a `ReportProbe`. Any thread.
 
     Its own threads begin with the first probe and end with `stop`.
     """
 
-    def __init__(self, *, runtime: ProcessRuntime, tell: TellProbe, events: PodEvents, clock: Clock) -> None:
+    def __init__(self, *, runtime: ProcessRuntime, report: ReportProbe, events: PodEvents, clock: Clock) -> None:
         self._runtime = runtime
-        self._tell = tell
+        self._report = report
         self._events = events
         self._clock = clock
         self._ages = Ages(clock)
@@ -262,23 +262,23 @@ class ProbeManager:
         with self._changed:
             if self._workers.get(worker.key) is not worker:
                 return  # the pod was removed
-            changed = worker.count(ok=answer.ok, message=answer.said)
+            changed = worker.count(ok=answer.ok, message=answer.text)
             result = ProbeResult(uid, worker.container.name, worker.run_id, worker.type, worker.result, worker.message)
         if not answer.ok:
-            message = printable(f"{worker.type} probe failed: {answer.said}")
+            message = printable(f"{worker.type} probe failed: {answer.text}")
             self._events.event(about_container(worker.pod, worker.container.name), WARNING, "Unhealthy", message)
-        if changed and not self._tell(result):
+        if changed and not self._report(result):
             with self._changed:
                 self._unreported.append(result)
 
     def _still_runs(self, uid: PodUid, run: ContainerRuntimeStatus) -> bool:
         status = self._runtime.status(uid)
-        found = status.container(run.name) if status is not None else None
-        return found is not None and found.id == run.id and found.running
+        newest = status.container(run.name) if status is not None else None
+        return newest is not None and newest.id == run.id and newest.running
 
     def _report_again(self) -> None:
         with self._changed:
             waiting, self._unreported = self._unreported, []
-        left = [result for result in waiting if not self._tell(result)]
+        left = [result for result in waiting if not self._report(result)]
         with self._changed:
             self._unreported = left + self._unreported

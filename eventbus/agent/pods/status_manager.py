@@ -59,7 +59,7 @@ class StatusManager:
         now = datetime.fromtimestamp(self._clock.time_ns() // 1_000_000_000, UTC)
         with self._lock:
             former = self._statuses.get(uid, pod.status)
-            conditions = tuple(_since(one, former, now) for one in status.conditions)
+            conditions = tuple(_since(condition, former, now) for condition in status.conditions)
             status = msgspec.structs.replace(
                 status, conditions=conditions, start_time=status.start_time or former.start_time or now
             )
@@ -98,8 +98,8 @@ class StatusManager:
     def drop(self, uid: str) -> None:
         """Forget all of *uid*, written or not: a pod of that uid starts again."""
         with self._lock:
-            for held in (self._statuses, self._pods, self._waiting):
-                held.pop(uid, None)
+            for by_uid in (self._statuses, self._pods, self._waiting):
+                by_uid.pop(uid, None)
             self._over.discard(uid)
 
     def flush(self, pods: PodObjects) -> None:
@@ -136,8 +136,8 @@ class StatusManager:
             target = mirror
         owned = not is_static(pod)
 
-        def change(held: Pod) -> Pod:
-            changed = held if status is None else msgspec.structs.replace(held, status=status)
+        def change(stored: Pod) -> Pod:
+            changed = stored if status is None else msgspec.structs.replace(stored, status=status)
             return _held_by_agent(changed, over=over) if owned else changed
 
         metadata = target.metadata
@@ -149,7 +149,9 @@ def _held_by_agent(pod: Pod, *, over: bool) -> Pod:
     """Return *pod* with our finalizer while it may run, without it once it has ended and is deleted."""
     metadata = pod.metadata
     if metadata.deletion_timestamp is not None:
-        finalizers = tuple(one for one in metadata.finalizers if not (over and one == RUNNING_FINALIZER))
+        finalizers = tuple(
+            finalizer for finalizer in metadata.finalizers if not (over and finalizer == RUNNING_FINALIZER)
+        )
     elif RUNNING_FINALIZER in metadata.finalizers:
         return pod
     else:
@@ -158,7 +160,7 @@ def _held_by_agent(pod: Pod, *, over: bool) -> Pod:
 
 
 def _since(condition: PodCondition, former: PodStatus, now: datetime) -> PodCondition:
-    held = former.condition(condition.type)
-    same = held is not None and held.status == condition.status
-    since = held.last_transition_time if held is not None and same else now
+    before = former.condition(condition.type)
+    same = before is not None and before.status == condition.status
+    since = before.last_transition_time if before is not None and same else now
     return msgspec.structs.replace(condition, last_transition_time=since or now)

@@ -47,8 +47,8 @@ class StoreHandle:
         with self._lock:
             self._store, idle = None, self._idle
             self._idle = []
-        for one in idle:
-            one.close()
+        for store in idle:
+            store.close()
 
     def pods(self) -> PodObjects | None:
         """Return the pods of the store; None: there is no bus now."""
@@ -68,7 +68,7 @@ class StoreHandle:
             return
         used = {key for pod in pods for key in _references(pod)}
         with self._lock:
-            self._read = {key: found for key, found in self._read.items() if key in used}
+            self._read = {key: config for key, config in self._read.items() if key in used}
 
     @contextmanager
     def borrowed(self) -> Iterator[AnyStore]:
@@ -83,10 +83,10 @@ class StoreHandle:
             yield store
         finally:
             with self._lock:
-                kept = self._store is parent and len(self._idle) < _MOST_IDLE
-                if kept:
+                stays = self._store is parent and len(self._idle) < _MOST_IDLE
+                if stays:
                     self._idle.append(store)
-            if not kept:
+            if not stays:
                 store.close()
 
     def _get(self, kind: Kind[T], namespace: str, name: str) -> T | None:
@@ -103,8 +103,8 @@ class StoreHandle:
             pass
         except EventBusError as error:  # this user may not read it: that is the pod's problem, not ours
             log.error("%s %s/%s cannot be read: %s", kind.name, namespace, name, error)
-        found: T | None = self._read.get(key)
-        return found
+        last: T | None = self._read.get(key)
+        return last
 
 
 class _Pods:
@@ -135,13 +135,13 @@ class _Pods:
 def _references(pod: Pod) -> Iterator[_Key]:
     """Yield the ConfigMaps and Secrets that *pod* names."""
     namespace = pod.metadata.namespace
-    config_maps: list[str] = [one.config_map.name for one in pod.spec.volumes if one.config_map]
-    secrets: list[str] = [one.secret.secret_name for one in pod.spec.volumes if one.secret]
+    config_maps: list[str] = [source.config_map.name for source in pod.spec.volumes if source.config_map]
+    secrets: list[str] = [source.secret.secret_name for source in pod.spec.volumes if source.secret]
     for container in pod.spec.every_container:
-        sources = [one.value_from for one in container.env if one.value_from]
-        config_maps += [one.config_map_key_ref.name for one in sources if one.config_map_key_ref]
-        config_maps += [one.config_map_ref.name for one in container.env_from if one.config_map_ref]
-        secrets += [one.secret_key_ref.name for one in sources if one.secret_key_ref]
-        secrets += [one.secret_ref.name for one in container.env_from if one.secret_ref]
+        sources = [source.value_from for source in container.env if source.value_from]
+        config_maps += [source.config_map_key_ref.name for source in sources if source.config_map_key_ref]
+        config_maps += [source.config_map_ref.name for source in container.env_from if source.config_map_ref]
+        secrets += [source.secret_key_ref.name for source in sources if source.secret_key_ref]
+        secrets += [source.secret_ref.name for source in container.env_from if source.secret_ref]
     yield from ((CONFIGMAP.plural, namespace, name) for name in config_maps)
     yield from ((SECRET.plural, namespace, name) for name in secrets)

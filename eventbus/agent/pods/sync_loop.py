@@ -88,10 +88,10 @@ class SyncLoop:
             log.error("skipping pod synchronization: %s", problem)
             self._pause()
             return False
-        taken = self._take()
-        if taken is None:
+        entry = self._take()
+        if entry is None:
             return False
-        channel, message = taken
+        channel, message = entry
         self.turns += 1
         try:
             self._handlers[channel](message)

@@ -69,14 +69,14 @@ class Artifacts:
         """Return the archive that *container* is unpacked from, if any. Raises: ArtifactProblem: no such image."""
         if container.image in LOCAL:
             return None
-        found = _ARCHIVE.fullmatch(container.image)
-        if found is None:
+        match = _ARCHIVE.fullmatch(container.image)
+        if match is None:
             raise ArtifactProblem(
                 INVALID_IMAGE_NAME,
                 f'Failed to apply default image tag "{container.image}": there is no registry here; leave image out, '
                 "or give file:/path/app.tar.gz@sha256:DIGEST",
             )
-        return Archive(Path(found["path"]), found["digest"])
+        return Archive(Path(match["path"]), match["digest"])
 
     def folder(self, archive: Archive) -> Path:
         """Return the folder of *archive*, once it is unpacked."""
@@ -112,7 +112,7 @@ class Artifacts:
 
         *images* are those of all runs that there are. When an archive was used last is its folder's own time.
         """
-        used = {found["digest"] for image in images if (found := _ARCHIVE.fullmatch(image))}
+        used = {match["digest"] for image in images if (match := _ARCHIVE.fullmatch(image))}
         for path in sorted(self._root.glob("*")):
             try:
                 if path.name.startswith("."):
@@ -142,19 +142,19 @@ class Artifacts:
             make_folder(self._root)
             # A copy without a name is unpacked: it cannot be replaced or changed after its digest is checked.
             with tempfile.TemporaryFile(dir=self._root) as copy:
-                if (found := _copy(archive.path, copy)) != archive.digest:
+                if (digest := _copy(archive.path, copy)) != archive.digest:
                     raise ArtifactProblem(
-                        ERR_IMAGE_PULL, f"{archive.path} has the digest sha256:{found}, not the one asked for"
+                        ERR_IMAGE_PULL, f"{archive.path} has the digest sha256:{digest}, not the one asked for"
                     )
                 if present:
                     return
-                made = self._root / f".{archive.digest}-{self._mark}"
+                folder = self._root / f".{archive.digest}-{self._mark}"
                 try:
-                    _extract(copy, made)
-                    os.utime(made)  # an archive may set its top folder's time, too
-                    os.rename(made, self.folder(archive))
+                    _extract(copy, folder)
+                    os.utime(folder)  # an archive may set its top folder's time, too
+                    os.rename(folder, self.folder(archive))
                 finally:
-                    shutil.rmtree(made, ignore_errors=True)
+                    shutil.rmtree(folder, ignore_errors=True)
         except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise ArtifactProblem(ERR_IMAGE_PULL, f"cannot unpack {archive.path}: {why}") from None
@@ -162,12 +162,12 @@ class Artifacts:
 
 def _copy(path: Path, to: IO[bytes]) -> str:
     """Copy the file *path*. Returns: the digest of the copy."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
-            made.update(chunk)
+            digest.update(chunk)
             to.write(chunk)
-    return made.hexdigest()
+    return digest.hexdigest()
 
 
 def _extract(file: IO[bytes], folder: Path) -> None:
@@ -176,11 +176,11 @@ def _extract(file: IO[bytes], folder: Path) -> None:
     is_zip = zipfile.is_zipfile(file)
     file.seek(0)
     if is_zip:
-        with zipfile.ZipFile(file) as found:
-            for member in found.infolist():
-                made = Path(found.extract(member, folder))
+        with zipfile.ZipFile(file) as archive:
+            for member in archive.infolist():
+                extracted = Path(archive.extract(member, folder))
                 if mode := member.external_attr >> 16 & 0o777:
-                    made.chmod(mode)
+                    extracted.chmod(mode)
         return
     with tarfile.open(fileobj=file) as archive:
         archive.extractall(folder, filter="data")

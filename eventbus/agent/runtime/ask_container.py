@@ -15,15 +15,15 @@ from eventbus.model.objects.container import Container, HTTPGetAction, Lifecycle
 from eventbus.util.text import printable
 
 #: The most characters of an answer, as in the kubelet.
-MOST_SAID: Final = 1024
+MOST_TEXT: Final = 1024
 _HERE: Final = "127.0.0.1"
 
 
 class Answer(NamedTuple):
-    """The result of a handler. *said* is for people."""
+    """The result of a handler. *text* is for people."""
 
     ok: bool
-    said: str
+    text: str
 
 
 #: Runs a command in a container of a pod, within a time: `ProcessRuntime.exec_in`.
@@ -50,7 +50,7 @@ def ask(
     except CommandNotFound as problem:
         return Answer(False, str(problem))
     except (RuntimeProblem, OSError, http.client.HTTPException, ValueError) as problem:
-        return Answer(False, _said(str(problem) or type(problem).__name__))
+        return Answer(False, _shortened(str(problem) or type(problem).__name__))
     return Answer(False, "there is nothing to do: give exec, httpGet or tcpSocket")
 
 
@@ -58,9 +58,9 @@ def _port_of(container: Container, port: Port) -> int:
     """The number of *port*, which may be the name of one of the container's. Raises: ValueError."""
     if isinstance(port, int) or port.isdigit():
         return int(port)
-    for one in container.ports:
-        if one.name == port:
-            return one.container_port
+    for named_port in container.ports:
+        if named_port.name == port:
+            return named_port.container_port
     raise ValueError(f"couldn't find port {port!r} in container {container.name}")
 
 
@@ -68,7 +68,7 @@ def _exec(exec_in: ExecIn, uid: PodUid, container: Container, command: Sequence[
     result = exec_in(uid, container.name, command, timeout_s)
     if result.timed_out:
         return Answer(False, f"command timed out: {' '.join(command)!r} timed out after {timeout_s:g}s")
-    return Answer(result.exit_code == 0, _said(result.output.decode("utf-8", "replace")))
+    return Answer(result.exit_code == 0, _shortened(result.output.decode("utf-8", "replace")))
 
 
 def _http_get(container: Container, action: HTTPGetAction, timeout_s: float) -> Answer:
@@ -89,15 +89,15 @@ def _http_get(container: Container, action: HTTPGetAction, timeout_s: float) -> 
         connection.sock.settimeout(deadline.left_s())
         path = action.path if action.path.startswith("/") else f"/{action.path}"
         headers = {"User-Agent": "kube-probe/eventbus", "Accept": "*/*"}
-        connection.request("GET", path, headers=headers | {one.name: one.value for one in action.http_headers})
+        connection.request("GET", path, headers=headers | {header.name: header.value for header in action.http_headers})
         response = connection.getresponse()
-        response.read(MOST_SAID * 10)
+        response.read(MOST_TEXT * 10)
         good = 200 <= response.status < 400
         return Answer(good, f"HTTP probe {'succeeded' if good else 'failed'} with statuscode: {response.status}")
     except OSError as error:
         scheme = action.scheme.lower() or "http"
         why = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
-        return Answer(False, _said(f'Get "{scheme}://{host}:{port}{action.path}": {why}'))
+        return Answer(False, _shortened(f'Get "{scheme}://{host}:{port}{action.path}": {why}'))
     finally:
         connection.close()
 
@@ -130,19 +130,19 @@ class _Deadline:
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             try:
                 left_s = self.left_s()
-                made = socket.socket(family, kind, protocol)  # fails for IPv6 where the kernel has none
+                connection = socket.socket(family, kind, protocol)  # fails for IPv6 where the kernel has none
             except OSError as error:
                 problem = error
                 continue
             try:
-                made.settimeout(left_s)
-                made.connect(address)
-                made.settimeout(self.left_s())
+                connection.settimeout(left_s)
+                connection.connect(address)
+                connection.settimeout(self.left_s())
             except OSError as error:
-                made.close()
+                connection.close()
                 problem = error
             else:
-                return made
+                return connection
         raise problem
 
     def response_class(self) -> type[http.client.HTTPResponse]:
@@ -177,5 +177,5 @@ class _Reader(io.RawIOBase):
         super().close()
 
 
-def _said(text: str) -> str:
-    return printable(text.strip())[:MOST_SAID]
+def _shortened(text: str) -> str:
+    return printable(text.strip())[:MOST_TEXT]

@@ -100,17 +100,17 @@ class PodRuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     def container(self, name: str) -> ContainerRuntimeStatus | None:
         """The newest run of the container *name*."""
-        return next((one for one in self.containers if one.name == name), None)
+        return next((run for run in self.containers if run.name == name), None)
 
     def previous(self, name: str) -> ContainerRuntimeStatus | None:
         """The run before the newest."""
-        runs = [one for one in self.containers if one.name == name]
+        runs = [run for run in self.containers if run.name == name]
         return runs[1] if len(runs) > 1 else None
 
     @property
     def active(self) -> bool:
         """True while any of its containers runs, or its shim does."""
-        return any(one.running for one in self.containers) or (self.sandbox is not None and self.sandbox.ready)
+        return any(run.running for run in self.containers) or (self.sandbox is not None and self.sandbox.ready)
 
 
 class StartFailure(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class SyncResult(FrozenStruct, frozen=True, kw_only=True):
     @property
     def retry_s(self) -> float | None:
         """Return the shortest `retry_s` of the waiting containers; None: none waits for a time."""
-        return min((one.retry_s for one in self.waiting.values() if one.retry_s is not None), default=None)
+        return min((failure.retry_s for failure in self.waiting.values() if failure.retry_s is not None), default=None)
 
 
 class ExecResult(msgspec.Struct, frozen=True):
@@ -219,5 +219,5 @@ class ProbeResult(msgspec.Struct, frozen=True):
 
 
 #: Takes a report; never blocks. False: there is no room; the report is repeated.
-Tell: TypeAlias = Callable[[PodLifecycleEvent], bool]
-TellProbe: TypeAlias = Callable[[ProbeResult], bool]
+ReportChange: TypeAlias = Callable[[PodLifecycleEvent], bool]
+ReportProbe: TypeAlias = Callable[[ProbeResult], bool]

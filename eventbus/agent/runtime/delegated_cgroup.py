@@ -87,7 +87,7 @@ def _mounts(mountinfo: str) -> Iterator[tuple[str, Path]]:
 
 
 def _plain(escaped: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), escaped)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), escaped)
 
 
 def _has_moved(folder: Path) -> bool:

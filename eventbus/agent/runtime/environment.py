@@ -39,15 +39,15 @@ class EnvironmentMaker:
 
         Later ones replace earlier ones: inherited variables, *own* (of the runtime), `envFrom`, `env`.
         """
-        made = {"PATH": _DEFAULT_PATH} | {name: os.environ[name] for name in INHERITED if name in os.environ}
-        made |= own
+        environment = {"PATH": _DEFAULT_PATH} | {name: os.environ[name] for name in INHERITED if name in os.environ}
+        environment |= own
         for source in container.env_from:
-            made |= self._all_of(pod, source)
+            environment |= self._all_of(pod, source)
         for variable in container.env:
-            value = self._value(pod, container, variable, made)
+            value = self._value(pod, container, variable, environment)
             if value is not None:
-                made[variable.name] = value
-        return made
+                environment[variable.name] = value
+        return environment
 
     def _value(self, pod: Pod, container: Container, variable: EnvVar, so_far: Mapping[str, str]) -> str | None:
         if variable.value_from is None:
@@ -70,15 +70,15 @@ class EnvironmentMaker:
         return ""
 
     def _all_of(self, pod: Pod, source: EnvFrom) -> dict[str, str]:
-        namespace, found = pod.metadata.namespace, None
+        namespace, values = pod.metadata.namespace, None
         if selector := source.config_map_ref:
-            found = _texts_of(self._configs.config_map(namespace, selector.name))
+            values = _texts_of(self._configs.config_map(namespace, selector.name))
         elif selector := source.secret_ref:
-            found = _texts_of(self._configs.secret(namespace, selector.name))
-        if found is None and selector is not None and not selector.optional:
+            values = _texts_of(self._configs.secret(namespace, selector.name))
+        if values is None and selector is not None and not selector.optional:
             word = "configmap" if source.config_map_ref else "secret"
             raise ConfigMissing(f'{word} "{selector.name}" not found')
-        return {source.prefix + key: value for key, value in (found or {}).items()}
+        return {source.prefix + key: value for key, value in (values or {}).items()}
 
     def field(self, pod: Pod, path: str) -> str:
         """The value of a field of the pod, as `fieldRef` names it. Raises: ConfigMissing: there is no such field."""
@@ -102,26 +102,26 @@ class EnvironmentMaker:
 def expand(text: str, values: Mapping[str, str]) -> str:
     """Replace `$(NAME)` by its value; a name without a value stays as it is, and `$$` is a dollar sign."""
 
-    def put(found: re.Match[str]) -> str:
-        return "$" if found[1] is None else values.get(found[1], found[0])
+    def put(match: re.Match[str]) -> str:
+        return "$" if match[1] is None else values.get(match[1], match[0])
 
     return _REFERENCE.sub(put, text)
 
 
-def _texts_of(found: ConfigMap | Secret | None) -> dict[str, str] | None:
+def _texts_of(config: ConfigMap | Secret | None) -> dict[str, str] | None:
     """The values of a ConfigMap or Secret as text, by key; None: there is no such object."""
-    contents = contents_of(found)
+    contents = contents_of(config)
     return None if contents is None else {key: value.decode("utf-8", "replace") for key, value in contents.items()}
 
 
-def contents_of(found: ConfigMap | Secret | None) -> dict[str, bytes] | None:
+def contents_of(config: ConfigMap | Secret | None) -> dict[str, bytes] | None:
     """The values of a ConfigMap or Secret as bytes, by key; None: there is no such object."""
-    if found is None:
+    if config is None:
         return None
-    if isinstance(found, Secret):
-        return {key: _decoded(key, value) for key, value in found.data.items()}
-    plain = {key: value.encode() for key, value in found.data.items()}
-    return plain | {key: _decoded(key, value) for key, value in found.binary_data.items()}
+    if isinstance(config, Secret):
+        return {key: _decoded(key, value) for key, value in config.data.items()}
+    plain = {key: value.encode() for key, value in config.data.items()}
+    return plain | {key: _decoded(key, value) for key, value in config.binary_data.items()}
 
 
 def _decoded(key: str, value: str) -> bytes:
@@ -131,12 +131,12 @@ def _decoded(key: str, value: str) -> bytes:
         raise ConfigMissing(f"the value of {key!r} is no base64") from None
 
 
-def _key_of(selector: KeySelector, word: str, namespace: str, found: Mapping[str, str] | None) -> str | None:
-    if found is not None and selector.key in found:
-        return found[selector.key]
+def _key_of(selector: KeySelector, word: str, namespace: str, values: Mapping[str, str] | None) -> str | None:
+    if values is not None and selector.key in values:
+        return values[selector.key]
     if selector.optional:
         return None
-    if found is None:
+    if values is None:
         raise ConfigMissing(f'{word} "{selector.name}" not found')
     raise ConfigMissing(f"couldn't find key {selector.key} in {word} {namespace}/{selector.name}")
 

@@ -96,7 +96,7 @@ class CgroupIsolation:
 
     def remove(self, uid: PodUid) -> None:
         for folder in self._root.glob(f"**/pod{uid}"):
-            for below in (*(one for one in folder.iterdir() if one.is_dir()), folder):
+            for below in (*(entry for entry in folder.iterdir() if entry.is_dir()), folder):
                 with contextlib.suppress(OSError):
                     below.rmdir()
 
@@ -116,21 +116,21 @@ def find_isolation() -> Isolation:
 
 
 def _below(folder: Path, name: str) -> Path:
-    made = folder / name
-    if not made.exists():
+    cgroup = folder / name
+    if not cgroup.exists():
         pass_on(folder)
-        made.mkdir(exist_ok=True)
-    return made
+        cgroup.mkdir(exist_ok=True)
+    return cgroup
 
 
 def _sums(pod: Pod) -> dict[str, float]:
     """The limits of a whole pod: sums, where every container has one."""
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for name in ("cpu", "memory"):
-        each = [parse_quantity(one.resources.limits.get(name, 0)) or 0.0 for one in pod.spec.containers]
+        each = [parse_quantity(container.resources.limits.get(name, 0)) or 0.0 for container in pod.spec.containers]
         if each and all(each):
-            found[name] = sum(each)
-    return found
+            sums[name] = sum(each)
+    return sums
 
 
 def _limits_of(limits: Mapping[str, object], requests: Mapping[str, object] | None = None) -> dict[str, str]:
@@ -140,8 +140,8 @@ def _limits_of(limits: Mapping[str, object], requests: Mapping[str, object] | No
         files["memory.max"] = str(int(memory))
     if cpu := parse_quantity(limits.get("cpu", 0)):
         files["cpu.max"] = f"{max(1000, int(cpu * _PERIOD_US))} {_PERIOD_US}"
-    if asked := parse_quantity((requests or {}).get("cpu", 0)):
-        shares = max(2, int(asked * 1024))
+    if request := parse_quantity((requests or {}).get("cpu", 0)):
+        shares = max(2, int(request * 1024))
         files["cpu.weight"] = str(1 + (shares - 2) * 9999 // 262142)
     return files
 

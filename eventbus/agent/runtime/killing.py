@@ -66,10 +66,10 @@ class ContainerKiller:
         if not runs:
             return
         with ThreadPoolExecutor(len(runs), thread_name_prefix="eventbus-kill") as pool:
-            begun = [pool.submit(self._begin, pod, status, run, messages[run.name], grace_s) for run in runs]
-        waits_s = max(one.result() for one in begun)
+            futures = [pool.submit(self._begin, pod, status, run, messages[run.name], grace_s) for run in runs]
+        waits_s = max(future.result() for future in futures)
         self._wait(status.uid, runs, waits_s + _WORD_S)
-        self._tell_exceeded(pod, status, runs)
+        self._report_exceeded(pod, status, runs)
 
     def _begin(
         self,
@@ -80,8 +80,8 @@ class ContainerKiller:
         grace_s: float | None,
     ) -> float:
         """Ask it to end. Returns: the seconds it has for that."""
-        said = message or f"Stopping container {run.name}"
-        self._events.event(_about(pod, status, run.name), NORMAL, "Killing", printable(said))
+        text = message or f"Stopping container {run.name}"
+        self._events.event(_about(pod, status, run.name), NORMAL, "Killing", printable(text))
         if grace_s is None:
             grace_s = self._grace_s(pod, status, run)
         began_s = self._clock.monotonic()
@@ -97,7 +97,7 @@ class ContainerKiller:
                 return float(pod.metadata.deletion_grace_period_seconds)
             return float(pod.spec.termination_grace_period_seconds)
         state = self._observer.state(status.uid)
-        return next((one["grace_s"] for one in (state or {"runs": []})["runs"] if one["id"] == run.id), 30.0)
+        return next((record["grace_s"] for record in (state or {"runs": []})["runs"] if record["id"] == run.id), 30.0)
 
     def _pre_stop(self, pod: Pod, run: ContainerRuntimeStatus, grace_s: float) -> None:
         container = _container(pod, run.name)
@@ -106,14 +106,14 @@ class ContainerKiller:
             return
         answer = ask(self._exec_in, PodUid(pod.metadata.uid), container, hook, grace_s)
         if not answer.ok:
-            message = printable(f"PreStopHook failed: {answer.said}")
+            message = printable(f"PreStopHook failed: {answer.text}")
             self._events.event(about_container(pod, run.name), WARNING, "FailedPreStopHook", message)
 
     def _wait(self, uid: PodUid, runs: Sequence[ContainerRuntimeStatus], seconds: float) -> None:
         ids, deadline = {run.id for run in runs}, self._clock.monotonic() + seconds
         while True:
             status = self._observer.status(uid)
-            if status is None or not any(one.running for one in status.containers if one.id in ids):
+            if status is None or not any(run.running for run in status.containers if run.id in ids):
                 return
             if status.sandbox is None or not status.sandbox.ready:
                 raise ShimGone(f"the shim of pod {uid} went away while its containers were ended")
@@ -128,10 +128,12 @@ class ContainerKiller:
         """Have the shim say how a run ended: on a full disk it cannot write it down. Older shims say nothing of it."""
         # It may not have seen the end yet: no shorter time than it was given, or the end would count as a killing.
         reply = call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": _A_DAY_S})
-        if said := reply.get("run"):
-            self._observer.learn(uid, said)
+        if record := reply.get("run"):
+            self._observer.learn(uid, record)
 
-    def _tell_exceeded(self, pod: Pod | None, status: PodRuntimeStatus, runs: Sequence[ContainerRuntimeStatus]) -> None:
+    def _report_exceeded(
+        self, pod: Pod | None, status: PodRuntimeStatus, runs: Sequence[ContainerRuntimeStatus]
+    ) -> None:
         now = self._observer.status(status.uid)
         ids = {run.id for run in runs}
         for run in now.containers if now else ():
@@ -141,7 +143,9 @@ class ContainerKiller:
 
 
 def _container(pod: Pod, name: str) -> Container | None:
-    return next((one for one in (*pod.spec.containers, *pod.spec.init_containers) if one.name == name), None)
+    return next(
+        (container for container in (*pod.spec.containers, *pod.spec.init_containers) if container.name == name), None
+    )
 
 
 def _about(pod: Pod | None, status: PodRuntimeStatus, name: str) -> ObjectReference:

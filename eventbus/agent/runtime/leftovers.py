@@ -24,27 +24,27 @@ def leftovers(state: State, folder: str) -> list[Process]:
         return []
     processes = all_processes()
     by_pid = {process.pid: process for process in processes}
-    found: dict[int, Process] = {}
+    left: dict[int, Process] = {}
     for run in state["runs"]:
         process = by_pid.get(run["pid"])
         if run["phase"] != EXITED and process and process.start_ticks == run["start_ticks"] and not process.gone:
-            found[process.pid] = process
-            found |= {below.pid: below for below in descendants(process.pid, processes)}
+            left[process.pid] = process
+            left |= {below.pid: below for below in descendants(process.pid, processes)}
     # Those that left their session and lost their parents carry the run's mark still.
     begin, end = f"{state['uid']}/", f" {folder}"
-    marks = {one: mark_of(one.pid) for one in processes if not one.gone}
-    found |= {one.pid: one for one, mark in marks.items() if mark.startswith(begin) and mark.endswith(end)}
-    found.pop(state["sandbox"]["shim_pid"], None)
-    return list(found.values())
+    marks = {process: mark_of(process.pid) for process in processes if not process.gone}
+    left |= {process.pid: process for process, mark in marks.items() if mark.startswith(begin) and mark.endswith(end)}
+    left.pop(state["sandbox"]["shim_pid"], None)
+    return list(left.values())
 
 
 def end_leftovers(state: State, folder: str, grace_s: float, clock: Clock) -> bool:
     """End them: SIGTERM, after *grace_s* SIGKILL. Returns: whether all have ended."""
     _signal(leftovers(state, folder), signal.SIGTERM)
-    found = _look(state, folder, grace_s, clock)
-    if found:
-        found = _look(state, folder, _GONE_WITHIN_S, clock, signal.SIGKILL)
-    return not found
+    left = _look(state, folder, grace_s, clock)
+    if left:
+        left = _look(state, folder, _GONE_WITHIN_S, clock, signal.SIGKILL)
+    return not left
 
 
 def _look(
@@ -52,12 +52,12 @@ def _look(
 ) -> list[Process]:
     """Wait for the remaining processes to end, and send them *number* each time. Returns: those that did not."""
     deadline, pause_s = clock.monotonic() + seconds, _FIRST_LOOK_S
-    while (found := leftovers(state, folder)) and (left_s := deadline - clock.monotonic()) > 0:
+    while (left := leftovers(state, folder)) and (left_s := deadline - clock.monotonic()) > 0:
         if number is not None:
-            _signal(found, number)
+            _signal(left, number)
         clock.sleep(min(pause_s, left_s))
         pause_s = min(pause_s * _LONGER, _MOST_LOOK_S)
-    return found
+    return left
 
 
 def kill_shim(state: State, clock: Clock) -> None:

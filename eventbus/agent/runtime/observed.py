@@ -58,7 +58,7 @@ class Observer:
                 uids.append(gone)  # its shim lives, and must be known to be ended
             else:
                 self.forget(gone)
-        return [found for uid in uids if (found := self.status(uid)) is not None]
+        return [status for uid in uids if (status := self.status(uid)) is not None]
 
     def status(self, uid: PodUid) -> PodRuntimeStatus | None:
         """One of them, as it is now: the very same object as before, if nothing has changed."""
@@ -69,11 +69,11 @@ class Observer:
         ready = read.stamp is not None and _has_shim(read.state)
         if ready and read.status is not None:
             return read.status
-        made = self._status_of(read.state, ready=ready)
+        status = self._status_of(read.state, ready=ready)
         if ready:
             with self._lock:
-                self._known[uid] = read._replace(status=made)
-        return made
+                self._known[uid] = read._replace(status=status)
+        return status
 
     def state(self, uid: PodUid) -> State | None:
         """Return the written state of a pod. Do not change it."""
@@ -93,8 +93,8 @@ class Observer:
             self._forget(uid)
 
     def _forget(self, uid: PodUid) -> None:
-        for held in (self._known, self._paths, self._learned):
-            held.pop(uid, None)
+        for cache in (self._known, self._paths, self._learned):
+            cache.pop(uid, None)
         self._lost_at = {id: at for id, at in self._lost_at.items() if not id.startswith(f"{uid}/")}
 
     def _read(self, uid: PodUid) -> _Read | None:
@@ -117,10 +117,10 @@ class Observer:
 
     def _folder(self, uid: PodUid) -> str:
         """The path as a string, made once: a hundred pods are looked at every second."""
-        found = self._paths.get(uid)
-        if found is None:
-            found = self._paths[uid] = str(self._folders.of(uid).root)
-        return found
+        path = self._paths.get(uid)
+        if path is None:
+            path = self._paths[uid] = str(self._folders.of(uid).root)
+        return path
 
     def _status_of(self, state: State, *, ready: bool) -> PodRuntimeStatus:
         sandbox, booted = state["sandbox"], is_this_boot(state)
@@ -184,10 +184,10 @@ def _has_shim(state: State) -> bool:
 
 def _stamp(folder: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(f"{folder}/{STATE}")
+        status = os.stat(f"{folder}/{STATE}")
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _time(seconds: float) -> datetime | None:

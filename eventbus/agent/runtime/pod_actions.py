@@ -51,7 +51,7 @@ def pod_actions(pod: Pod, status: PodRuntimeStatus | None, restart: Collection[C
 def _for_containers(pod: Pod, status: PodRuntimeStatus, restart: Collection[ContainerId]) -> PodActions:
     start: list[str] = []
     kill: dict[str, str] = {}
-    kept = 0
+    unchanged = 0
     for container in pod.spec.containers:
         run = status.container(container.name)
         if run is None or run.phase is ContainerPhase.EXITED:
@@ -62,12 +62,12 @@ def _for_containers(pod: Pod, status: PodRuntimeStatus, restart: Collection[Cont
             kill[container.name] = f"Container {container.name} definition changed, will be restarted"
             start.append(container.name)
         else:
-            kept += 1
+            unchanged += 1
     wanted = {container.name for container in (*pod.spec.containers, *pod.spec.init_containers)}
     for run in status.containers:
         if run.running and run.name not in wanted:
             kill[run.name] = f"Container {run.name} is not part of the pod any more"
-    return PodActions(kill=kill, start=tuple(start), kill_pod=kept == 0 and not start)
+    return PodActions(kill=kill, start=tuple(start), kill_pod=unchanged == 0 and not start)
 
 
 def _should_start(pod: Pod, run: ContainerRuntimeStatus | None, restart: Collection[ContainerId] = ()) -> bool:

@@ -20,9 +20,9 @@ def about_pod(pod: Pod) -> ObjectReference:
 
 def about_container(pod: Pod, name: str) -> ObjectReference:
     """The reference of one of its containers."""
-    part = "initContainers" if any(one.name == name for one in pod.spec.init_containers) else "containers"
-    found = pod.metadata
-    return about(found.namespace, found.name, found.uid, f"spec.{part}{{{name}}}")
+    part = "initContainers" if any(container.name == name for container in pod.spec.init_containers) else "containers"
+    metadata = pod.metadata
+    return about(metadata.namespace, metadata.name, metadata.uid, f"spec.{part}{{{name}}}")
 
 
 def about(namespace: str, name: str, uid: str, field_path: str = "") -> ObjectReference:

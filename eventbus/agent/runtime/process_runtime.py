@@ -233,7 +233,9 @@ class ProcessRuntime:
         waiting: dict[str, StartFailure] = {}
         init = bool(actions.start_init)
         names = (actions.start_init,) if init else actions.start
-        containers = {one.name: one for one in (pod.spec.init_containers if init else pod.spec.containers)}
+        containers = {
+            container.name: container for container in (pod.spec.init_containers if init else pod.spec.containers)
+        }
         for name in names:
             if not wanted():
                 break

@@ -73,7 +73,7 @@ class ProcessMaker:
         return folder if archive is None else self._artifacts.folder(archive)
 
     def _own_variables(self, pod: Pod, container: Container, folder: Path) -> Mapping[str, str]:
-        made = {
+        variables = {
             "EVENTBUS_POD_NAME": pod.metadata.name,
             "EVENTBUS_POD_NAMESPACE": pod.metadata.namespace,
             "EVENTBUS_POD_UID": pod.metadata.uid,
@@ -83,13 +83,13 @@ class ProcessMaker:
         }
         for mount in container.volume_mounts:
             name = f"EVENTBUS_VOLUME_{mount.name.upper().replace('-', '_')}"
-            made[name] = str(self._volumes.path(pod, mount.name) / mount.sub_path)
-        return made
+            variables[name] = str(self._volumes.path(pod, mount.name) / mount.sub_path)
+        return variables
 
     def _give(self, pod: Pod, container: Container, folder: Path, home: Path, uid: int, gid: int) -> None:
         """Give another user access: *folder* becomes the user's, as do emptyDirs without an owner."""
         self._folders.of(PodUid(pod.metadata.uid)).let_in(
-            {_user(pod, one)[1] for one in pod.spec.every_container} - {-1}
+            {_user(pod, sibling)[1] for sibling in pod.spec.every_container} - {-1}
         )
         if home != folder:
             let_pass(home.parent)
@@ -116,21 +116,21 @@ class ProcessMaker:
                 try:
                     here = _opened(parent, here, opened)
                 except OSError:
-                    said = (
+                    problem = (
                         f"{mount.mount_path}: {parent} is a link or a file, and no volume may be mounted within another"
                     )
-                    raise MountFailed(said) from None
+                    raise MountFailed(problem) from None
             _lay(name, target, here, f"{mount.mount_path} is there already, and is no mount of {mount.name}")
 
 
 def _opened(folder: str | Path, within: int | None, closed_by: ExitStack) -> int:
-    found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
-    closed_by.callback(os.close, found)
-    return found
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+    closed_by.callback(os.close, descriptor)
+    return descriptor
 
 
-def _lay(name: str, target: str, within: int, taken: str) -> None:
-    """Make *name* in the folder *within* a link to *target*. Raises: MountFailed: says *taken*."""
+def _lay(name: str, target: str, within: int, problem: str) -> None:
+    """Make *name* in the folder *within* a link to *target*. Raises: MountFailed: says *problem*."""
     try:
         if os.readlink(name, dir_fd=within) == target:
             return
@@ -138,7 +138,7 @@ def _lay(name: str, target: str, within: int, taken: str) -> None:
     except FileNotFoundError:
         pass
     except OSError:
-        raise MountFailed(taken) from None
+        raise MountFailed(problem) from None
     os.symlink(target, name, dir_fd=within)
 
 

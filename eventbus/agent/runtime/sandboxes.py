@@ -119,12 +119,12 @@ class Sandboxes:
         lost = {str(run.id): run for run in status.containers if run.reason == CONTAINER_STATUS_UNKNOWN}
         runs = []
         for run in state["runs"]:
-            kept = run.copy()
-            if (found := lost.get(run["id"])) and run["phase"] != EXITED:
-                kept["phase"], kept["exit_code"] = EXITED, UNKNOWN_EXIT_CODE
-                kept["reason"], kept["message"] = found.reason, found.message
-                kept["finished_at"] = found.finished_at.timestamp() if found.finished_at else time.time()
-            runs.append(kept)
+            record = run.copy()
+            if (lost_run := lost.get(run["id"])) and run["phase"] != EXITED:
+                record["phase"], record["exit_code"] = EXITED, UNKNOWN_EXIT_CODE
+                record["reason"], record["message"] = lost_run.reason, lost_run.message
+                record["finished_at"] = lost_run.finished_at.timestamp() if lost_run.finished_at else time.time()
+            runs.append(record)
         changed = state.copy()
         changed["runs"] = runs
         with contextlib.suppress(OSError):  # the disk is full; a later agent finds it again

@@ -110,10 +110,10 @@ class ContainerStarter:
         except (RuntimeProblem, OSError) as error:  # no room on the disk, or for another process
             return self._failed(pod, container, RUN_CONTAINER_ERROR, str(error))
         failpoint("container:started", container.name.encode())
-        self._tell(pod, container, NORMAL, "Created", f"Created container: {container.name}")
+        self._event(pod, container, NORMAL, "Created", f"Created container: {container.name}")
         if started["reason"] == START_ERROR:
             return self._failed(pod, container, RUN_CONTAINER_ERROR, started["message"], retry_s=0.0)
-        self._tell(pod, container, NORMAL, "Started", f"Started container {container.name}")
+        self._event(pod, container, NORMAL, "Started", f"Started container {container.name}")
         return self._post_start(pod, container, wanted)
 
     def _run(self, pod: Pod, container: Container, attempt: int, *, init: bool, process: Any) -> dict[str, Any]:
@@ -146,8 +146,8 @@ class ContainerStarter:
             self._backoff.next(key, ended_s)
             return None
         named = pod_name(pod)
-        said = f"Back-off restarting failed container {container.name} in pod {named}"
-        self._tell(pod, container, WARNING, "BackOff", said)
+        text = f"Back-off restarting failed container {container.name} in pod {named}"
+        self._event(pod, container, WARNING, "BackOff", text)
         pause = _go_duration(self._backoff.pause_s(key))
         message = f"back-off {pause} restarting failed container={container.name} pod={named}"
         return StartFailure(CRASH_LOOP_BACK_OFF, message, left_s)
@@ -156,34 +156,34 @@ class ContainerStarter:
         """Have its artifact unpacked. Source: image_manager.go EnsureImageExists."""
         image, key = container.image, self._image_key(pod, container)
         if left_s := self._backoff.left_s(key, self._failed_pulls.get(key, 0.0)):
-            self._tell(pod, container, NORMAL, "BackOff", f'Back-off pulling image "{image}"')
+            self._event(pod, container, NORMAL, "BackOff", f'Back-off pulling image "{image}"')
             return StartFailure(IMAGE_PULL_BACK_OFF, f'Back-off pulling image "{image}"', left_s)
         began_s = self._clock.monotonic()
         try:
             pulled = self._artifacts.ensure(
-                container, lambda: self._tell(pod, container, NORMAL, "Pulling", f'Pulling image "{image}"')
+                container, lambda: self._event(pod, container, NORMAL, "Pulling", f'Pulling image "{image}"')
             )
         except ArtifactProblem as problem:
             return self._not_present(pod, container, problem)
         if pulled:
             took = _go_duration(self._clock.monotonic() - began_s)
-            self._tell(pod, container, NORMAL, "Pulled", f'Successfully pulled image "{image}" in {took}')
+            self._event(pod, container, NORMAL, "Pulled", f'Successfully pulled image "{image}" in {took}')
         elif self._artifacts.archive_of(container):
-            self._tell(pod, container, NORMAL, "Pulled", f'Container image "{image}" already present on machine')
+            self._event(pod, container, NORMAL, "Pulled", f'Container image "{image}" already present on machine')
         return None
 
     def _not_present(self, pod: Pod, container: Container, problem: ArtifactProblem) -> StartFailure:
-        reason, said = problem.reason, str(problem)
+        reason, message = problem.reason, str(problem)
         if reason == ERR_IMAGE_PULL:  # which may be there the next time
             key, now_s = self._image_key(pod, container), self._clock.time_ns() / 1e9
             self._failed_pulls[key] = now_s
             self._backoff.next(key, now_s)
-            self._tell(pod, container, WARNING, "Failed", f'Failed to pull image "{container.image}": {said}')
+            self._event(pod, container, WARNING, "Failed", f'Failed to pull image "{container.image}": {message}')
         else:
-            told = {ERR_IMAGE_NEVER_PULL: ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME: "InspectFailed"}[reason]
-            self._tell(pod, container, WARNING, told, said)
-        self._tell(pod, container, WARNING, "Failed", f"Error: {reason}")
-        return StartFailure(reason, said, self._backoff.pause_s(self._image_key(pod, container)) or None)
+            event_reason = {ERR_IMAGE_NEVER_PULL: ERR_IMAGE_NEVER_PULL, INVALID_IMAGE_NAME: "InspectFailed"}[reason]
+            self._event(pod, container, WARNING, event_reason, message)
+        self._event(pod, container, WARNING, "Failed", f"Error: {reason}")
+        return StartFailure(reason, message, self._backoff.pause_s(self._image_key(pod, container)) or None)
 
     def _post_start(self, pod: Pod, container: Container, wanted: Callable[[], bool]) -> StartFailure | None:
         hook = container.lifecycle and container.lifecycle.post_start
@@ -204,17 +204,17 @@ class ContainerStarter:
         [answer] = answers
         if answer.ok:
             return None
-        self._tell(pod, container, WARNING, "FailedPostStartHook", f"PostStartHook failed: {answer.said}")
+        self._event(pod, container, WARNING, "FailedPostStartHook", f"PostStartHook failed: {answer.text}")
         self._kill(pod, container.name, "FailedPostStartHook")
-        return StartFailure(POST_START_HOOK_ERROR, answer.said, 0.0)
+        return StartFailure(POST_START_HOOK_ERROR, answer.text, 0.0)
 
     def _failed(
         self, pod: Pod, container: Container, reason: str, problem: str, retry_s: float | None = None
     ) -> StartFailure:
-        self._tell(pod, container, WARNING, "Failed", f"Error: {problem}")
+        self._event(pod, container, WARNING, "Failed", f"Error: {problem}")
         return StartFailure(reason, problem, retry_s)
 
-    def _tell(self, pod: Pod, container: Container, type: str, reason: str, message: str) -> None:
+    def _event(self, pod: Pod, container: Container, type: str, reason: str, message: str) -> None:
         self._events.event(about_container(pod, container.name), type, reason, printable(message))
 
     def _image_key(self, pod: Pod, container: Container) -> str:

@@ -77,19 +77,26 @@ class PodVolumes:
         if volume.host_path is not None:
             _check_host_path(volume.host_path)
         elif source := volume.config_map:
-            found = self._configs.config_map(namespace, source.name)
-            files = _files("configmap", source.name, found, source.items, source.optional, source.default_mode)
+            config = self._configs.config_map(namespace, source.name)
+            files = _files("configmap", source.name, config, source.items, source.optional, source.default_mode)
             write_files(folder.volume(volume.name), files)
-        elif held := volume.secret:
-            secret = self._configs.secret(namespace, held.secret_name)
-            files = _files("secret", held.secret_name, secret, held.items, held.optional, held.default_mode)
+        elif secret_source := volume.secret:
+            secret = self._configs.secret(namespace, secret_source.secret_name)
+            files = _files(
+                "secret",
+                secret_source.secret_name,
+                secret,
+                secret_source.items,
+                secret_source.optional,
+                secret_source.default_mode,
+            )
             write_files(folder.volume(volume.name), files)
         else:  # emptyDir, the default of a volume
             folder.volume(volume.name).mkdir(mode=0o770, parents=True, exist_ok=True)
 
 
 def _volume(pod: Pod, name: str) -> Volume:
-    volume = next((one for one in pod.spec.volumes if one.name == name), None)
+    volume = next((named for named in pod.spec.volumes if named.name == name), None)
     if volume is None:
         raise MountFailed(f'there is no volume "{name}"')
     return volume
@@ -98,16 +105,16 @@ def _volume(pod: Pod, name: str) -> Volume:
 def _files(
     word: str,
     name: str,
-    found: ConfigMap | Secret | None,
+    config: ConfigMap | Secret | None,
     items: Sequence[KeyToPath],
     optional: bool | None,
     default_mode: int | None,
 ) -> dict[str, File]:
     """The files of a volume, by their paths in it. Raises: MountFailed."""
-    if found is None and not optional:
+    if config is None and not optional:
         raise MountFailed(f'{word} "{name}" not found')
     try:
-        contents: Mapping[str, bytes] = contents_of(found) or {}
+        contents: Mapping[str, bytes] = contents_of(config) or {}
     except ConfigMissing as problem:
         raise MountFailed(str(problem)) from None
     mode = default_mode if default_mode is not None else SECRET_MODE if word == "secret" else CONFIG_MODE
@@ -142,10 +149,10 @@ def _check_host_path(source: HostPathVolumeSource) -> None:
     kind = kind.removesuffix("OrCreate")
     if kind in _CHECKS:
         try:
-            found = os.stat(path).st_mode
+            mode = os.stat(path).st_mode
         except OSError as error:
             raise MountFailed(f"hostPath type check failed: {path}: {error.strerror}") from None
-        if not _CHECKS[kind](found):
+        if not _CHECKS[kind](mode):
             raise MountFailed(f"hostPath type check failed: {path} is not a {kind}")
 
 
@@ -170,10 +177,10 @@ def write_files(folder: Path, files: Mapping[str, File]) -> bool:
     if _holds(folder, files):
         return False
     former = _target(folder)
-    made = folder / f"..{time.time_ns()}"
-    made.mkdir(mode=0o755)
+    new = folder / f"..{time.time_ns()}"
+    new.mkdir(mode=0o755)
     for name, file in files.items():
-        path = made / name
+        path = new / name
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as target:
@@ -181,7 +188,7 @@ def write_files(folder: Path, files: Mapping[str, File]) -> bool:
             os.fchmod(target.fileno(), file.mode)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / _NEW_DATA)
-    os.symlink(made.name, folder / _NEW_DATA)
+    os.symlink(new.name, folder / _NEW_DATA)
     os.replace(folder / _NEW_DATA, folder / _DATA)
     _link(folder, {name.split("/")[0] for name in files})
     if former:

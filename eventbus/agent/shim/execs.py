@@ -83,7 +83,7 @@ class Execs:
 
     def due_at(self) -> float:
         """Return when the next command is to be killed, on the monotonic clock; 0.0: none."""
-        return min((one.deadline for one in self._running.values() if not one.timed_out), default=0.0)
+        return min((command.deadline for command in self._running.values() if not command.timed_out), default=0.0)
 
 
 def _kill(pid: int) -> None:

@@ -59,14 +59,14 @@ def _stat(pid: int) -> list[bytes] | None:
 
 def is_alive(pid: int, start_ticks: int) -> bool:
     """True if that very process runs; one that only waits to be reaped does not."""
-    found = read_process(pid) if pid > 0 else None
-    return found is not None and found.start_ticks == start_ticks and not found.gone
+    process = read_process(pid) if pid > 0 else None
+    return process is not None and process.start_ticks == start_ticks and not process.gone
 
 
 def all_processes() -> list[Process]:
     """Every process that this one may see."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [found for pid in pids if (found := read_process(pid)) is not None]
+    return [process for pid in pids if (process := read_process(pid)) is not None]
 
 
 def mark(run_id: str, folder: str) -> str:
@@ -86,8 +86,8 @@ def mark_of(pid: int) -> str:
     except OSError:
         return ""
     begin = MARK.encode() + b"="
-    found = next((item for item in environ.split(b"\0") if item.startswith(begin)), b"")
-    return found[len(begin) :].decode("utf-8", "replace")
+    variable = next((item for item in environ.split(b"\0") if item.startswith(begin)), b"")
+    return variable[len(begin) :].decode("utf-8", "replace")
 
 
 def _environ(pid: int) -> bytes:
@@ -109,12 +109,12 @@ def descendants(pid: int, processes: list[Process]) -> list[Process]:
     children: dict[int, list[Process]] = {}
     for process in processes:
         children.setdefault(process.parent, []).append(process)
-    found, waiting = [], [pid]
+    below_pid, waiting = [], [pid]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found += below
+        below_pid += below
         waiting += [process.pid for process in below]
-    return found
+    return below_pid
 
 
 @cache

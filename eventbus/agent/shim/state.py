@@ -68,7 +68,7 @@ class State(TypedDict):
     runs: list[Run]
 
 
-def new_run(wanted: dict[str, Any]) -> Run:
+def new_run(fields: dict[str, Any]) -> Run:
     """A run that is about to start, with the agent's fields: id, name, attempt, hash, …"""
     blank = Run(
         id="",
@@ -93,8 +93,8 @@ def new_run(wanted: dict[str, Any]) -> Run:
         log="",
         cgroup="",
     )
-    for key in blank.keys() & wanted.keys():
-        blank[key] = wanted[key]  # type: ignore[literal-required]
+    for key in blank.keys() & fields.keys():
+        blank[key] = fields[key]  # type: ignore[literal-required]
     return blank
 
 
@@ -111,16 +111,16 @@ def read_state(folder: str) -> State | None:
 def write_state(folder: str, state: State) -> None:
     """Replace the state, at once or not at all. Raises: OSError."""
     path = f"{folder}/{STATE}"
-    made = f"{path}.{os.getpid()}"
+    new = f"{path}.{os.getpid()}"
     # Plain descriptors: a text file's buffers and codec would be 0.3 MB of each shim's own.
-    file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
     try:
         left = memoryview(_encode(state).encode())
         while left:
             left = left[os.write(file, left) :]
-        os.replace(made, path)
+        os.replace(new, path)
     except OSError:  # the next writer has another pid
-        os.unlink(made)
+        os.unlink(new)
         raise
     finally:
         os.close(file)
@@ -134,8 +134,8 @@ def is_this_boot(state: State) -> bool:
 def forget_old_runs(runs: list[Run]) -> list[Run]:
     """Return *runs*, newest first, without those that are not needed any more."""
     kept: list[Run] = []
-    for run in sorted(runs, key=lambda one: (one["name"], -one["attempt"])):
-        former = [one for one in kept if one["name"] == run["name"]]
-        if len(former) < KEPT_RUNS or run["phase"] != EXITED:
+    for run in sorted(runs, key=lambda run: (run["name"], -run["attempt"])):
+        newer = [other for other in kept if other["name"] == run["name"]]
+        if len(newer) < KEPT_RUNS or run["phase"] != EXITED:
             kept.append(run)
     return kept

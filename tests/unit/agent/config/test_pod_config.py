@@ -44,7 +44,7 @@ def test_a_deletion_and_a_status_are_words_of_their_own() -> None:
     assert ops(updates) == [(Op.DELETE, ["a"]), (Op.RECONCILE, ["b"])]
 
 
-def test_sources_do_not_know_of_each_other_and_one_without_pods_has_spoken() -> None:
+def test_sources_do_not_know_of_each_other_and_one_without_pods_has_has_listed() -> None:
     updates: list[PodUpdate] = []
     config = PodConfig(updates.append)
     config.expect(Source.FILE)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eventbus.agent.pods.api_status import Seen, ended_status, pod_status
+from eventbus.agent.pods.api_status import Observed, ended_status, pod_status
 from eventbus.agent.runtime.contract import (
     ContainerId,
     ContainerPhase,
@@ -39,7 +39,7 @@ def status_of(
     pod: Pod, *runs: ContainerRuntimeStatus, former: PodStatus | None = None, waiting: StartFailure | None = None
 ) -> PodStatus:
     runtime = PodRuntimeStatus(uid=PodUid("uid-web"), name="web", namespace="default", containers=runs)
-    seen = Seen(
+    seen = Observed(
         runtime=runtime if runs else None,
         waiting={"main": waiting} if waiting else {},
         started=lambda _container, run: run is not None and run.running,
