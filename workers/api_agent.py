@@ -58,14 +58,14 @@ def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, met
 
 def _build(build: Callable[[Reached], Part], reached: Reached, signals: Signals, systemd: Systemd) -> Part | None:
     """Build the part after the API answers; None: a signal came first."""
-    attempts, told = 0, -TELL_EVERY_S
+    attempts, logged_at = 0, -TELL_EVERY_S
     while True:
         try:
             return build(reached)
         except BusUnavailable as error:
             attempts += 1
-            if time.monotonic() - told >= TELL_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() - logged_at >= TELL_EVERY_S:
+                logged_at = time.monotonic()
                 log.warning("waiting for the API: %s", error)
         systemd.ready("waits for the API")
         systemd.alive()

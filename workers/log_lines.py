@@ -82,11 +82,11 @@ def _logfmt_line(event: Event) -> str:
 
 def uid_of_line(line: bytes) -> str | None:
     """Return the uid in a line of any format, given without its newline; None if it is not such a line."""
-    if found := _UID_OF_JSON.match(line):
-        uid: str = json.loads(b'"' + found[1] + b'"')
+    if match := _UID_OF_JSON.match(line):
+        uid: str = json.loads(b'"' + match[1] + b'"')
         return uid
-    if found := _UID_OF_LOGFMT.match(line) or _UID_OF_TEXT.search(line):
-        return found[1].decode("ascii", "replace")
+    if match := _UID_OF_LOGFMT.match(line) or _UID_OF_TEXT.search(line):
+        return match[1].decode("ascii", "replace")
     return None
 
 
@@ -104,8 +104,8 @@ def begins_like_ours(torn: bytes) -> bool:
 def _begins_with_time(torn: bytes) -> bool:
     shape = b"0000-00-00T00:00:00."
     digits = bytes.maketrans(b"123456789", b"000000000")
-    found = torn[: len(shape)].translate(digits)
-    return shape.startswith(found) or torn.startswith(b"-  ")
+    match = torn[: len(shape)].translate(digits)
+    return shape.startswith(match) or torn.startswith(b"-  ")
 
 
 def _time(moment: datetime | None) -> str:

@@ -324,14 +324,14 @@ def open_output(path: str | None) -> Output:
 
 def _find_uids(descriptor: int, wanted: Set[str]) -> Set[str]:
     """Return the uids of *wanted* that are in the file's last `TAIL_BYTES`; stop when all are found."""
-    found: set[str] = set()
+    uids: set[str] = set()
     for line in _lines_backwards(descriptor):
         uid = uid_of_line(line)
         if uid is not None and uid in wanted:
-            found.add(uid)
-            if len(found) == len(wanted):
+            uids.add(uid)
+            if len(uids) == len(wanted):
                 break
-    return found
+    return uids
 
 
 def _lines_backwards(descriptor: int) -> Iterator[bytes]:
@@ -352,9 +352,9 @@ def _end_of_last_line(descriptor: int, size: int) -> int:
     at = size
     while at > 0:
         start = max(0, at - CHUNK_BYTES)
-        found = os.pread(descriptor, at - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        uids = os.pread(descriptor, at - start, start).rfind(b"\n")
+        if uids >= 0:
+            return start + uids + 1
         at = start
     return 0
 

@@ -107,12 +107,12 @@ class Health:
 
     def ready(self) -> tuple[bool, str]:
         """Check that every loop has Redis, and that the worker is not shutting down."""
-        found = self._loop_health()
+        loops = self._loop_health()
         waiting = [
-            f"{health.group}, partition {health.partition}: waits for Redis" for health in found if not health.ready
+            f"{health.group}, partition {health.partition}: waits for Redis" for health in loops if not health.ready
         ]
         draining = self._draining()
-        if draining or not found:
+        if draining or not loops:
             return False, "stops" if draining else "starts"
         return not waiting, "\n".join(waiting) or "ok"
 
@@ -128,19 +128,22 @@ class _LoopCollector:
         """Make the metrics of all loops. Metrics that no loop has are omitted."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        found, now = self._loop_health(), time.monotonic()
-        yield from self._families(CounterMetricFamily, COUNTERS, [(health, health.counts) for health in found])
+        loops, now = self._loop_health(), time.monotonic()
+        yield from self._families(CounterMetricFamily, COUNTERS, [(health, health.counts) for health in loops])
         gauges = [
             (health, {"ready": health.ready, "idle_seconds": max(0.0, now - health.last_progress), **health.gauges})
-            for health in found
+            for health in loops
         ]
         yield from self._families(GaugeMetricFamily, GAUGES, gauges)
 
     def _families(
-        self, make: Callable[..., Any], texts: Mapping[str, str], told: Sequence[tuple[LoopHealth, Mapping[str, float]]]
+        self,
+        make: Callable[..., Any],
+        texts: Mapping[str, str],
+        series: Sequence[tuple[LoopHealth, Mapping[str, float]]],
     ) -> Iterator[Metric]:
         for name, help_text in texts.items():
-            having = [(health, numbers[name]) for health, numbers in told if name in numbers]
+            having = [(health, numbers[name]) for health, numbers in series if name in numbers]
             if having:
                 family = make(f"eventbus_worker_{name}", help_text, labels=["component", "group", "partition"])
                 for health, number in having:

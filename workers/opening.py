@@ -36,7 +36,7 @@ class Opener:
 
         Raises: BusRefused, ConfigError: a permanent error; the message has the solution.
         """
-        attempts, told = 0, -TELL_EVERY_S
+        attempts, logged_at = 0, -TELL_EVERY_S
         while True:
             try:
                 settings = settings or self._settings
@@ -45,8 +45,8 @@ class Opener:
                 return bus
             except (BusUnavailable, GroupMissing) as error:
                 attempts += 1
-                if time.monotonic() - told >= TELL_EVERY_S:
-                    told = time.monotonic()
+                if time.monotonic() - logged_at >= TELL_EVERY_S:
+                    logged_at = time.monotonic()
                     log.warning("waiting for Redis: %s", error)
             if self._wait(BACKOFF.pause_s(attempts)):
                 return None
@@ -64,10 +64,10 @@ class Opener:
             bus.check_codecs()
         except BusReplaced as error:
             return str(error).partition(":")[0]
-        found = read_options(client, bus.prefix)
-        if found is None:
+        current = read_options(client, bus.prefix)
+        if current is None:
             return ""
-        options, version = found
+        options, version = current
         if (options, version) == (bus.options, bus.options_version):
             return ""
         if self._options is not None and options != self._options:

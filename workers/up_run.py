@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from eventbus.agent.node.bus_contact import BusContact
 from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, read_page
 from eventbus.agent.procfile.procfile import RESERVED, line_name, line_pod, ports_of, procfile_pods
 from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
@@ -39,7 +40,6 @@ from eventbus.util.extras import has_extra, is_needed
 from eventbus.util.log import log
 from eventbus.util.periodic import Periodic
 from eventbus.util.text import printable
-from eventbus.workers.bus_watch import BusWatch
 from eventbus.workers.metrics_server import parse_address
 from eventbus.workers.parent_watch import ParentPipe
 from eventbus.workers.up_output import PrefixedOutput
@@ -96,7 +96,7 @@ class UpRun:
         names = [RESERVED, *dict.fromkeys([*WORKERS, API, *commands])]
         self._output = PrefixedOutput(names, broken=self._stop)
         self._screen = _OnOutput(self._output, hidden=[*WORKERS, API] if quiet else ())
-        self._page_told = False
+        self._page_reported = False
         self._page_since: float | None = None
         self._directory = Path(state_dir) if state_dir else default_directory(os.environ)
         self._keeper = None if settings.redis_url else self._make_keeper()
@@ -107,7 +107,7 @@ class UpRun:
     def __enter__(self) -> Self:
         with ExitStack() as ends:
             ends.callback(self._output.finish)
-            _log_with(self._tell, self._settings.log_level or "warning")
+            _log_with(self._report, self._settings.log_level or "warning")
             self._begin(ends)
             self._ends = ends.pop_all()
         return self
@@ -120,7 +120,7 @@ class UpRun:
         if self._keeper:
             ends.callback(self._keeper.stop)
         self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
-        self._tell(f"bus: {safe_url(url)}" + self._way_in)
+        self._report(f"bus: {safe_url(url)}" + self._way_in)
         if self._keeper:
             self._look_after_functions(url)
         self._broadcaster = EventBroadcaster(url, settings=self._settings)
@@ -129,9 +129,6 @@ class UpRun:
         self._events = WorkerEvents(self._recorder, consumer_name())
         self._events.write("Starting", f"Starting {COMPONENT}.")
         ends.callback(self._write_stopping)
-        self._watch = BusWatch(url, self._settings.prefix, on_change=self._events.on_change())
-        self._watch.start()
-        ends.callback(self._watch.stop)
         try:
             self._begin_pods(ends)
         except OSError as error:
@@ -158,8 +155,9 @@ class UpRun:
         ends.callback(self._lifeline.close)
         ends.callback(self._pods.kill)
         self._pods.start()
-        self._shown = _ShownPods(self._pods, self._url, self._settings)
-        ends.callback(self._shown.stop)
+        self._link = _BusLink(self._pods, self._url, self._settings, on_change=self._events.on_change())
+        ends.callback(self._link.stop, FLUSH_S)
+        self._link.start()
 
     def run(self) -> bool:
         """Run until a signal requests the end, then stop the Procfile's lines first and the workers second.
@@ -174,14 +172,13 @@ class UpRun:
         except EventBusError as error:
             raise ConfigError(str(error)) from error
         for extra in missing_extras(self._commands, self._api):
-            self._tell(f"{OPTIONAL[extra]}: {is_needed(extra)}")
+            self._report(f"{OPTIONAL[extra]}: {is_needed(extra)}")
         self._pods.add([*workers, *lines])
-        self._shown.start()
         while not self._stop_asked and not self._output.is_broken:
             self._stop_asked = self._asked_to_end(LOOK_EVERY_S)
             if self._keeper:
                 self._keeper.look()
-            if not self._page_told:
+            if not self._page_reported:
                 self._look_for_page([*map(line_name, workers)])
         self._say_stopping()
         ended = []
@@ -194,8 +191,8 @@ class UpRun:
         return ServerKeeper(
             EmbeddedServer(self._directory),
             backoff=self._make_backoff(),
-            tell=self._tell,
-            note=lambda *said: self._recorder.event(SERVER, *said),
+            report=self._report,
+            note=lambda *fields: self._recorder.event(SERVER, *fields),
         )
 
     def _make_lines(self) -> tuple[list[Pod], list[Pod]]:
@@ -227,10 +224,10 @@ class UpRun:
         return not pods.was_killed(names)
 
     def _asked_to_end(self, within_s: float) -> bool:
-        caught = self._signals.wait(within_s)
-        if caught is not None and caught.number == signal.SIGUSR1:
-            self._tell_page(self._read_page())
-        return caught is not None and caught.number in ENDING
+        received = self._signals.wait(within_s)
+        if received is not None and received.number == signal.SIGUSR1:
+            self._report_page(self._read_page())
+        return received is not None and received.number in ENDING
 
     def _read_page(self) -> str:
         page = read_page(self._pods.folder / PAGE_FILE)
@@ -242,21 +239,23 @@ class UpRun:
         if not page:
             return
         self._page_since = now if self._page_since is None else self._page_since
-        is_calm = self._screen.has_heard(workers) and now - self._screen.last_line >= SILENT_S
+        is_calm = self._screen.has_printed(workers) and now - self._screen.last_line >= SILENT_S
         if is_calm or now - self._page_since >= PAGE_WITHIN_S:
-            self._page_told = True
-            self._tell_page(page)
+            self._page_reported = True
+            self._report_page(page)
 
-    def _tell_page(self, page: str) -> None:
-        self._tell(f"the web page is at {page}" if page else "no web page: the API worker of this `up` does not answer")
+    def _report_page(self, page: str) -> None:
+        self._report(
+            f"the web page is at {page}" if page else "no web page: the API worker of this `up` does not answer"
+        )
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
 
     def _say_stopping(self) -> None:
         self._output.hurry()
-        self._tell("stopping; Ctrl-C again ends everything at once")
-        self._watch.stop()  # the server is about to stop
+        self._report("stopping; Ctrl-C again ends everything at once")
+        self._link.stop(0.0)  # the server is about to stop
         self._write_stopping()
 
     def _write_stopping(self) -> None:
@@ -270,39 +269,56 @@ class UpRun:
         self._signals.wake()
 
 
-class _ShownPods:
-    """Shows the processes as pods on the bus, for `eventbus get pods`, after the workers have created the bus.
+class _BusLink:
+    """Checks once a second, in a thread of its own, that the bus answers, and shows the processes as pods there.
 
-    Runs in a thread of its own, so that an unreachable bus blocks nothing.
+    The workers create the bus; until then, and after an outage, it tries again. Outages of less than a second go
+    unnoticed.
+
+    Args: on_change: called with `LostRedis` and the error, and with `Reconnected`, as by consumers.
     """
 
-    def __init__(self, pods: ProcfileRunner, url: str, settings: Settings) -> None:
+    def __init__(
+        self, pods: ProcfileRunner, url: str, settings: Settings, *, on_change: Callable[[str, str], object]
+    ) -> None:
         self._pods = pods
         self._url = url
         self._settings = settings
+        self._contact = BusContact(SystemClock(), on_change)
         self._client: Client | None = None
         self._bus: Bus | None = None
         self._store: ObjectStore | None = None
         self._problem = ""
-        self._next_look = 0.0
-        self._looks = Periodic(self._look, every_s=LOOK_EVERY_S, name="eventbus-up-pods")
+        self._refused_until = 0.0
+        self._stopped = False
+        self._checks = Periodic(self._check, every_s=LOOK_EVERY_S, name="eventbus-up-bus")
 
     def start(self) -> None:
-        self._looks.start()
+        self._checks.start()
 
-    def stop(self) -> None:
-        """Stop the checks. Pods stay visible until they are closed. Does not wait for a bus that does not answer."""
-        self._looks.stop(FLUSH_S)
+    def stop(self, timeout_s: float) -> None:
+        """Stop the checks, and wait for the current one. The pods stay on the bus until they are closed."""
+        self._stopped = True
+        self._checks.stop(timeout_s)
 
-    def _look(self) -> None:
-        if time.monotonic() < self._next_look:
-            return
+    def _check(self) -> None:
         try:
             if self._client is None:
                 self._client = connect(self._url, name="eventbus-up")
+            exists = read_options(self._client, self._settings.prefix) is not None
+        except EventBusError as error:
+            if not self._stopped:
+                self._contact.lost(error)
+            return
+        self._contact.answered()
+        if time.monotonic() >= self._refused_until:
+            self._show(self._client, exists=exists)
+
+    def _show(self, client: Client, *, exists: bool) -> None:
+        try:
             if self._bus is not None:
-                self._bus.look_again(self._client)
-            elif read_options(self._client, self._settings.prefix) is not None:
+                self._bus.look_again(client)
+            elif exists:
                 self._open()
         except BusReplaced:
             self._pods.hide()
@@ -310,13 +326,13 @@ class _ShownPods:
                 self._store.close()
             self._bus = self._store = None
         except BusUnavailable:
-            pass  # the workers wait for it too, and log it
+            pass  # the next check reports it
         except EventBusError as error:
             if str(error) != self._problem:
                 needs = " (this needs the role operator as well)" if isinstance(error, BusRefused) else ""
                 log.warning("`eventbus get pods` does not show these processes: %s%s", error, needs)
             self._problem = str(error)
-            self._next_look = time.monotonic() + REFUSED_FOR_S
+            self._refused_until = time.monotonic() + REFUSED_FOR_S
 
     def _open(self) -> None:
         bus = open_bus(self._url, self._settings)
@@ -338,21 +354,21 @@ class _OnOutput(Screen):
     def __init__(self, output: PrefixedOutput, *, hidden: Collection[str] = ()) -> None:
         self._output = output
         self._hidden = frozenset(hidden)
-        self._heard: set[str] = set()
+        self._printed: set[str] = set()
         self.last_line = time.monotonic()
 
-    def has_heard(self, names: Iterable[str]) -> bool:
+    def has_printed(self, names: Iterable[str]) -> bool:
         """Return True if each of *names* has printed a line."""
-        return self._heard.issuperset(names)
+        return self._printed.issuperset(names)
 
     def write(self, name: str, line: bytes) -> None:
-        self._heard.add(name)
+        self._printed.add(name)
         if name in self._hidden and _ROUTINE.match(line):
             return
         self.last_line = time.monotonic()
         self._output.write(name, line)
 
-    def tell(self, line: str) -> None:
+    def report(self, line: str) -> None:
         self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
 
 
@@ -395,21 +411,21 @@ def environment(environ: Mapping[str, str], url: str) -> dict[str, str]:
     return {"PYTHONUNBUFFERED": "1"} | dict(environ) | {"EVENTBUS_REDIS_URL": url, "PATH": path}
 
 
-def _log_with(tell: Callable[[str], object], level: str) -> None:
+def _log_with(report: Callable[[str], object], level: str) -> None:
     """Print the library's log as our own lines."""
     logger = logging.getLogger("eventbus")
     logger.setLevel(level.upper())
-    logger.addHandler(_Teller(tell))
+    logger.addHandler(_Teller(report))
     logger.propagate = False
 
 
 class _Teller(logging.Handler):
-    def __init__(self, tell: Callable[[str], object]) -> None:
+    def __init__(self, report: Callable[[str], object]) -> None:
         super().__init__(logging.INFO)
-        self._tell = tell
+        self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._tell(record.getMessage())
+        self._report(record.getMessage())
 
 
 _KEY = "server"
@@ -428,25 +444,25 @@ class ServerKeeper:
         server: EmbeddedServer,
         *,
         backoff: RestartBackoff,
-        tell: Callable[[str], object],
+        report: Callable[[str], object],
         note: Callable[[str, str, str], object],
     ) -> None:
         self._server = server
         self._backoff = backoff
-        self._tell = tell
+        self._report = report
         self._note = note
         self._ours = not server.running()
         self._gone_s = 0.0  # time of the exit, seconds since 1970; 0.0: it runs
-        self._told_of_others = False
+        self._others_reported = False
         self._lock = KeeperLock(server.directory)
 
     def start(self) -> str:
         """Find or start the server; return its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""
         url = self._server.start()
-        if not self._told_of_others:
+        if not self._others_reported:
             if processes := holders(self._server.directory):
-                self._tell(f"another eventbus up (process {', '.join(processes)}) uses this server too")
-            self._told_of_others = True
+                self._report(f"another eventbus up (process {', '.join(processes)}) uses this server too")
+            self._others_reported = True
         self._lock.take()  # from now on `eventbus down` would have no effect
         return url
 
@@ -459,12 +475,12 @@ class ServerKeeper:
             return
         self._backoff.next(_KEY, self._gone_s)
         self._gone_s = 0.0
-        self._tell("the embedded server has exited; starting it again")
+        self._report("the embedded server has exited; starting it again")
         self._note("Warning", "Failed", "the embedded server had exited")
         try:
             self.start()
         except EventBusError as error:
-            self._tell(f"the embedded server does not start: {error}")
+            self._report(f"the embedded server does not start: {error}")
         else:
             self._ours = True
             self._note("Normal", "Started", "Started the embedded server again")

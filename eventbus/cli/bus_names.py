@@ -47,10 +47,10 @@ class BusNames:
     def _namespaces(self, keys: Keys) -> Iterator[str]:
         start = b""
         for _ in range(MOST):
-            found = self._members(keys.index_name, start, 1)
-            if not found:
+            members = self._members(keys.index_name, start, 1)
+            if not members:
                 return
-            namespace = found[0].partition(b"/")[0]
+            namespace = members[0].partition(b"/")[0]
             yield _text(namespace)
             start = namespace + b"0"  # the character after the slash: later members are of another namespace
 
@@ -61,14 +61,16 @@ class BusNames:
         """
         kind, slash, name = begin.partition("/")
         start = f"{namespace}/{kind.lower()}{slash}{name}".encode()
-        found = [member for keys in self._partitions for member in self._members(keys.index_object, start, MOST)]
-        known = [_text(member.partition(b"\0")[0]).split("/", 2)[1:] for member in found if member.startswith(start)]
-        return sorted({(kind, name) for kind, name in known})
+        members = [member for keys in self._partitions for member in self._members(keys.index_object, start, MOST)]
+        objects = [
+            _text(member.partition(b"\0")[0]).split("/", 2)[1:] for member in members if member.startswith(start)
+        ]
+        return sorted({(kind, name) for kind, name in objects})
 
     def _members(self, index: bytes, start: bytes, most: int) -> list[bytes]:
         low = b"[" + start if start else b"-"
-        found: list[bytes] = self._client.execute_command("ZRANGE", index, low, "+", "BYLEX", "LIMIT", 0, most)
-        return found
+        members: list[bytes] = self._client.execute_command("ZRANGE", index, low, "+", "BYLEX", "LIMIT", 0, most)
+        return members
 
 
 def _timeout_s() -> float:
@@ -83,8 +85,8 @@ def ask_bus(question: Callable[[BusNames], list[Any]]) -> list[Any]:
     before = signal.signal(signal.SIGALRM, _on_timeout)
     signal.setitimer(signal.ITIMER_REAL, _timeout_s())
     try:
-        with _open_names() as found:
-            return question(found) if found else []
+        with _open_names() as names:
+            return question(names) if names else []
     except Exception:
         return []
     finally:

@@ -63,9 +63,9 @@ def completion(shell: str) -> None:
     if shell == "bash":
         write(BASH)
         return
-    made = get_completion_class(shell)
-    assert made is not None, shell
-    write(made(click.Command("eventbus"), {}, "eventbus", "_EVENTBUS_COMPLETE").source())
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None, shell
+    write(shell_class(click.Command("eventbus"), {}, "eventbus", "_EVENTBUS_COMPLETE").source())
 
 
 def complete_files(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[CompletionItem[Any]]:
@@ -125,11 +125,13 @@ def complete_objects(ctx: click.Context, parameter: click.Parameter, begin: str)
     before = ctx.params.get(parameter.name or "")
     kind, slash, name = (before[0], "/", begin) if before and not isinstance(before, str) else begin.partition("/")
     if not slash:
-        known = ask_bus(lambda bus: bus.objects(namespace, begin))
-        return [f"{kind}/{name}" for kind, name in known] or _beginning([f"{one}/" for one in known_kinds()], begin)
+        objects = ask_bus(lambda bus: bus.objects(namespace, begin))
+        return [f"{kind}/{name}" for kind, name in objects] or _beginning([f"{word}/" for word in known_kinds()], begin)
     kinds = list(meant_kinds(kind))
-    names = ask_bus(lambda bus: [found for one in kinds for _, found in bus.objects(namespace, f"{one}/{name}")])
-    return [found if before else f"{kind}/{found}" for found in dict.fromkeys(names)]
+    names = ask_bus(
+        lambda bus: [known_name for word in kinds for _, known_name in bus.objects(namespace, f"{word}/{name}")]
+    )
+    return [known_name if before else f"{kind}/{known_name}" for known_name in dict.fromkeys(names)]
 
 
 def _beginning(names: list[str], begin: str) -> list[str]:

@@ -76,15 +76,15 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         cure = "eventbus config set-context makes one"
         raise ConfigError(f'context "{name}" does not exist; there are: {known}; {cure}', cure=cure)
 
-    def with_context(self, made: Context) -> Contexts:
-        """Return the contexts with *made*, which replaces one of the same name."""
-        others = [made if one.name == made.name else one for one in self.contexts]
-        kept = others if made in others else [*others, made]
+    def with_context(self, context: Context) -> Contexts:
+        """Return the contexts with *context*, which replaces the one of the same name."""
+        others = [context if other.name == context.name else other for other in self.contexts]
+        kept = others if context in others else [*others, context]
         return msgspec.structs.replace(self, contexts=tuple(kept))
 
     def without(self, name: str) -> Contexts:
-        """Return the contexts without that one."""
-        kept = tuple(one for one in self.contexts if one.name != name)
+        """Return the contexts without the one of that name."""
+        kept = tuple(context for context in self.contexts if context.name != name)
         current = "" if self.current_context == name else self.current_context
         return Contexts(current_context=current, contexts=kept)
 

@@ -57,11 +57,11 @@ class LazyGroup(click.Group):
             args = [word, name, *args[1:]]
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(self._unknown(ctx, args[0]), ctx)
-        found = super().resolve_command(ctx, args)
-        _, command, rest = found
+        resolved = super().resolve_command(ctx, args)
+        _, command, rest = resolved
         if command is not None and not isinstance(command, click.Group) and not ctx.resilient_parsing:
-            return found[0], command, as_click_reads(rest, command)
-        return found
+            return resolved[0], command, as_click_reads(rest, command)
+        return resolved
 
     def _unknown(self, ctx: click.Context, word: str) -> str:
         """Suggest a command for *word*: click looks only among imported ones, and only in its later versions."""
@@ -169,19 +169,19 @@ def command_tree(
     )
     click.version_option(package_name="eventbus", prog_name=name, message="%(prog)s %(version)s")(program)
     add_to_program(program)
-    made: dict[str, LazyGroup] = {"": program}
+    tree: dict[str, LazyGroup] = {"": program}
     for words, group_help in sorted(groups.items()):
         above, _, last = words.rpartition(" ")
-        made[words] = LazyGroup(last, help=group_help)
-        made[above].add_command(made[words])
+        tree[words] = LazyGroup(last, help=group_help)
+        tree[above].add_command(tree[words])
     for words, lazy in commands.items():
         above, _, last = words.rpartition(" ")
-        made[above].lazy[last] = lazy
-    for words, meant in (aliases or {}).items():
+        tree[above].lazy[last] = lazy
+    for words, target in (aliases or {}).items():
         above, _, last = words.rpartition(" ")
-        made[above].aliases[last] = meant.rpartition(" ")[2]
-    for words, say in (unknown or {}).items():
-        made[words].unknown = say
+        tree[above].aliases[last] = target.rpartition(" ")[2]
+    for words, suggest in (unknown or {}).items():
+        tree[words].unknown = suggest
     for words, reword in (reworded or {}).items():
-        made[words].reworded = reword
+        tree[words].reworded = reword
     return program

@@ -34,9 +34,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kind: Kind[Any]
-    asked: GetOptions
+    query: GetOptions
     list_all: Callable[[Session], ObjectList[Any]] | None = None
-    wanted: Callable[[Any], bool] = lambda found: True
+    wanted: Callable[[Any], bool] = lambda item: True
     hint: Callable[[Session], str] = lambda session: ""
     on_empty: Callable[[Session], Sequence[str]] = lambda session: ()
     printer: Printer | None = None
@@ -44,12 +44,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_get(request: Request) -> None:
     """List, get the named objects, or watch until Ctrl-C, and print."""
-    kind, asked = request.kind, request.asked
-    options, printer = asked.list_options(kind), request.printer or printer_option(kind, asked)
-    order = order_option(kind, asked)
+    kind, query = request.kind, request.query
+    options, printer = query.list_options(kind), request.printer or printer_option(kind, query)
+    order = order_option(kind, query)
     with open_session() as session:
         objects: ObjectWriter[Any] | RemoteObjects[Any] = session.store.objects(kind)
-        if asked.names and not asked.watches:
+        if query.names and not query.watches:
             _show_named(request, session, printer, order)
             return
         listing = request.list_all
@@ -57,40 +57,42 @@ def run_get(request: Request) -> None:
             list_all=lambda: list_all(objects, options)[0] if listing is None else listing(session),
             watch=lambda version: objects.watch(_watching(options, version)),
             wanted=request.wanted,
-            tells_lost=asked.watches and asked.output_watch_events,
+            tells_lost=query.watches and query.output_watch_events,
         )
-        found = order(follower.fetch())
-        if asked.watches:
-            if asked.names and not found and not asked.ignore_not_found:
-                _say_missing([NotFound(f'{kind.resource} "{asked.names_of(kind)[0]}" not found')])
-            write(printer.watched([PrintedChange(WatchEventType.ADDED, one) for one in found if not asked.watch_only]))
+        items = order(follower.fetch())
+        if query.watches:
+            if query.names and not items and not query.ignore_not_found:
+                _say_missing([NotFound(f'{kind.resource} "{query.names_of(kind)[0]}" not found')])
+            write(
+                printer.watched([PrintedChange(WatchEventType.ADDED, item) for item in items if not query.watch_only])
+            )
             _say(request.hint(session))
-            _follow(follower, printer, asked)
-        shown = bool(found) or asked.output not in ("", "wide")
+            _follow(follower, printer, query)
+        shown = bool(items) or query.output not in ("", "wide")
         hints = [request.hint(session)] if shown else request.on_empty(session)
     if shown:
-        write(printer.listed(found))
-    elif not asked.ignore_not_found:
-        _say_none(kind, asked)
+        write(printer.listed(items))
+    elif not query.ignore_not_found:
+        _say_none(kind, query)
     _say(*hints)
 
 
 def _show_named(request: Request, session: Session, printer: Printer, order: Order) -> None:
     """Print the named objects, one alone or several as a list, and say which do not exist."""
-    kind, asked = request.kind, request.asked
+    kind, query = request.kind, request.query
     objects: ObjectWriter[Any] | RemoteObjects[Any] = session.store.objects(kind)
-    found, missing = [], []
-    for name in asked.names_of(kind):
+    items, missing = [], []
+    for name in query.names_of(kind):
         try:
-            found.append(objects.get(name, asked.place(kind)))
+            items.append(objects.get(name, query.place(kind)))
         except NotFound as error:
             missing.append(error)
-    found = [one for one in order(found) if request.wanted(one)]
-    if found:
-        alone = len(asked.names) == 1
-        write(printer.watched([PrintedChange("", found[0])]) if alone else printer.listed(found))
+    items = [item for item in order(items) if request.wanted(item)]
+    if items:
+        alone = len(query.names) == 1
+        write(printer.watched([PrintedChange("", items[0])]) if alone else printer.listed(items))
     _say(request.hint(session))
-    if missing and not asked.ignore_not_found:
+    if missing and not query.ignore_not_found:
         _say_missing(missing)
 
 
@@ -100,18 +102,22 @@ def _say_missing(missing: Sequence[NotFound]) -> NoReturn:
     sys.exit(NotFound.exit_code)
 
 
-def _follow(follower: ObjectFollower, printer: Printer, asked: GetOptions) -> None:
-    for told in follower.follow():
+def _follow(follower: ObjectFollower, printer: Printer, query: GetOptions) -> None:
+    for changes in follower.follow():
         # kubectl prints deleted objects like changed ones. We print them only together with the type of the change.
-        write(printer.watched([one for one in told if asked.output_watch_events or one.type != WatchEventType.DELETED]))
+        write(
+            printer.watched(
+                [change for change in changes if query.output_watch_events or change.type != WatchEventType.DELETED]
+            )
+        )
 
 
 def _watching(options: ListOptions, version: str) -> ListOptions:
     return msgspec.structs.replace(options, resource_version=version, limit=0, allow_bookmarks=True)
 
 
-def _say_none(kind: Kind[Any], asked: GetOptions) -> None:
-    place = asked.place(kind)
+def _say_none(kind: Kind[Any], query: GetOptions) -> None:
+    place = query.place(kind)
     click.echo(f"No resources found in {place} namespace." if place else "No resources found", err=True)
 
 
@@ -120,16 +126,16 @@ def _say(*hints: str) -> None:
         click.echo(hint, err=True)
 
 
-def printer_option(kind: Kind[Any], asked: GetOptions) -> Printer:
+def printer_option(kind: Kind[Any], query: GetOptions) -> Printer:
     """Make the printer that -o asks for. Raises: BadParameter."""
     look = PrintOptions(
-        form=asked.output,
-        namespaces=asked.all_namespaces and kind.namespaced,
-        no_headers=asked.no_headers,
+        form=query.output,
+        namespaces=query.all_namespaces and kind.namespaced,
+        no_headers=query.no_headers,
         colour=wants_colour(sys.stdout),
-        watch_events=asked.output_watch_events and asked.watches,
-        labels=asked.label_columns,
-        all_labels=asked.show_labels,
+        watch_events=query.output_watch_events and query.watches,
+        labels=query.label_columns,
+        all_labels=query.show_labels,
     )
     try:
         return make_printer(kind, look)
@@ -137,10 +143,10 @@ def printer_option(kind: Kind[Any], asked: GetOptions) -> Printer:
         raise click.BadParameter(str(error), param_hint="--output") from None
 
 
-def order_option(kind: Kind[Any], asked: GetOptions) -> Order:
+def order_option(kind: Kind[Any], query: GetOptions) -> Order:
     """Return the order that --sort-by asks for. Raises: BadParameter."""
     try:
-        return order_of(kind, asked.sort_by)
+        return order_of(kind, query.sort_by)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--sort-by") from None
 
@@ -174,13 +180,13 @@ class ObjectFollower:
 
     def fetch(self) -> list[Any]:
         """Return all that is wanted and new since the last list or change, in the store's order."""
-        found = self._list_all()
-        self._version = found.resource_version
-        fresh = [one for one in found.items if self._is_new(one)]
-        self._shown = {_identity(one): _version(one) for one in found.items}
+        listing = self._list_all()
+        self._version = listing.resource_version
+        fresh = [item for item in listing.items if self._is_new(item)]
+        self._shown = {_identity(item): _version(item) for item in listing.items}
         if self._tells_lost:
-            self._objects = {_identity(one): one for one in found.items if self._wanted(one)}
-        return [one for one in fresh if self._wanted(one)]
+            self._objects = {_identity(item): item for item in listing.items if self._wanted(item)}
+        return [item for item in fresh if self._wanted(item)]
 
     def follow(self) -> Iterator[Sequence[PrintedChange]]:
         """Yield changes and deletions, in order for each object; never ends. Waits while Redis is unreachable.
@@ -200,18 +206,18 @@ class ObjectFollower:
         try:
             for event in watch:
                 self._version = event.resource_version
-                found = event.object
-                if found is None or not self._is_new(found):
+                item = event.object
+                if item is None or not self._is_new(item):
                     continue
                 if event.type is WatchEventType.DELETED:
-                    self._shown.pop(_identity(found), None)
-                    self._objects.pop(_identity(found), None)
+                    self._shown.pop(_identity(item), None)
+                    self._objects.pop(_identity(item), None)
                 else:
-                    self._shown[_identity(found)] = _version(found)
-                    if self._tells_lost and self._wanted(found):
-                        self._objects[_identity(found)] = found
-                if self._wanted(found):
-                    yield [PrintedChange(event.type, found)]
+                    self._shown[_identity(item)] = _version(item)
+                    if self._tells_lost and self._wanted(item):
+                        self._objects[_identity(item)] = item
+                if self._wanted(item):
+                    yield [PrintedChange(event.type, item)]
         finally:
             watch.stop()
 
@@ -220,26 +226,26 @@ class ObjectFollower:
             try:
                 before = self._objects
                 fresh = self.fetch()
-                gone = [found for identity, found in before.items() if identity not in self._shown]
+                deleted = [item for identity, item in before.items() if identity not in self._shown]
                 return [
-                    *(PrintedChange(WatchEventType.DELETED, found) for found in gone),
-                    *(PrintedChange(WatchEventType.ADDED, found) for found in fresh),
+                    *(PrintedChange(WatchEventType.DELETED, item) for item in deleted),
+                    *(PrintedChange(WatchEventType.ADDED, item) for item in fresh),
                 ]
             except BusUnavailable:
                 _pause()
 
-    def _is_new(self, found: HasMetadata) -> bool:
-        return _version(found) > self._shown.get(_identity(found), -1)
+    def _is_new(self, item: HasMetadata) -> bool:
+        return _version(item) > self._shown.get(_identity(item), -1)
 
 
 def _pause() -> None:
     time.sleep(PAUSE_S * random.uniform(0.5, 1.5))
 
 
-def _identity(found: HasMetadata) -> tuple[str, str, str]:
+def _identity(item: HasMetadata) -> tuple[str, str, str]:
     # With several partitions two events may have one name; their uids differ.
-    return found.metadata.namespace, found.metadata.name, found.metadata.uid
+    return item.metadata.namespace, item.metadata.name, item.metadata.uid
 
 
-def _version(found: HasMetadata) -> int:
-    return int(found.metadata.resource_version or 0)
+def _version(item: HasMetadata) -> int:
+    return int(item.metadata.resource_version or 0)

@@ -69,20 +69,20 @@ def check_spool(spool: str) -> Finding:
     from eventbus.record.spool.listing import State, list_spool
 
     try:
-        found = list_spool(Path(spool))
+        folders = list_spool(Path(spool))
     except ConfigError as problem:
         return failed("spool", problem)
     except OSError as problem:
         return error("spool", f"{spool}: {problem.strerror}: nothing is kept on disk", "correct EVENTBUS_SPOOL")
-    if bad := [each for each in found if each.state is State.UNREADABLE]:
+    if bad := [each for each in folders if each.state is State.UNREADABLE]:
         text = "; ".join(f"{each.name}: {each.problem}" for each in bad[:3])
         more = f"; {len(bad) - 3} more" if len(bad) > 3 else ""
         return warning("spool", f"{text}{more}", f"look into {spool}, and remove unusable folders")
-    if waiting := sum(each.events for each in found if each.state is State.WAITING):
+    if waiting := sum(each.events for each in folders if each.state is State.WAITING):
         gone = "1 event of a process that is gone waits"
         wait = gone if waiting == 1 else f"{waiting} events of processes that are gone wait"
         return warning("spool", f"{wait} in {spool}", "eventbus spool send")
-    return ok("spool", f"{len(found)} in use in {spool}" if found else f"nothing waits in {spool}")
+    return ok("spool", f"{len(folders)} in use in {spool}" if folders else f"nothing waits in {spool}")
 
 
 def up_lines(namespace: str) -> list[str]:

@@ -112,12 +112,12 @@ class LineFollower:
         self.exit_code, self.killed = run.exit_code, run.grace_exceeded
         outcome = Outcome(run.exit_code, run.signal, _seconds(run), run.message or last_line(self._said))
         if self.stopping:
-            said = f"not done in time: {outcome}" if self.killed else str(outcome) if outcome.failed else "ended"
+            text = f"not done in time: {outcome}" if self.killed else str(outcome) if outcome.failed else "ended"
         else:
-            said = str(outcome) if outcome.failed else f"completed after {duration(outcome.ran_s)}"
-        self._report(f"{self.name}: {said}")
+            text = str(outcome) if outcome.failed else f"completed after {duration(outcome.ran_s)}"
+        self._report(f"{self.name}: {text}")
         if self.stopping and not self.killed:
-            return  # Killing has said so
+            return  # the event Killing reports it
         if outcome.failed:
             self._note(WARNING, "Failed", f"{self.name}: {outcome}")
         else:

@@ -35,8 +35,8 @@ GRACE_S: Final = 5.0
 
 def line_folders(directory: Path) -> list[Path]:
     """Return the folders of lines in the state folder *directory*."""
-    found = (path.with_suffix("") for path in directory.glob(f"{LINES}*.lock"))
-    return sorted(path for path in found if path.is_dir() and path.name.removeprefix(LINES)[:1] in ("", "-"))
+    folders = (path.with_suffix("") for path in directory.glob(f"{LINES}*.lock"))
+    return sorted(path for path in folders if path.is_dir() and path.name.removeprefix(LINES)[:1] in ("", "-"))
 
 
 def running_lines(directory: Path, namespace: str) -> list[str]:

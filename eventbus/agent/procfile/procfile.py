@@ -44,10 +44,10 @@ def parse_procfile(data: bytes, path: Path) -> dict[str, str]:
     """Parse the text of *path* and return its commands. Raises: ConfigError: as `read_procfile`."""
     commands: dict[str, str] = {}
     for number, line in _lines(data, path):
-        found = _COMMAND.fullmatch(line)
-        if found is None:
+        match = _COMMAND.fullmatch(line)
+        if match is None:
             raise ConfigError(f"{path}:{number}: not of the form `name: command` (names: letters, digits, - and _)")
-        name, command = found.groups()
+        name, command = match.groups()
         if name in commands or name == RESERVED:
             raise ConfigError(f"{path}:{number}: the name {name!r} is {'taken' if name == RESERVED else 'used twice'}")
         commands[name] = command
@@ -69,13 +69,13 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 def parse_env_file(data: bytes, path: Path) -> dict[str, str]:
     """Parse the text of *path* and return its variables. Raises: ConfigError: as `read_env_file`."""
-    found: dict[str, str] = {}
+    match: dict[str, str] = {}
     for number, line in _lines(data, path):
         matched = _VARIABLE.fullmatch(line)
         if matched is None:
             raise ConfigError(f"{path}:{number}: not of the form NAME=value")
-        found[matched[1]] = _value(matched[2])
-    return found
+        match[matched[1]] = _value(matched[2])
+    return match
 
 
 def ports_of(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -157,7 +157,7 @@ def _value(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] == "'":
         return text[1:-1]
     if len(text) > 1 and text[0] == text[-1] == '"':
-        return re.sub(r"\\[nt\"\\]", lambda found: _ESCAPES[found[0]], text[1:-1])
+        return re.sub(r"\\[nt\"\\]", lambda match: _ESCAPES[match[0]], text[1:-1])
     return text
 
 

@@ -203,10 +203,10 @@ class ProcfileRunner:
             if pod is not None and status is not None:
                 follower.step(status, *self._waits(pod))
             elif pod is not None and name not in self._refused:
-                found = self._agent.statuses.get(pod)
-                if found.reason:
+                pod_status = self._agent.statuses.get(pod)
+                if pod_status.reason:
                     self._refused.add(name)
-                    self._screen.tell(f"{name}: {found.message}")
+                    self._screen.tell(f"{name}: {pod_status.message}")
 
     def _waits(self, pod: Pod) -> tuple[int, str]:
         """Return the run after which a line waits, and for how long: `back-off 10s`; "" it does not."""

@@ -58,11 +58,11 @@ def apply(files: tuple[str, ...], namespace: str, dry_run: bool, output: str | N
     applied = []
     with open_session() as session:
         for kind, plain in wanted:
-            found, done = _apply(session, kind, plain, dry_run=dry_run)
-            applied.append(kind.encode(found))
+            result, action = _apply(session, kind, plain, dry_run=dry_run)
+            applied.append(kind.encode(result))
             if output != "json":
-                name = printable(object_name(kind, found.metadata.name))
-                click.echo(name if output == "name" else f"{name} {done}{' (dry run)' if dry_run else ''}")
+                name = printable(object_name(kind, result.metadata.name))
+                click.echo(name if output == "name" else f"{name} {action}{' (dry run)' if dry_run else ''}")
     if output == "json":
         write(
             dump_json(applied[0] if len(applied) == 1 else {"kind": "List", "apiVersion": "v1", "items": applied})
@@ -119,27 +119,27 @@ def _apply(session: Session, kind: Kind[Any], wanted: dict[str, Any], *, dry_run
     name, place = metadata["name"], metadata.get("namespace", "")
     noted = with_note(wanted)
     try:
-        held = objects.get(name, place)
+        stored = objects.get(name, place)
     except NotFound:
         # The API server sets the first phase; the agent reports the later ones.
-        made = kind.decode(noted | ({"status": {"phase": "Pending"}} if kind is POD else {}))
-        return (made if dry_run else objects.create(made)), "created"
-    plain = kind.encode(held)
+        created = kind.decode(noted | ({"status": {"phase": "Pending"}} if kind is POD else {}))
+        return (created if dry_run else objects.create(created)), "created"
+    plain = kind.encode(stored)
     patch = three_way(_last_applied(plain), noted, plain)
-    if kind is POD and held.spec.node_name and "nodeName" in (patch.get("spec") or {}):
+    if kind is POD and stored.spec.node_name and "nodeName" in (patch.get("spec") or {}):
         raise InvalidObject(f'Pod "{name}" is invalid: spec.nodeName: Forbidden: {STAYS}')
-    done = "unchanged" if not patch or patch == _note_alone(noted) else "configured"
-    return (objects.patch(name, patch, place) if patch and not dry_run else held), done
+    action = "unchanged" if not patch or patch == _note_alone(noted) else "configured"
+    return (objects.patch(name, patch, place) if patch and not dry_run else stored), action
 
 
-def three_way(last: Mapping[str, Any], wanted: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that makes *held* match *wanted* and removes fields that only *last* had.
+def three_way(last: Mapping[str, Any], wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that makes *stored* match *wanted* and removes fields that only *last* had.
 
     Lists are replaced whole.
     """
-    patch: dict[str, Any] = {key: None for key in last if key not in wanted and key in held}
+    patch: dict[str, Any] = {key: None for key in last if key not in wanted and key in stored}
     for key, value in wanted.items():
-        former = held.get(key)
+        former = stored.get(key)
         if isinstance(value, Mapping):
             before = last.get(key)
             inner = three_way(
@@ -152,16 +152,16 @@ def three_way(last: Mapping[str, Any], wanted: Mapping[str, Any], held: Mapping[
     return patch
 
 
-def _same_but_defaults(last: Any, wanted: Any, held: Any) -> bool:
+def _same_but_defaults(last: Any, wanted: Any, stored: Any) -> bool:
     """Return True if two lists differ only by defaults, which the store has added to items since."""
-    if not isinstance(wanted, list) or not isinstance(held, list | tuple) or len(wanted) != len(held):
+    if not isinstance(wanted, list) or not isinstance(stored, list | tuple) or len(wanted) != len(stored):
         return False
     before = last if isinstance(last, list) else []
     return all(
-        not three_way(said if isinstance(said, Mapping) else {}, one, other)
-        if isinstance(one, Mapping) and isinstance(other, Mapping)
-        else one == other or _same_but_defaults(said, one, other)
-        for said, one, other in zip([*before, *[None] * len(held)], wanted, held, strict=False)
+        not three_way(before_item if isinstance(before_item, Mapping) else {}, wanted_item, stored_item)
+        if isinstance(wanted_item, Mapping) and isinstance(stored_item, Mapping)
+        else wanted_item == stored_item or _same_but_defaults(before_item, wanted_item, stored_item)
+        for before_item, wanted_item, stored_item in zip([*before, *[None] * len(stored)], wanted, stored, strict=False)
     )
 
 

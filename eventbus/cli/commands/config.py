@@ -68,7 +68,7 @@ def set_context(name: str | None, current: bool, namespace: str | None, **bus: s
     _check(bus)
     contexts = read_contexts(os.environ)
     name = name if name is not None else _current(contexts) or FIRST
-    known = next((one for one in contexts.contexts if one.name == name), None)
+    known = next((other for other in contexts.contexts if other.name == name), None)
     given = {field: value for field, value in {"namespace": namespace, **bus}.items() if value is not None}
     changed = contexts.with_context(msgspec.structs.replace(known or Context(name=name), **given))
     if current and known is None:
@@ -135,10 +135,12 @@ def rename_context(old: str, new: str) -> None:
       eventbus config rename-context default laptop
     """
     contexts = read_contexts(os.environ)
-    found = contexts.named(old)
-    if any(one.name == new for one in contexts.contexts):
+    context = contexts.named(old)
+    if any(other.name == new for other in contexts.contexts):
         raise click.UsageError(f'context "{new}" exists already')
-    renamed = tuple(msgspec.structs.replace(one, name=new) if one is found else one for one in contexts.contexts)
+    renamed = tuple(
+        msgspec.structs.replace(other, name=new) if other is context else other for other in contexts.contexts
+    )
     current = new if contexts.current_context == old else contexts.current_context
     write_contexts(Contexts(current_context=current, contexts=renamed), os.environ)
     click.echo(f'Context "{old}" renamed to "{new}".')
@@ -157,13 +159,13 @@ def get_contexts(output: str | None, no_headers: bool) -> None:
     """
     contexts = read_contexts(os.environ)
     if output == "name":
-        write("".join(f"{one.name}\n" for one in contexts.contexts))
+        write("".join(f"{other.name}\n" for other in contexts.contexts))
         return
     if output == "json":
-        write(dump_json(msgspec.to_builtins([shown(one, raw=False) for one in contexts.contexts])) + "\n")
+        write(dump_json(msgspec.to_builtins([shown(other, raw=False) for other in contexts.contexts])) + "\n")
         return
     current = _current(contexts)
-    rows = [("*" * (one.name == current), one.name, one.where, one.namespace) for one in contexts.contexts]
+    rows = [("*" * (other.name == current), other.name, other.where, other.namespace) for other in contexts.contexts]
     table = Table(("Current", "Name", "Bus", "Namespace"), no_headers=no_headers)
     write(table.text(rows, even_without_rows=True))
 
@@ -199,7 +201,7 @@ def view(raw: bool, minify: bool, output: str) -> None:
 
     contexts = read_contexts(os.environ)
     current = _current(contexts)
-    kept = [shown(one, raw=raw) for one in contexts.contexts if not minify or one.name == current]
+    kept = [shown(other, raw=raw) for other in contexts.contexts if not minify or other.name == current]
     data = msgspec.to_builtins(Contexts(current_context=current, contexts=tuple(kept)))
     write(dump_json(data) + "\n" if output == "json" else dump_yaml(data))
 

@@ -40,19 +40,19 @@ def create(files: tuple[str, ...], namespace: str, output: str | None) -> None:
       1  one exists already, or Redis does not answer
       2  wrong usage, or an object that cannot be read
     """
-    made = [(_kind(plain), plain) for file in files for plain in _documents(file)]
+    objects = [(_kind(plain), plain) for file in files for plain in _documents(file)]
     refused, stored = 0, []
     with open_session() as session:
-        for kind, plain in made:
+        for kind, plain in objects:
             try:
-                found = session.store.objects(kind).create(_placed(kind, kind.decode(plain), namespace))
+                created = session.store.objects(kind).create(_placed(kind, kind.decode(plain), namespace))
             except AlreadyExists as problem:
                 refused += 1
                 click.echo(f"Error from server (AlreadyExists): {printable(str(problem))}", err=True)
                 continue
-            stored.append(kind.encode(found))
+            stored.append(kind.encode(created))
             if output != "json":
-                name = printable(object_name(kind, found.metadata.name))
+                name = printable(object_name(kind, created.metadata.name))
                 click.echo(name if output == "name" else f"{name} created")
     if output == "json":
         together = {"kind": "List", "apiVersion": "v1", "items": stored}
@@ -68,21 +68,21 @@ def _documents(file: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _kind(plain: Mapping[str, Any]) -> Kind[Any]:
-    said = (plain.get("apiVersion"), plain.get("kind"))
+    named = (plain.get("apiVersion"), plain.get("kind"))
     kinds: tuple[Kind[Any], ...] = (*KINDS, EVENTS_V1)
     for kind in kinds:
-        if said == (kind.api_version, kind.name):
+        if named == (kind.api_version, kind.name):
             return kind
     known = ", ".join(f"{kind.name} ({kind.api_version})" for kind in KINDS)
-    raise InvalidObject(f"the store holds no {said[1]} of {said[0]}: it holds {known}")
+    raise InvalidObject(f"the store holds no {named[1]} of {named[0]}: it holds {known}")
 
 
-def _placed(kind: Kind[Any], found: Any, namespace: str) -> Any:
+def _placed(kind: Kind[Any], item: Any, namespace: str) -> Any:
     """Return the object in its namespace, without fields that its former store set."""
-    metadata = found.metadata
+    metadata = item.metadata
     place = (metadata.namespace or namespace) if kind.namespaced else ""
     fresh = msgspec.structs.replace(metadata, namespace=place, resource_version="", uid="")
-    if kind in (EVENT, EVENTS_V1) and not found.involved_object.namespace:
-        about = msgspec.structs.replace(found.involved_object, namespace=place)
-        return msgspec.structs.replace(found, metadata=fresh, involved_object=about)
-    return msgspec.structs.replace(found, metadata=fresh)
+    if kind in (EVENT, EVENTS_V1) and not item.involved_object.namespace:
+        about = msgspec.structs.replace(item.involved_object, namespace=place)
+        return msgspec.structs.replace(item, metadata=fresh, involved_object=about)
+    return msgspec.structs.replace(item, metadata=fresh)

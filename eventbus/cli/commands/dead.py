@@ -68,13 +68,13 @@ def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
       eventbus dead list -o json
     """
     with _opened() as dead:
-        found = list(dead.list(group=group, cause=cause))
+        entries = list(dead.list(group=group, cause=cause))
     if output == "json":
-        write(dump_json([_plain(entry) for entry in found]) + "\n")
+        write(dump_json([_plain(entry) for entry in entries]) + "\n")
     elif output == "name":
-        write("".join(f"{entry.id}\n" for entry in found))
-    elif found:
-        write(format_table(HEADERS, [_row(entry) for entry in found]))
+        write("".join(f"{entry.id}\n" for entry in entries))
+    elif entries:
+        write(format_table(HEADERS, [_row(entry) for entry in entries]))
     else:
         click.echo("There are no dead letters.", err=True)
 
@@ -157,22 +157,22 @@ def _chosen(
         return list(ids)
     if not everything:
         raise click.UsageError("give the IDs that `eventbus dead list` shows, or --all")
-    found = [entry.id for entry in dead.list(group=group, cause=cause)]
-    if found and not yes:
-        ask_consent(f"{verb} {len(found)} {'entry' if len(found) == 1 else 'entries'}?")
-    return found
+    chosen = [entry.id for entry in dead.list(group=group, cause=cause)]
+    if chosen and not yes:
+        ask_consent(f"{verb} {len(chosen)} {'entry' if len(chosen) == 1 else 'entries'}?")
+    return chosen
 
 
 def _each(ids: list[str], act: Callable[[str], None], word: str, output: str | None) -> None:
     """Apply the change to each of *ids*, then report the ones that failed and exit with code 1."""
     done: list[str] = []
-    gone: list[str] = []
+    missing: list[str] = []
     orphans: list[str] = []
     for dead_id in ids:
         try:
             act(dead_id)
         except NotFound:
-            gone.append(dead_id)
+            missing.append(dead_id)
         except GroupMissing as error:
             orphans.append(str(error))
         else:
@@ -180,11 +180,11 @@ def _each(ids: list[str], act: Callable[[str], None], word: str, output: str | N
             if output is None:
                 write(f"dead/{dead_id} {word}\n")
     if output == "json":
-        write(dump_json({word: done, "notFound": gone}) + "\n")
+        write(dump_json({word: done, "notFound": missing}) + "\n")
     elif not ids:
         click.echo("There are no dead letters.", err=True)
-    if gone:
-        orphans.append(f"dead entries not found, so replayed or discarded before: {', '.join(gone)}")
+    if missing:
+        orphans.append(f"dead entries not found, so replayed or discarded before: {', '.join(missing)}")
     if orphans:
         raise NotFound("; ".join(orphans))
 

@@ -103,25 +103,25 @@ def delete(
         return
     if not objects or all_namespaces or dry_run:
         raise click.UsageError("give KIND/NAME, or `events` with --for or --field-selector")
-    asked_s = _asked_s(grace_s, force=force)
-    found = [_meant(reference, namespace) for reference in objects_from_words(objects)]
-    missing, gone = 0, []
+    grace_period_s = _grace_period_s(grace_s, force=force)
+    targets = [_meant(reference, namespace) for reference in objects_from_words(objects)]
+    missing, deleted = 0, []
     with open_session() as session:
-        for kind, name, place in found:
+        for kind, name, place in targets:
             try:
-                _delete(session, kind, name, place, asked_s)
+                _delete(session, kind, name, place, grace_period_s)
             except NotFound as error:
                 missing += not ignore_not_found
                 if not ignore_not_found:
                     click.echo(f"Error from server (NotFound): {printable(str(error))}", err=True)
-                    _tell_line(kind, name, place)
+                    _hint_at_line(kind, name, place)
                 continue
-            _tell_line(kind, name, place)
-            gone.append({"kind": kind.name, "apiVersion": kind.api_version, "name": name})
+            _hint_at_line(kind, name, place)
+            deleted.append({"kind": kind.name, "apiVersion": kind.api_version, "name": name})
             if output != "json":
                 click.echo(printable(object_name(kind, name)) if output == "name" else _deleted(kind, name, force))
     if output == "json":
-        write(dump_json({"deleted": gone}) + "\n")
+        write(dump_json({"deleted": deleted}) + "\n")
     sys.exit(NotFound.exit_code if missing else 0)
 
 
@@ -136,26 +136,28 @@ def _delete_events(
     if reference is not None and reference.namespace:
         namespace = reference.namespace
     with open_session() as session:
-        found = _matching_events(session, namespace, reference, field_selector)
-        if found and not dry_run and not yes:
+        matching = _matching_events(session, namespace, reference, field_selector)
+        if matching and not dry_run and not yes:
             place = "all namespaces" if namespace is None else f"namespace {namespace}"
-            ask_consent(f"Delete {_number(found)} of {place}?")
-        gone = []
-        for event in found:
+            ask_consent(f"Delete {_number(matching)} of {place}?")
+        deleted = []
+        for event in matching:
             if not dry_run:
                 try:
                     session.store.delete(event.namespace, event.name)
                 except NotFound:
                     continue  # it has expired, or another command was faster
-            gone.append(event)
+            deleted.append(event)
             if output != "json":
                 name = printable(f"event/{event.name}" if output == "name" else f'event "{event.name}" deleted')
                 click.echo(f"{name} (dry run)" if dry_run and not output else name)
     if output == "json":
-        objects = [{"kind": "Event", "apiVersion": "v1", "namespace": one.namespace, "name": one.name} for one in gone]
-        write(dump_json({"deleted": [] if dry_run else objects, "matched": len(found)}) + "\n")
+        objects = [
+            {"kind": "Event", "apiVersion": "v1", "namespace": event.namespace, "name": event.name} for event in deleted
+        ]
+        write(dump_json({"deleted": [] if dry_run else objects, "matched": len(matching)}) + "\n")
     elif not output:
-        click.echo(f"{_number(gone)} {'would be ' if dry_run else ''}deleted" if found else "No events match.")
+        click.echo(f"{_number(deleted)} {'would be ' if dry_run else ''}deleted" if matching else "No events match.")
 
 
 def _number(events: Sequence[object]) -> str:
@@ -173,15 +175,15 @@ def _matching_events(
 
     options = ListOptions(namespace=namespace or "", field_selector=field_selector, limit=PAGE)
     if reference is None:
-        found = list_all(session.store.objects(EVENT), options)[0].items
+        matching = list_all(session.store.objects(EVENT), options)[0].items
     else:
         selection: Selection[Event] = Selection(EVENT, options)
         items = list_about(session.store, namespace, reference).items
-        found = tuple(event for event in items if selection.matches(event))
-    return [event.metadata for event in found]
+        matching = tuple(event for event in items if selection.matches(event))
+    return [event.metadata for event in matching]
 
 
-def _asked_s(grace_s: int, *, force: bool) -> int | None:
+def _grace_period_s(grace_s: int, *, force: bool) -> int | None:
     """Return the grace period to request; None: the pod's own. Raises: UsageError."""
     if not force:
         return None if grace_s < 0 else max(1, grace_s)  # as kubectl, against accidents
@@ -208,7 +210,7 @@ def _delete(session: Session, kind: Kind[Any], name: str, namespace: str, grace_
     session.store.objects(kind).delete(name, place, grace_s=grace_s)
 
 
-def _tell_line(kind: Kind[Any], name: str, namespace: str) -> None:
+def _hint_at_line(kind: Kind[Any], name: str, namespace: str) -> None:
     """Refuse to delete the mirror of a line of `eventbus up`, and print how to end the line."""
     from eventbus.model.kinds import POD
 

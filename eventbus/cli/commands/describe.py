@@ -59,36 +59,38 @@ def describe(
     place = None if all_namespaces else namespace
     with open_session() as session:
         if len(object) == 1 and "/" not in object[0]:
-            found = _find_kind(session, object[0], place)
+            descriptions = _find_kind(session, object[0], place)
         else:
             reference = object_from_words(object)
-            found = _find(session, reference, reference.namespace or place)
-        hints = [hint for hint in (_untaken(session, found), waiting(session)) if hint]
-    _write(found, show_events=show_events, output=output)
+            descriptions = _find(session, reference, reference.namespace or place)
+        hints = [hint for hint in (_untaken(session, descriptions), waiting(session)) if hint]
+    _write(descriptions, show_events=show_events, output=output)
     for hint in hints:
         click.echo(hint, err=True)
 
 
-def _write(found: Sequence[Description], *, show_events: bool, output: str | None) -> None:
+def _write(descriptions: Sequence[Description], *, show_events: bool, output: str | None) -> None:
     from eventbus.cli.printers.description import description_to_json, format_description
     from eventbus.util.yaml import dump_yaml
 
     if output:
-        items = [description_to_json(one) for one in found]
+        items = [description_to_json(description) for description in descriptions]
         data = items[0] if len(items) == 1 else {"kind": "List", "items": items}
         write(dump_json(data) + "\n" if output == "json" else dump_yaml(data))
         return
     now, colour = datetime.now(UTC), wants_colour(sys.stdout)
-    pages = (format_description(one, now=now, show_events=show_events, colour=colour) for one in found)
+    pages = (
+        format_description(description, now=now, show_events=show_events, colour=colour) for description in descriptions
+    )
     write("\n\n".join(pages))
 
 
-def _untaken(session: Session, found: Sequence[Description]) -> str:
+def _untaken(session: Session, descriptions: Sequence[Description]) -> str:
     """Return why a pod waits if no agent has taken it; "" if one has, or if several objects are shown."""
     from eventbus.model.kinds import NODE
     from eventbus.model.objects.pod import Pod
 
-    pod = found[0].stored.object if len(found) == 1 and found[0].stored else None
+    pod = descriptions[0].stored.object if len(descriptions) == 1 and descriptions[0].stored else None
     if not isinstance(pod, Pod) or pod.status.phase != "Pending" or pod.status.start_time or pod.status.reason:
         return ""
     node, namespace = pod.spec.node_name, pod.metadata.namespace
@@ -113,14 +115,14 @@ def _find_kind(session: Session, typed: str, namespace: str | None) -> list[Desc
     anywhere = kind is not None and not kind.namespaced
     events = store.list(None if anywhere else namespace).items
     itself = find_stored_beginning(store, kind, namespace, "") if kind else []
-    found = describe_objects((one for one in events if one.involved_object.kind.lower() in kinds), itself)
-    if not found:
+    descriptions = describe_objects((event for event in events if event.involved_object.kind.lower() in kinds), itself)
+    if not descriptions:
         if kind is None and not kinds & frozenset(known_kinds()):
             object_from_words((typed,))  # a name without its kind
         place = "" if namespace is None else f" in namespace {namespace}"
         hint = f": {waiting(session)}" if waiting(session) else ""
-        raise NotFound(f"no event about any {typed} is stored{place}{hint}; one of them: {typed}/NAME")
-    return found
+        raise NotFound(f"no event about any {typed} is stored{place}{hint}; name one: {typed}/NAME")
+    return descriptions
 
 
 def _find(session: Session, reference: ObjectReference, namespace: str | None) -> list[Description]:

@@ -58,7 +58,7 @@ def events(
 ) -> None:
     """Show events with how often and since when they happened, the latest last.
 
-    -w waits through a bus that goes away; one that is away at the start ends it with exit code 1, as kubectl.
+    -w waits if the bus goes away. If the bus is away at the start, it ends with exit code 1, as kubectl.
 
     \b
     Examples:
@@ -76,22 +76,22 @@ def events(
     place = None if all_namespaces else namespace
     if reference is not None and reference.namespace:
         place = reference.namespace
-    asked = GetOptions(output=output, no_headers=no_headers, sort_by=sort_by)
+    query = GetOptions(output=output, no_headers=no_headers, sort_by=sort_by)
     rows = _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
-    printer: Printer = printer_option(EVENT, asked) if output else rows
-    order = order_option(EVENT, asked)
+    printer: Printer = printer_option(EVENT, query) if output else rows
+    order = order_option(EVENT, query)
     with open_session() as session:
         is_about, is_recent = events_about(reference, types), last_seen_between(since, None)
         follower = _follower(session.store, place, reference, lambda event: is_about(event) and is_recent(event))
-        found = order(follower.fetch())
+        items = order(follower.fetch())
         if watch:
-            write(printer.watched([PrintedChange(WatchEventType.ADDED, event) for event in found]))
+            write(printer.watched([PrintedChange(WatchEventType.ADDED, event) for event in items]))
             _say(waiting(session))
-            for told in follower.follow():
-                write(printer.watched([one for one in told if one.type != WatchEventType.DELETED]))
+            for changes in follower.follow():
+                write(printer.watched([change for change in changes if change.type != WatchEventType.DELETED]))
         hint = waiting(session)
-    if found or output not in ("", "wide", "name"):
-        write(printer.listed(found))
+    if items or output not in ("", "wide", "name"):
+        write(printer.listed(items))
     elif output != "name":
         click.echo("No events found." if place is None else f"No events found in {place} namespace.", err=True)
     _say(hint)
@@ -107,8 +107,8 @@ def _follower(
     changed = ListOptions(namespace=place or "", allow_bookmarks=True)
 
     def list_all() -> ObjectList[Event]:
-        found = store.list(place) if reference is None else list_about(store, place, reference)
-        return ObjectList(found.items, found.resource_version)
+        listing = store.list(place) if reference is None else list_about(store, place, reference)
+        return ObjectList(listing.items, listing.resource_version)
 
     return ObjectFollower(
         list_all=list_all,
@@ -139,5 +139,5 @@ class _Rows:
             events_row(event, now=now, all_namespaces=self._all_namespaces, colour=self._colour) for event in events
         )
 
-    def watched(self, told: Sequence[PrintedChange]) -> str:
-        return self.listed([one.object for one in told])
+    def watched(self, changes: Sequence[PrintedChange]) -> str:
+        return self.listed([change.object for change in changes])

@@ -51,9 +51,9 @@ def upgrade_format(force: bool, output: str | None) -> None:
 
     with open_session() as session:
         former = (session.bus.format, session.bus.codecs)
-        found = upgrade(session.client, session.bus, force=force)
+        upgraded = upgrade(session.client, session.bus, force=force)
     if output == "json":
-        write(dump_json({"format": found[0], "codecs": found[1], "changed": found != former}) + "\n")
+        write(dump_json({"format": upgraded[0], "codecs": upgraded[1], "changed": upgraded != former}) + "\n")
         return
-    changed = "" if found != former else ": nothing to change"
-    write(f"format {found[0]}, codecs {_text(found[1])}{changed}\n")
+    changed = "" if upgraded != former else ": nothing to change"
+    write(f"format {upgraded[0]}, codecs {_text(upgraded[1])}{changed}\n")

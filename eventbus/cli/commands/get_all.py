@@ -42,22 +42,22 @@ def get_all(kinds: str, **common: Any) -> None:
     """
     from eventbus.model.kinds import KINDS
 
-    asked = GetOptions(**common)
-    if asked.watches:
+    query = GetOptions(**common)
+    if query.watches:
         raise click.UsageError("you may only specify a single resource type with -w")
-    wanted = [_kind(word) for word in kinds.split(",") if word] or list(KINDS)
-    asked_for = _named(asked, wanted) if asked.names else [(kind, ()) for kind in wanted]
+    chosen = [_kind(word) for word in kinds.split(",") if word] or list(KINDS)
+    requests = _named(query, chosen) if query.names else [(kind, ()) for kind in chosen]
     with open_session() as session:
         # Kinds that the user named are always requested, so that the store reports the reason for a refusal.
-        if not kinds and not any("/" in name for name in asked.names):
-            asked_for = _permitted(session, asked, asked_for)
-        found, missing = _find(session, asked, asked_for)
+        if not kinds and not any("/" in name for name in query.names):
+            requests = _permitted(session, query, requests)
+        results, missing = _find(session, query, requests)
         hint = waiting(session)
-    _print(found, asked)
-    missing = [] if asked.ignore_not_found else missing
-    nothing = not missing and not any(items for _, items in found)
-    if nothing and asked.output in ("", "wide") and not asked.ignore_not_found:
-        place = "" if asked.all_namespaces else f" in {asked.namespace} namespace."
+    _print(results, query)
+    missing = [] if query.ignore_not_found else missing
+    nothing = not missing and not any(items for _, items in results)
+    if nothing and query.output in ("", "wide") and not query.ignore_not_found:
+        place = "" if query.all_namespaces else f" in {query.namespace} namespace."
         click.echo(f"No resources found{place}", err=True)
     if hint:
         click.echo(hint, err=True)
@@ -71,64 +71,64 @@ def _kind(word: str) -> Kind[Any]:
     return demanded_kind(word, else_do=f". Events of one: eventbus get events --for {about}/NAME")
 
 
-def _named(asked: GetOptions, kinds: Sequence[Kind[Any]]) -> list[tuple[Kind[Any], tuple[str, ...]]]:
+def _named(query: GetOptions, kinds: Sequence[Kind[Any]]) -> list[tuple[Kind[Any], tuple[str, ...]]]:
     """`node/n1 lease/n1`, or names that are looked for among each of *kinds*."""
-    found: dict[str, tuple[Kind[Any], list[str]]] = {}
-    for word in asked.names:
+    by_kind: dict[str, tuple[Kind[Any], list[str]]] = {}
+    for word in query.names:
         typed, slash, name = word.partition("/")
         for kind in [_kind(typed)] if slash else kinds:
-            found.setdefault(kind.plural, (kind, []))[1].append(name if slash else word)
-    return [(kind, tuple(names)) for kind, names in found.values()]
+            by_kind.setdefault(kind.plural, (kind, []))[1].append(name if slash else word)
+    return [(kind, tuple(names)) for kind, names in by_kind.values()]
 
 
 def _permitted(
-    session: Session, asked: GetOptions, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
+    session: Session, query: GetOptions, requests: Sequence[tuple[Kind[Any], tuple[str, ...]]]
 ) -> list[tuple[Kind[Any], tuple[str, ...]]]:
     """Skip kinds that this user may not read, with a line on stderr."""
     from eventbus.store.object_store import may_read
 
-    place = "" if asked.all_namespaces else asked.namespace
-    permitted = [one for one in asked_for if may_read(session.store, one[0], place)]
-    hidden = ", ".join(kind.plural for kind, names in asked_for if (kind, names) not in permitted)
+    place = "" if query.all_namespaces else query.namespace
+    permitted = [request for request in requests if may_read(session.store, request[0], place)]
+    hidden = ", ".join(kind.plural for kind, names in requests if (kind, names) not in permitted)
     if hidden:
         click.echo(f"left out: {hidden}: this user lacks the role operator", err=True)
     return permitted
 
 
 def _find(
-    session: Session, asked: GetOptions, asked_for: Sequence[tuple[Kind[Any], tuple[str, ...]]]
+    session: Session, query: GetOptions, requests: Sequence[tuple[Kind[Any], tuple[str, ...]]]
 ) -> tuple[list[tuple[Kind[Any], list[Any]]], list[NotFound]]:
     from eventbus.cli.listing import order_option
 
-    found: list[tuple[Kind[Any], list[Any]]] = []
+    results: list[tuple[Kind[Any], list[Any]]] = []
     missing: list[NotFound] = []
-    for kind, names in asked_for:
+    for kind, names in requests:
         objects = session.store.objects(kind)
-        one_kind = msgspec.structs.replace(asked, names=names)
+        query_of_kind = msgspec.structs.replace(query, names=names)
         items: list[Any] = []
         if names:
-            for name in one_kind.names_of(kind):
+            for name in query_of_kind.names_of(kind):
                 try:
-                    items.append(objects.get(name, one_kind.place(kind)))
+                    items.append(objects.get(name, query_of_kind.place(kind)))
                 except NotFound as problem:
                     missing.append(problem)
         else:
-            items = list(list_all(objects, one_kind.list_options(kind))[0].items)
-        found.append((kind, order_option(kind, asked)(items) if items else []))
-    return found, missing
+            items = list(list_all(objects, query_of_kind.list_options(kind))[0].items)
+        results.append((kind, order_option(kind, query)(items) if items else []))
+    return results, missing
 
 
-def _print(found: Sequence[tuple[Kind[Any], list[Any]]], asked: GetOptions) -> None:
+def _print(results: Sequence[tuple[Kind[Any], list[Any]]], query: GetOptions) -> None:
     from eventbus.cli.listing import printer_option
     from eventbus.cli.printers.object_printer import plain_of
 
-    some = [(kind, items) for kind, items in found if items]
-    if asked.output in _TABLES:
-        between = "\n" if asked.output != "name" else ""
-        write(between.join(printer_option(kind, asked).listed(items) for kind, items in some))
+    filled = [(kind, items) for kind, items in results if items]
+    if query.output in _TABLES:
+        between = "\n" if query.output != "name" else ""
+        write(between.join(printer_option(kind, query).listed(items) for kind, items in filled))
         return
-    plain = [plain_of(kind, one) for kind, items in found for one in items]
-    write(printer_option(cast("Kind[Any]", _AsItIs()), asked).listed(plain))
+    plain = [plain_of(kind, item) for kind, items in results for item in items]
+    write(printer_option(cast("Kind[Any]", _AsItIs()), query).listed(plain))
 
 
 class _AsItIs:

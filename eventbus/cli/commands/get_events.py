@@ -1,6 +1,6 @@
 """`eventbus get events`: kubectl's columns, cells, ages and flags, and options that its users have asked for.
 
-`cli/getting.py` lists and follows, `cli/printers/object_printer.py` makes the table.
+`cli/listing.py` lists and follows, `cli/printers/object_printer.py` makes the table.
 """
 
 from __future__ import annotations
@@ -67,26 +67,26 @@ def get_events(
     from eventbus.cli.listing import Request, run_get
     from eventbus.model.kinds import EVENT
 
-    asked = GetOptions(**common)
-    if group and (asked.watches or asked.names or asked.output not in ("", "wide")):
+    query = GetOptions(**common)
+    if group and (query.watches or query.names or query.output not in ("", "wide")):
         raise click.UsageError("--group is a table of a list: it goes with neither -w, -o nor a name")
-    if about is not None and asked.names:
+    if about is not None and query.names:
         raise click.UsageError("--for goes with no name")
-    if until is not None and asked.watches:
+    if until is not None and query.watches:
         raise click.UsageError("--until does not go with -w, which shows future events")
     if since is not None and until is not None and since > until:
         raise click.UsageError("nothing was last seen both since then and until then: --since is later than --until")
     reference = None if about is None else object_from_words((about,))
     if reference is not None and reference.namespace:
-        asked = msgspec.structs.replace(asked, namespace=reference.namespace, all_namespaces=False)
+        query = msgspec.structs.replace(query, namespace=reference.namespace, all_namespaces=False)
     request = Request(
         kind=EVENT,
-        asked=asked,
-        list_all=None if reference is None else lambda session: _list_about(session, asked, reference),
+        query=query,
+        list_all=None if reference is None else lambda session: _list_about(session, query, reference),
         wanted=_filter(reference, types, since, until),
         hint=waiting,
         on_empty=_hints,
-        printer=_Groups(asked) if group else None,
+        printer=_Groups(query) if group else None,
     )
     run_get(request)
 
@@ -94,8 +94,8 @@ def get_events(
 class _Groups:
     """Prints groups instead of events."""
 
-    def __init__(self, asked: GetOptions) -> None:
-        self._no_headers = asked.no_headers
+    def __init__(self, query: GetOptions) -> None:
+        self._no_headers = query.no_headers
 
     def listed(self, items: Sequence[Any]) -> str:
         from eventbus.cli.printers.event_groups import groups_table
@@ -103,19 +103,19 @@ class _Groups:
         now, colour = datetime.now(UTC), wants_colour(sys.stdout)
         return groups_table(items, now=now, no_headers=self._no_headers, colour=colour)
 
-    def watched(self, told: Sequence[PrintedChange]) -> str:
-        return self.listed([one.object for one in told])
+    def watched(self, changes: Sequence[PrintedChange]) -> str:
+        return self.listed([change.object for change in changes])
 
 
-def _list_about(session: Session, asked: GetOptions, reference: ObjectReference) -> ObjectList[Event]:
+def _list_about(session: Session, query: GetOptions, reference: ObjectReference) -> ObjectList[Event]:
     """List by the index of objects if there is a namespace; the other conditions are checked here."""
     from eventbus.model.kinds import EVENT
     from eventbus.store.selection import Selection
 
-    options = asked.list_options(EVENT)
+    options = query.list_options(EVENT)
     selection: Selection[Event] = Selection(EVENT, options)
-    found = list_about(session.store, options.namespace or None, reference)
-    return ObjectList(tuple(event for event in found.items if selection.matches(event)), found.resource_version)
+    listing = list_about(session.store, options.namespace or None, reference)
+    return ObjectList(tuple(event for event in listing.items if selection.matches(event)), listing.resource_version)
 
 
 def _filter(

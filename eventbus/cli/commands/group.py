@@ -96,10 +96,10 @@ def _delete(session: Session, name: str, *, yes: bool, force: bool) -> None:
 def _forget_sink(session: Session, sink: str, *, yes: bool, force: bool) -> None:
     from eventbus.broker.health.export_status import export_status, forget_sink
 
-    found = {status.name: status for status in export_status(session.bus, session.client)}
-    if sink not in found:
-        raise NotFound(f'sink "{sink}" not found; there are: {", ".join(found) or "none"}')
-    status = found[sink]
+    sinks = {status.name: status for status in export_status(session.bus, session.client)}
+    if sink not in sinks:
+        raise NotFound(f'sink "{sink}" not found; there are: {", ".join(sinks) or "none"}')
+    status = sinks[sink]
     if not force and len(status.orphans) < len(status.parts):
         raise click.UsageError(f"a worker of {sink} is still alive: stop it first, or add --force")
     if not yes:

@@ -7,10 +7,10 @@ import click
 
 def _complete_commands(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Offer the commands of the group that is named so far."""
-    found: click.Command | None = ctx.find_root().command
+    command: click.Command | None = ctx.find_root().command
     for word in ctx.params.get("words") or ():
-        found = found.get_command(ctx, word) if isinstance(found, click.Group) else None
-    names = found.list_commands(ctx) if isinstance(found, click.Group) else []
+        command = command.get_command(ctx, word) if isinstance(command, click.Group) else None
+    names = command.list_commands(ctx) if isinstance(command, click.Group) else []
     return [name for name in names if name.startswith(begin)]
 
 

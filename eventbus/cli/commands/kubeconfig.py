@@ -22,7 +22,7 @@ NAME = "eventbus"
     "--ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The CA of an https server.  [default: the one that --tls has made in the state directory, if any]",
+    help="The CA of an https server.  [default: the one that --tls has created in the state directory, if any]",
 )
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="The worker's; needs --user.")
 @click.option("--user", default="", help="The user with the token to take from --token-file.")
@@ -54,12 +54,12 @@ def kubeconfig(
 
     if use and not merge:
         raise click.UsageError("--use changes your kubeconfig: give --merge as well")
-    made = make_config(server, _authority(server, ca), _token(token_file, user), name, namespace)
+    entries = make_config(server, _authority(server, ca), _token(token_file, user), name, namespace)
     if not merge:
-        click.echo(dump_yaml(made), nl=False)
+        click.echo(dump_yaml(entries), nl=False)
         return
     path = _kubeconfig_path()
-    merged = merge_config(_read(path), made, use=use)
+    merged = merge_config(_read(path), entries, use=use)
     _write(path, dump_yaml(merged))
     click.echo(f"context {name} is in {path}" + ("" if use else f"; use it with: kubectl --context {name}"))
 
@@ -80,15 +80,15 @@ def make_config(server: str, ca: bytes | None, token: str, name: str, namespace:
     }
 
 
-def merge_config(held: dict[str, Any], made: dict[str, Any], *, use: bool) -> dict[str, Any]:
-    """Return *held* with the entries of *made*, which replace entries of the same name."""
-    merged = {"apiVersion": "v1", "kind": "Config", **held}
+def merge_config(current: dict[str, Any], entries: dict[str, Any], *, use: bool) -> dict[str, Any]:
+    """Return *current* with *entries*, which replace entries of the same name."""
+    merged = {"apiVersion": "v1", "kind": "Config", **current}
     for part in ("clusters", "users", "contexts"):
-        names = {entry["name"] for entry in made[part]}
-        others = [entry for entry in held.get(part) or [] if entry.get("name") not in names]
-        merged[part] = [*others, *made[part]]
+        names = {entry["name"] for entry in entries[part]}
+        others = [entry for entry in current.get(part) or [] if entry.get("name") not in names]
+        merged[part] = [*others, *entries[part]]
     if use or not merged.get("current-context"):
-        merged["current-context"] = made["current-context"]
+        merged["current-context"] = entries["current-context"]
     return merged
 
 
@@ -133,14 +133,14 @@ def _read(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_text("utf-8"))
+        config = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from error
-    if found is not None and not isinstance(found, dict):
+    if config is not None and not isinstance(config, dict):
         raise ConfigError(f"{path} is no kubeconfig")
-    return found or {}
+    return config or {}
 
 
 def _write(path: Path, text: str) -> None:

@@ -62,11 +62,11 @@ def logs(pod: str, container: str, follow: bool, previous: bool, tail: int | Non
     agents = agent_folder(Settings.from_environ(os.environ), os.environ)
     places = [LocalPods(folder.absolute()) for folder in (agents, *line_folders(agents.parent))]
     found_in = ((local, local.named(name, namespace)) for local in places)
-    local, found = next(((local, pods) for local, pods in found_in if pods), (places[0], []))
-    if not found:
+    local, pods = next(((local, pods) for local, pods in found_in if pods), (places[0], []))
+    if not pods:
         raise NotFound(_elsewhere(name, namespace))
-    run = _run_of(found[0], container, previous=previous)
-    _print(local, found[0], run, follow=follow and not previous, tail=tail)
+    run = _run_of(pods[0], container, previous=previous)
+    _print(local, pods[0], run, follow=follow and not previous, tail=tail)
 
 
 def _run_of(pod: PodRuntimeStatus, container: str, *, previous: bool) -> ContainerRuntimeStatus:
@@ -93,12 +93,12 @@ def _elsewhere(name: str, namespace: str) -> str:
     missing = f'pods "{printable(name)}" not found on this machine'
     try:
         with open_session() as session:
-            found = session.store.objects(POD).get(name, namespace)
+            pod = session.store.objects(POD).get(name, namespace)
     except NotFound:
         return f"{missing}, in the namespace {printable(namespace)}: `eventbus get pods -A` lists all pods"
     except EventBusError as error:
         return f"{missing}, and where else it may be is not known: {error}"
-    node = found.spec.node_name
+    node = pod.spec.node_name
     if not node:
         return f"pod {name} is on no node: its spec.nodeName is empty"
     return f"pod {name} is on node {node}: run `eventbus logs {name}` there"

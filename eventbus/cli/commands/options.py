@@ -35,11 +35,11 @@ def get_options(output: str | None) -> None:
 
     with _open_bus_key() as (client, prefix):
         values, version = read_values(client, prefix) or ({}, 0)
-    found, defaults = named(values), shown(Options())
+    options, defaults = named(values), shown(Options())
     if output == "json":
-        write(dump_json({"version": version, "options": found}) + "\n")
+        write(dump_json({"version": version, "options": options}) + "\n")
     else:
-        rows = [(name, shown_value(value), shown_value(defaults[name])) for name, value in found.items()]
+        rows = [(name, shown_value(value), shown_value(defaults[name])) for name, value in options.items()]
         write(format_table(("Option", "Value", "Default"), rows))
         write(f"options version {version}\n")
     try:

@@ -51,11 +51,11 @@ def list_spooled(folder: Path | None, output: str | None) -> None:
     """
     from eventbus.record.spool.listing import list_spool
 
-    found = _read(list_spool, _root(folder))
+    folders = _read(list_spool, _root(folder))
     if output == "json":
-        write(dump_json([msgspec.to_builtins(each) for each in found]) + "\n")
-    elif found:
-        write(format_table(HEADERS, [_row(each) for each in found]))
+        write(dump_json([msgspec.to_builtins(folder_state) for folder_state in folders]) + "\n")
+    elif folders:
+        write(format_table(HEADERS, [_row(folder_state) for folder_state in folders]))
     else:
         click.echo("The spool is empty.", err=True)
 

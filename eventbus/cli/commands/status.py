@@ -67,18 +67,18 @@ def status(watch: bool, interval: float, output: str | None) -> None:
         session = _open(stack, wait_s=interval if watch else None)
         while True:
             try:
-                found = session.read_status()
+                bus_status = session.read_status()
                 sinks = _read_sinks(session)
             except BusUnavailable as error:
                 if not watch:
                     raise
-                _tell(error)
+                _report(error)
             else:
                 page = _find_page(session)
                 if output == "json":
-                    text = _json(found, sinks, page, watch)
+                    text = _json(bus_status, sinks, page, watch)
                 else:
-                    text = _tables(found, sinks, page, wide=output == "wide")
+                    text = _tables(bus_status, sinks, page, wide=output == "wide")
                 write((_CLEAR if watch and redraws else "") + text)
             if not watch:
                 return
@@ -95,7 +95,7 @@ def _open(stack: ExitStack, *, wait_s: float | None) -> Session:
         except BusUnavailable as error:
             if wait_s is None:
                 raise
-            _tell(error)
+            _report(error)
             time.sleep(wait_s)
 
 
@@ -107,22 +107,22 @@ def _find_page(session: Session) -> str:
     return up_page(session.bus.id)
 
 
-def _json(found: BusStatus, sinks: tuple[SinkStatus, ...], page: str, watch: bool) -> str:
-    every = msgspec.to_builtins(found) | {"sinks": msgspec.to_builtins(sinks), "page": page}
+def _json(bus_status: BusStatus, sinks: tuple[SinkStatus, ...], page: str, watch: bool) -> str:
+    every = msgspec.to_builtins(bus_status) | {"sinks": msgspec.to_builtins(sinks), "page": page}
     return dump_json(every, indent=None if watch else 4) + "\n"
 
 
-def _tables(found: BusStatus, sinks: tuple[SinkStatus, ...], page: str, *, wide: bool) -> str:
+def _tables(bus_status: BusStatus, sinks: tuple[SinkStatus, ...], page: str, *, wide: bool) -> str:
     from eventbus.cli.printers.status_table import format_sinks, format_status
 
     colour = wants_colour(sys.stdout)
-    tables = [format_status(found, page=page, wide=wide, colour=colour)]
+    tables = [format_status(bus_status, page=page, wide=wide, colour=colour)]
     if sinks:
         tables.append(format_sinks(sinks, now_ms=int(time.time() * 1000), colour=colour))
-    return "\n".join(tables) + _warn_unfed(found)
+    return "\n".join(tables) + _warn_unfed(bus_status)
 
 
-def _tell(error: BusUnavailable) -> None:
+def _report(error: BusUnavailable) -> None:
     click.echo(f"error: {printable(str(error))}", err=True)
 
 
@@ -138,5 +138,5 @@ def _warn_unfed(status: BusStatus) -> str:
     """Return a line if a partition has no living sink worker: nothing is correlated there, and sinks get nothing."""
     from eventbus.broker.health.export_status import describe_missing
 
-    said = describe_missing(status.unfed, len(status.partitions))
-    return f"\nN{said[1:]}\n" if said else ""
+    text = describe_missing(status.unfed, len(status.partitions))
+    return f"\nN{text[1:]}\n" if text else ""

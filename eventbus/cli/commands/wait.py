@@ -77,17 +77,17 @@ def wait(
             if not _wait(session, kind, (name, place), condition, deadline, absent_is_fine=absent_is_fine):
                 click.echo(f"error: timed out waiting for the condition on {kind.plural}/{printable(name)}", err=True)
                 sys.exit(1)
-            said = printable(object_name(kind, name))
-            click.echo(said if output == "name" else f"{said} condition met")
+            label = printable(object_name(kind, name))
+            click.echo(label if output == "name" else f"{label} condition met")
 
 
 def _parse_condition(text: str) -> Condition:
     """Parse the value of --for. Raises: BadParameter."""
     sort, _, rest = text.partition("=")
     if text == "delete":
-        return lambda found: found is None
+        return lambda item: item is None
     if text == "create":
-        return lambda found: found is not None
+        return lambda item: item is not None
     if sort == "condition" and rest:
         name, _, status = rest.partition("=")
         return _has_condition(name.lower(), (status or "true").lower())
@@ -101,9 +101,11 @@ def _parse_condition(text: str) -> Condition:
 
 
 def _has_condition(name: str, status: str) -> Condition:
-    def holds(found: dict[str, Any] | None) -> bool:
-        conditions = ((found or {}).get("status") or {}).get("conditions") or ()
-        return any((one["type"].lower(), one["status"].lower()) == (name, status) for one in conditions)
+    def holds(item: dict[str, Any] | None) -> bool:
+        conditions = ((item or {}).get("status") or {}).get("conditions") or ()
+        return any(
+            (condition["type"].lower(), condition["status"].lower()) == (name, status) for condition in conditions
+        )
 
     return holds
 
@@ -121,15 +123,15 @@ def _chosen(
     session: Session, words: Sequence[str], namespace: str, selector: str, *, everything: bool
 ) -> list[tuple[Kind[Any], str, str]]:
     if not selector and not everything:
-        return [(_kind(one.kind), one.name, one.namespace or namespace) for one in objects_from_words(tuple(words))]
+        return [(_kind(item.kind), item.name, item.namespace or namespace) for item in objects_from_words(tuple(words))]
     if len(words) != 1 or "/" in words[0]:
         raise click.UsageError("--all and -l go with one kind, and no name")
     kind = _kind(words[0])
     options = ListOptions(namespace=namespace if kind.namespaced else "", label_selector=selector)
-    found = list_all(session.store.objects(kind), options)[0].items
-    if not found:
+    items = list_all(session.store.objects(kind), options)[0].items
+    if not items:
         raise NotFound("no matching resources found")
-    return [(kind, one.metadata.name, namespace) for one in found]
+    return [(kind, item.metadata.name, namespace) for item in items]
 
 
 def _kind(word: str) -> Kind[Any]:
@@ -155,10 +157,10 @@ def _wait(
     objects = session.store.objects(kind)
     options = ListOptions(namespace=place, field_selector=f"metadata.name={escape_value(name)}")
 
-    def holds(found: Any) -> bool:
-        if found is None and not absent_is_fine:
+    def holds(item: Any) -> bool:
+        if item is None and not absent_is_fine:
             objects.get(name, place)  # raises NotFound, with the message of all commands
-        return condition(None if found is None else plain_of(kind, found))
+        return condition(None if item is None else plain_of(kind, item))
 
     while True:
         listed = objects.list(options)
@@ -169,7 +171,7 @@ def _wait(
             return False
         again = msgspec.structs.replace(options, resource_version=listed.resource_version, timeout_s=left)
         with contextlib.suppress(Expired), contextlib.closing(_Changes(objects.watch(again))) as changes:
-            if any(holds(found) for found in changes):
+            if any(holds(item) for item in changes):
                 return True
 
 

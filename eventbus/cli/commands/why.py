@@ -96,8 +96,14 @@ def _is_known(story: Story) -> bool:
 def _beginning(session: Session, about: ObjectReference) -> list[str]:
     """Return the names of the same kind and namespace that start with the name of *about* and a hyphen."""
     begin, kinds = f"{about.name}-", frozenset(meant_kinds(about.kind))
-    found = (event.involved_object for event in session.store.list(about.namespace or None).items)
-    return sorted({one.name for one in found if one.kind.lower() in kinds and one.name.startswith(begin)})
+    objects = (event.involved_object for event in session.store.list(about.namespace or None).items)
+    return sorted(
+        {
+            about_object.name
+            for about_object in objects
+            if about_object.kind.lower() in kinds and about_object.name.startswith(begin)
+        }
+    )
 
 
 def _before(seconds: float) -> timedelta:

@@ -33,7 +33,7 @@ def list_about(store: AnyStore, namespace: str | None, reference: ObjectReferenc
         store.list(namespace, kind=kind, name=reference.name) for kind in dict.fromkeys(meant_kinds(reference.kind))
     ]
     # The oldest version: a watch from it misses no change since the later lists.
-    return EventList(tuple(event for found in lists for event in found.items), lists[0].resource_version)
+    return EventList(tuple(event for listing in lists for event in listing.items), lists[0].resource_version)
 
 
 def stored_kind(typed: str) -> Kind[Any] | None:
@@ -75,13 +75,13 @@ def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: s
 
     objects = store.objects(kind)
     if namespace is None and kind.namespaced:
-        found, _ = list_all(objects, ListOptions(field_selector=f"metadata.name={escape_value(name)}"))
-        return [Stored(kind, one) for one in found.items]
+        stored, _ = list_all(objects, ListOptions(field_selector=f"metadata.name={escape_value(name)}"))
+        return [Stored(kind, item) for item in stored.items]
     try:
-        found = objects.get(name, namespace if namespace and kind.namespaced else "")
+        stored = objects.get(name, namespace if namespace and kind.namespaced else "")
     except NotFound:
         return []
-    return [Stored(kind, found, _around(store, kind, name))]
+    return [Stored(kind, stored, _around(store, kind, name))]
 
 
 def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
@@ -102,8 +102,8 @@ def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
     if pods is None or not may_read(store, pods):
         return Around(lease)
     listed, _ = list_all(store.objects(pods), ListOptions())
-    plain = [pods.encode(one) for one in listed.items]
-    return Around(lease, [one for one in plain if (one.get("spec") or {}).get("nodeName") == node])
+    plain = [pods.encode(pod) for pod in listed.items]
+    return Around(lease, [pod for pod in plain if (pod.get("spec") or {}).get("nodeName") == node])
 
 
 def find_stored_beginning(store: AnyStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
@@ -112,9 +112,9 @@ def find_stored_beginning(store: AnyStore, kind: Kind[Any], namespace: str | Non
     from eventbus.cli.printers.description import Stored
 
     place = namespace if namespace and kind.namespaced else ""
-    found, _ = list_all(store.objects(kind), ListOptions(namespace=place))
-    begun = [one for one in found.items if one.metadata.name.startswith(begin)]
-    return [Stored(kind, one, _around(store, kind, one.metadata.name)) for one in begun]
+    listing, _ = list_all(store.objects(kind), ListOptions(namespace=place))
+    matching = [item for item in listing.items if item.metadata.name.startswith(begin)]
+    return [Stored(kind, item, _around(store, kind, item.metadata.name)) for item in matching]
 
 
 def is_about(event: Event, kinds: frozenset[str], name: str) -> bool:
@@ -125,12 +125,12 @@ def is_about(event: Event, kinds: frozenset[str], name: str) -> bool:
 def elsewhere(events: tuple[Event, ...], kinds: frozenset[str], name: str, stored: Sequence[Stored]) -> list[str]:
     """Suggest objects of the same name: in another namespace, or of another kind."""
     places = [(event.metadata.namespace, event.involved_object.kind, event.involved_object.name) for event in events]
-    found: Counter[str] = Counter()
-    for namespace, kind, known in (*places, *(one.identity for one in stored)):
+    counts: Counter[str] = Counter()
+    for namespace, kind, known in (*places, *(item.identity for item in stored)):
         if known == name:
             place = "" if namespace in ("", "default") else f" -n {namespace}"
-            found[f"{kind.lower()}/{known}{place}"] += 1 + (kind.lower() in kinds)
-    return [text for text, _ in found.most_common(HINTS)]
+            counts[f"{kind.lower()}/{known}{place}"] += 1 + (kind.lower() in kinds)
+    return [text for text, _ in counts.most_common(HINTS)]
 
 
 def waiting(session: Session) -> str:

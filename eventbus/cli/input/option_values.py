@@ -66,16 +66,16 @@ def _number(text: str) -> float:
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
     """Parse `["burst=50", "exempt_types=Warning,Normal"]` into field → value. Raises: ConfigError: names the pair."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
             raise ConfigError(f"{pair!r} is not of the form KEY=VALUE, like burst=50")
         field = _field(key)
-        if field in found:
+        if field in values:
             raise ConfigError(f"option {field} is given twice")
-        found[field] = _value(field, text)
-    return found
+        values[field] = _value(field, text)
+    return values
 
 
 def parse_json(text: str) -> Options:

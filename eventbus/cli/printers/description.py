@@ -219,7 +219,7 @@ class Stored(NamedTuple):
 
 def stored_lines(stored: Stored) -> list[Line]:
     """Return the lines at the top of the page, a label each."""
-    found, metadata = stored.object, stored.object.metadata
+    item, metadata = stored.object, stored.object.metadata
     created = metadata.creation_timestamp
     annotations = {key: value for key, value in metadata.annotations.items() if key != _UNSHOWN}
     lines: list[Line] = [
@@ -227,13 +227,13 @@ def stored_lines(stored: Stored) -> list[Line]:
         ("Annotations", [f"{key}: {value}" for key, value in sorted(annotations.items())]),
         ("CreationTimestamp", [local_time(created)] if created else []),
     ]
-    if isinstance(found, Pod):
-        return [*lines, *pod_lines(found)]
-    if not isinstance(found, Node):
+    if isinstance(item, Pod):
+        return [*lines, *pod_lines(item)]
+    if not isinstance(item, Node):
         return lines
-    taints = [f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in found.spec.taints]
-    unschedulable = str(found.spec.unschedulable).lower()
-    return [("Roles", [node_roles(found)]), *lines, ("Taints", taints), ("Unschedulable", [unschedulable])]
+    taints = [f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in item.spec.taints]
+    unschedulable = str(item.spec.unschedulable).lower()
+    return [("Roles", [node_roles(item)]), *lines, ("Taints", taints), ("Unschedulable", [unschedulable])]
 
 
 def stored_sections(stored: Stored, now: datetime) -> str:
@@ -272,13 +272,13 @@ def _tree(values: Mapping[str, Any], label: Callable[[str], str] = _words, inden
 
 
 def _items(value: Any, label: Callable[[str], str], indent: int) -> Iterator[str]:
-    for one in [value] if isinstance(value, Mapping) else value:
-        if isinstance(one, Mapping):
-            yield _tree(one, label, indent)
-        elif isinstance(one, (list, tuple)):
-            yield from _items(one, label, indent + 2)
+    for item in [value] if isinstance(value, Mapping) else value:
+        if isinstance(item, Mapping):
+            yield _tree(item, label, indent)
+        elif isinstance(item, (list, tuple)):
+            yield from _items(item, label, indent + 2)
         else:
-            yield f"{' ' * indent}{_scalar(one)}\n"
+            yield f"{' ' * indent}{_scalar(item)}\n"
 
 
 def _scalar(value: Any) -> str:

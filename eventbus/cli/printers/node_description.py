@@ -155,10 +155,10 @@ def _quantity(amount: float, resource: str) -> str:
     return str(int(amount))
 
 
-def _part(found: object, *path: str) -> Any:
+def _part(value: object, *path: str) -> Any:
     for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]]) -> str:

@@ -60,7 +60,7 @@ class Printer(Protocol):
         """Format a list that is not going to be watched."""
         ...
 
-    def watched(self, told: Sequence[PrintedChange]) -> str:
+    def watched(self, changes: Sequence[PrintedChange]) -> str:
         """Format the next changes of a watch; the first call may have its list."""
         ...
 
@@ -87,9 +87,9 @@ def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
     raise ValueError(f"unable to match a printer suitable for the output format {look.form!r}, allowed: {FORMS}")
 
 
-def plain_of(kind: Kind[Any], found: Any) -> dict[str, Any]:
+def plain_of(kind: Kind[Any], item: Any) -> dict[str, Any]:
     """Return the object's JSON."""
-    return core_of(found) if isinstance(found, Event) else kind.encode(found)
+    return core_of(item) if isinstance(item, Event) else kind.encode(item)
 
 
 class _Rows:
@@ -103,20 +103,20 @@ class _Rows:
         self._table = Table((*first, *headers, *last), no_headers=look.no_headers, layout=FIRST_LINES)
 
     def listed(self, items: Sequence[Any]) -> str:
-        return self.watched([PrintedChange("", found) for found in items])
+        return self.watched([PrintedChange("", item) for item in items])
 
-    def watched(self, told: Sequence[PrintedChange]) -> str:
+    def watched(self, changes: Sequence[PrintedChange]) -> str:
         now = datetime.now(UTC)
-        return self._table.text([self._row(one, now) for one in told])
+        return self._table.text([self._row(change, now) for change in changes])
 
-    def _row(self, told: PrintedChange, now: datetime) -> list[str | Cell]:
-        look, found = self._look, told.object
-        row: list[str | Cell] = [told.type.ljust(_WORD)] if look.watch_events else []
-        row += [found.metadata.namespace] if look.namespaces else []
-        labels = found.metadata.labels
+    def _row(self, change: PrintedChange, now: datetime) -> list[str | Cell]:
+        look, item = self._look, change.object
+        row: list[str | Cell] = [change.type.ljust(_WORD)] if look.watch_events else []
+        row += [item.metadata.namespace] if look.namespaces else []
+        labels = item.metadata.labels
         last = [labels.get(name, NONE) for name in look.labels]
         last += [",".join(f"{name}={labels[name]}" for name in sorted(labels)) or NONE] if look.all_labels else []
-        return [*row, *self._columns.row(found, now, self._wide, look.colour), *last]
+        return [*row, *self._columns.row(item, now, self._wide, look.colour), *last]
 
 
 class _Names:
@@ -124,10 +124,10 @@ class _Names:
         self._kind = kind
 
     def listed(self, items: Sequence[Any]) -> str:
-        return "".join(f"{printable(object_name(self._kind, found.metadata.name))}\n" for found in items)
+        return "".join(f"{printable(object_name(self._kind, item.metadata.name))}\n" for item in items)
 
-    def watched(self, told: Sequence[PrintedChange]) -> str:
-        return self.listed([one.object for one in told])
+    def watched(self, changes: Sequence[PrintedChange]) -> str:
+        return self.listed([change.object for change in changes])
 
 
 class _Documents:
@@ -143,8 +143,8 @@ class _Documents:
     def listed(self, items: Sequence[Any]) -> str:
         return self._dump(_list_of(self._kind, items))
 
-    def watched(self, told: Sequence[PrintedChange]) -> str:
-        text = "".join(self._between + self._dump(_document(self._kind, self._look, one)) for one in told)
+    def watched(self, changes: Sequence[PrintedChange]) -> str:
+        text = "".join(self._between + self._dump(_document(self._kind, self._look, change)) for change in changes)
         if text and self._first:
             self._first = False
             return text.removeprefix(self._between)
@@ -160,21 +160,21 @@ class _Templates:
     def listed(self, items: Sequence[Any]) -> str:
         return render(self._template, _list_of(self._kind, items))
 
-    def watched(self, told: Sequence[PrintedChange]) -> str:
-        return "".join(render(self._template, _document(self._kind, self._look, one)) for one in told)
+    def watched(self, changes: Sequence[PrintedChange]) -> str:
+        return "".join(render(self._template, _document(self._kind, self._look, change)) for change in changes)
 
 
-def _document(kind: Kind[Any], look: PrintOptions, told: PrintedChange) -> dict[str, Any]:
+def _document(kind: Kind[Any], look: PrintOptions, change: PrintedChange) -> dict[str, Any]:
     """Return the document printed for one event of a watch."""
-    plain = plain_of(kind, told.object)
-    return {"type": told.type, "object": plain} if look.watch_events else plain
+    plain = plain_of(kind, change.object)
+    return {"type": change.type, "object": plain} if look.watch_events else plain
 
 
 def _list_of(kind: Kind[Any], items: Sequence[Any]) -> dict[str, Any]:
     """Make kubectl's own list object: it has no version to watch from."""
     return {
         "apiVersion": "v1",
-        "items": [plain_of(kind, found) for found in items],
+        "items": [plain_of(kind, item) for item in items],
         "kind": "List",
         "metadata": {"resourceVersion": ""},
     }

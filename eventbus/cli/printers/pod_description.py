@@ -41,9 +41,9 @@ def pod_sections(pod: Pod) -> str:
     ):
         if containers:
             lines.append((0, title, ""))
-            held = {one.name: one for one in statuses}
+            by_name = {one.name: one for one in statuses}
             for container in containers:
-                lines += _container(container, held.get(container.name))
+                lines += _container(container, by_name.get(container.name))
     text = _format(lines)
     if pod.status.conditions:
         rows = [(one.type, one.status) for one in pod.status.conditions]

@@ -41,10 +41,10 @@ def order_of(kind: Kind[Any], text: str | None) -> Order:
     path = parse_relaxed_path(text)
 
     def order(items: Iterable[Any]) -> list[Any]:
-        keyed = [(_first(find(path, plain_of(kind, found))), found) for found in items]
+        keyed = [(_first(find(path, plain_of(kind, item))), item) for item in items]
         if keyed and all(value is None for value, _ in keyed):
             raise FieldMissing(f'couldn\'t find any field with path "{in_braces(text)}" in the list of objects')
-        return [found for _, found in sorted(keyed, key=lambda one: _ordered(one[0]))]
+        return [item for _, item in sorted(keyed, key=lambda pair: _ordered(pair[0]))]
 
     return order
 
@@ -94,10 +94,10 @@ def _moment(text: str) -> float | None:
 
 def _quantity(text: str) -> Decimal | None:
     """Parse a quantity as Kubernetes writes it: `100m`, `1Gi`, `2.5`, `1e3`; None: it is none."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
         return None
-    return Decimal(found["number"]) * _SUFFIXES[found["suffix"]] * Decimal(10) ** int(found["exponent"] or 0)
+    return Decimal(match["number"]) * _SUFFIXES[match["suffix"]] * Decimal(10) ** int(match["exponent"] or 0)
 
 
 _SUFFIXES: Final = {

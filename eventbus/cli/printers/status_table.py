@@ -140,13 +140,13 @@ def _share(partitions: tuple[int, ...], total: int, wide: bool) -> str:
 
 
 def _lifecycle(status: BusStatus) -> str:
-    found = status.lifecycle
-    if found is None or not (found.nodes or found.holder):
+    lifecycle = status.lifecycle
+    if lifecycle is None or not (lifecycle.nodes or lifecycle.holder):
         return ""
-    nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes"
-    if said := say_unwatched(found):
-        return f"Nodes:    {said}\n"
-    return f"Nodes:    {nodes}, watched by {found.holder or 'no worker'}\n"
+    nodes = "1 node" if lifecycle.nodes == 1 else f"{lifecycle.nodes} nodes"
+    if problem := say_unwatched(lifecycle):
+        return f"Nodes:    {problem}\n"
+    return f"Nodes:    {nodes}, watched by {lifecycle.holder or 'no worker'}\n"
 
 
 def _partitions(status: BusStatus, wide: bool, colour: bool) -> str:

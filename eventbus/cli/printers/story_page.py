@@ -45,13 +45,13 @@ def format_story(story: Story, *, now: datetime, colour: bool = False) -> str:
 def verdict(story: Story, *, now: datetime) -> str:
     """Return one sentence: why the object fails, since when, how often, and whether it still does."""
     about = printable(f"{story.object.kind}/{story.object.name}")
-    found = story.verdict(now)
-    if found is None:
+    state = story.verdict(now)
+    if state is None:
         return f"{about}: no Warning is stored." if story.events else f"{about}: no event about it is stored."
-    often = "once" if found.times == 1 else f"{found.times} times"
-    since = f"{found.since:%Y-%m-%d %H:%M:%S} UTC ({age(now, found.since)} ago)"
-    last = age(now, found.last)
-    return f"{about}: {printable(found.reason)} {often}, warnings since {since}, last {last} ago; {_still(found)}."
+    often = "once" if state.times == 1 else f"{state.times} times"
+    since = f"{state.since:%Y-%m-%d %H:%M:%S} UTC ({age(now, state.since)} ago)"
+    last = age(now, state.last)
+    return f"{about}: {printable(state.reason)} {often}, warnings since {since}, last {last} ago; {_still(state)}."
 
 
 def _still(verdict: Verdict) -> str:
@@ -79,8 +79,10 @@ def _events(events: Iterable[Event], *, now: datetime, colour: bool, named: bool
 def _silences(story: Story) -> str:
     """List the long silences of repeated events, because the events have a first and last time only."""
     events = {event.metadata.uid: event for event in (*story.events, *story.of_owned)}
-    told = [(one, events[rhythm.uid]) for rhythm in story.rhythms if rhythm.uid in events for one in rhythm.silences]
-    if not told:
+    pauses = [
+        (pause, events[rhythm.uid]) for rhythm in story.rhythms if rhythm.uid in events for pause in rhythm.silences
+    ]
+    if not pauses:
         return ""
     rows = [
         (
@@ -89,7 +91,7 @@ def _silences(story: Story) -> str:
             event.reason,
             f"{event.involved_object.kind}/{event.involved_object.name}",
         )
-        for silence, event in sorted(told, key=lambda one: one[0].since)
+        for silence, event in sorted(pauses, key=lambda pause: pause[0].since)
     ]
     return "\nPauses between its events:\n" + format_table(
         ("From", "For", "Reason", "Object"), rows, layout=DESCRIPTION
@@ -112,14 +114,14 @@ def _surroundings(story: Story, colour: bool) -> str:
     )
 
 
-def _around(one: Around, when: datetime, colour: bool) -> Row:
-    event = one.event
+def _around(related: Around, when: datetime, colour: bool) -> Row:
+    event = related.event
     seconds = (first_seen(event) - when).total_seconds()
     offset = f"{'-' if seconds < 0 else '+'}{human_duration(abs(seconds))}"
     about, message = f"{event.involved_object.kind}/{event.involved_object.name}", event.message.strip()
-    if one.also:
-        names = [event.involved_object.name, *(other.name for other in one.also)]
+    if related.also:
+        names = [event.involved_object.name, *(other.name for other in related.also)]
         more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
         about = f"{event.involved_object.kind} ×{len(names)}"
         message = f"{len(names)} started: {', '.join(names[:NAMES])}{more}"
-    return (offset, LINK_WORDS[one.link], type_cell(event, colour), event.reason, about, message)
+    return (offset, LINK_WORDS[related.link], type_cell(event, colour), event.reason, about, message)

@@ -96,8 +96,8 @@ class Command:
                 self._pass_on(pid, caught)
                 continue
             # Only if no signal came before its end: a signal that ended it must be reported first.
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
                 return status
 
     def _pass_on(self, pid: int, caught: Caught) -> None:

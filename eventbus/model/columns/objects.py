@@ -83,17 +83,17 @@ def _event(event: Event, now: datetime, wide: bool, colour: bool) -> Row:
     return get_row(event, now=now, wide=wide, colour=colour)
 
 
-def _config_map(found: ConfigMap, now: datetime, _wide: bool, _colour: bool) -> Row:
-    number = len(found.data) + len(found.binary_data)
-    return found.metadata.name, str(number), age(now, found.metadata.creation_timestamp)
+def _config_map(item: ConfigMap, now: datetime, _wide: bool, _colour: bool) -> Row:
+    number = len(item.data) + len(item.binary_data)
+    return item.metadata.name, str(number), age(now, item.metadata.creation_timestamp)
 
 
-def _secret(found: Secret, now: datetime, _wide: bool, _colour: bool) -> Row:
-    return found.metadata.name, found.type, str(len(found.data)), age(now, found.metadata.creation_timestamp)
+def _secret(item: Secret, now: datetime, _wide: bool, _colour: bool) -> Row:
+    return item.metadata.name, item.type, str(len(item.data)), age(now, item.metadata.creation_timestamp)
 
 
-def _plain(found: Any, now: datetime, _wide: bool, _colour: bool) -> Row:
-    return found.metadata.name, age(now, found.metadata.creation_timestamp)
+def _plain(item: Any, now: datetime, _wide: bool, _colour: bool) -> Row:
+    return item.metadata.name, age(now, item.metadata.creation_timestamp)
 
 
 def pod_row(pod: Pod, now: datetime, wide: bool, _colour: bool) -> Row:
