@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A `get` of one kind. *list_all* and *wanted* select objects where the store cannot.
 
-    *hint* is printed to standard error, for data that may be missing; after an empty table *on_empty* instead.
+    *hint* is printed to standard error, for data that may be missing; instead of an empty table *none* and *on_empty*.
     """
 
     kind: Kind[Any]
@@ -40,6 +40,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     hint: Callable[[Session], str] = lambda session: ""
     on_empty: Callable[[Session], Sequence[str]] = lambda session: ()
     printer: Printer | None = None
+    none: str = ""  #: "": kubectl's words for all kinds
 
 
 def run_get(request: Request) -> None:
@@ -73,7 +74,7 @@ def run_get(request: Request) -> None:
     if shown:
         write(printer.listed(items))
     elif not query.ignore_not_found:
-        _say_none(kind, query)
+        _say(request.none or _none(kind, query))
     _say(*hints)
 
 
@@ -116,9 +117,9 @@ def _watching(options: ListOptions, version: str) -> ListOptions:
     return msgspec.structs.replace(options, resource_version=version, limit=0, allow_bookmarks=True)
 
 
-def _say_none(kind: Kind[Any], query: GetOptions) -> None:
+def _none(kind: Kind[Any], query: GetOptions) -> str:
     place = query.place(kind)
-    click.echo(f"No resources found in {place} namespace." if place else "No resources found", err=True)
+    return f"No resources found in {place} namespace." if place else "No resources found"
 
 
 def _say(*hints: str) -> None:

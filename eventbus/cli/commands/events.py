@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from eventbus.cli.commands.get_events import event_request
 from eventbus.cli.completion import complete_forms
 from eventbus.cli.input.event_options import (
     about_option,
     all_namespaces_option,
-    events_about,
     events_namespace_option,
-    last_seen_between,
     since_events_option,
     types_option,
 )
 from eventbus.cli.input.get_options import GetOptions
-from eventbus.cli.input.lookup import list_about, object_from_words, waiting
-from eventbus.cli.printers.output import FORMS, wants_colour, write
-from eventbus.cli.session import open_session
-from eventbus.model.event import Event, ObjectReference
-from eventbus.model.list_watch import ListOptions, ObjectList, WatchEventType
+from eventbus.cli.input.lookup import waiting
+from eventbus.cli.printers.output import FORMS, wants_colour
+from eventbus.model.event import Event
 
 if TYPE_CHECKING:
-    from eventbus.cli.listing import ObjectFollower
-    from eventbus.cli.printers.object_printer import PrintedChange, Printer
-    from eventbus.store.object_store import AnyStore
+    from eventbus.cli.printers.object_printer import PrintedChange
 
 
 @click.command()
@@ -68,58 +63,25 @@ def events(
       eventbus events -A --types=Warning --since 10m
       eventbus events --sort-by=.count
     """
-    from eventbus.cli.listing import order_option, printer_option
-    from eventbus.cli.printers.object_printer import PrintedChange
-    from eventbus.model.kinds import EVENT
+    from eventbus.cli.listing import run_get
 
-    reference = None if about is None else object_from_words((about,))
-    place = None if all_namespaces else namespace
-    if reference is not None and reference.namespace:
-        place = reference.namespace
-    query = GetOptions(output=output, no_headers=no_headers, sort_by=sort_by)
-    rows = _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
-    printer: Printer = printer_option(EVENT, query) if output else rows
-    order = order_option(EVENT, query)
-    with open_session() as session:
-        is_about, is_recent = events_about(reference, types), last_seen_between(since, None)
-        follower = _follower(session.store, place, reference, lambda event: is_about(event) and is_recent(event))
-        items = order(follower.fetch())
-        if watch:
-            write(printer.watched([PrintedChange(WatchEventType.ADDED, event) for event in items]))
-            _say(waiting(session))
-            for changes in follower.follow():
-                write(printer.watched([change for change in changes if change.type != WatchEventType.DELETED]))
-        hint = waiting(session)
-    if items or output not in ("", "wide", "name"):
-        write(printer.listed(items))
-    elif output != "name":
-        click.echo("No events found." if place is None else f"No events found in {place} namespace.", err=True)
-    _say(hint)
-
-
-def _follower(
-    store: AnyStore, place: str | None, reference: ObjectReference | None, is_one: Callable[[Event], bool]
-) -> ObjectFollower:
-    """Make a follower that lists and watches the chosen events of the namespace *place* (None: of all)."""
-    from eventbus.cli.listing import ObjectFollower
-    from eventbus.model.kinds import EVENT
-
-    changed = ListOptions(namespace=place or "", allow_bookmarks=True)
-
-    def list_all() -> ObjectList[Event]:
-        listing = store.list(place) if reference is None else list_about(store, place, reference)
-        return ObjectList(listing.items, listing.resource_version)
-
-    return ObjectFollower(
-        list_all=list_all,
-        watch=lambda version: store.objects(EVENT).watch(msgspec.structs.replace(changed, resource_version=version)),
-        wanted=lambda event: place in (None, event.metadata.namespace) and is_one(event),
+    query = GetOptions(
+        namespace=namespace,
+        all_namespaces=all_namespaces,
+        watch=watch,
+        output=output,
+        no_headers=no_headers,
+        sort_by=sort_by,
     )
-
-
-def _say(hint: str) -> None:
-    if hint:
-        click.echo(hint, err=True)
+    request = event_request(query, about, types, since, None)
+    query = request.query
+    rows = _Rows(all_namespaces=all_namespaces, no_headers=no_headers, colour=wants_colour(sys.stdout))
+    none = "No events found." if query.all_namespaces else f"No events found in {query.namespace} namespace."
+    run_get(
+        msgspec.structs.replace(
+            request, printer=None if output else rows, none=none, on_empty=lambda session: [waiting(session)]
+        )
+    )
 
 
 class _Rows:

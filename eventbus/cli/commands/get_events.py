@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from eventbus.model.event import Event, ObjectReference
 from eventbus.model.list_watch import ObjectList
 
 if TYPE_CHECKING:
+    from eventbus.cli.listing import Request
     from eventbus.cli.printers.object_printer import PrintedChange
 
 
@@ -64,8 +65,7 @@ def get_events(
       eventbus get events --field-selector type=Warning,reason!=BackOff -o json
       eventbus get events -o jsonpath='{.items[*].reason}' --sort-by=.count
     """
-    from eventbus.cli.listing import Request, run_get
-    from eventbus.model.kinds import EVENT
+    from eventbus.cli.listing import run_get
 
     query = GetOptions(**common)
     if group and (query.watches or query.names or query.output not in ("", "wide")):
@@ -76,19 +76,28 @@ def get_events(
         raise click.UsageError("--until does not go with -w, which shows future events")
     if since is not None and until is not None and since > until:
         raise click.UsageError("nothing was last seen both since then and until then: --since is later than --until")
+    request = event_request(query, about, types, since, until)
+    run_get(msgspec.structs.replace(request, on_empty=_hints, printer=_Groups(query) if group else None))
+
+
+def event_request(
+    query: GetOptions, about: str | None, types: frozenset[str], since: datetime | None, until: datetime | None
+) -> Request:
+    """Return the request for the events about one object (None: all), of *types*, last seen in that time."""
+    from eventbus.cli.listing import Request
+    from eventbus.model.kinds import EVENT
+
     reference = None if about is None else object_from_words((about,))
     if reference is not None and reference.namespace:
         query = msgspec.structs.replace(query, namespace=reference.namespace, all_namespaces=False)
-    request = Request(
+    is_about, is_recent = events_about(reference, types), last_seen_between(since, until)
+    return Request(
         kind=EVENT,
         query=query,
         list_all=None if reference is None else lambda session: _list_about(session, query, reference),
-        wanted=_filter(reference, types, since, until),
+        wanted=lambda event: is_about(event) and is_recent(event),
         hint=waiting,
-        on_empty=_hints,
-        printer=_Groups(query) if group else None,
     )
-    run_get(request)
 
 
 class _Groups:
@@ -116,13 +125,6 @@ def _list_about(session: Session, query: GetOptions, reference: ObjectReference)
     selection: Selection[Event] = Selection(EVENT, options)
     listing = list_about(session.store, options.namespace or None, reference)
     return ObjectList(tuple(event for event in listing.items if selection.matches(event)), listing.resource_version)
-
-
-def _filter(
-    reference: ObjectReference | None, types: frozenset[str], since: datetime | None, until: datetime | None
-) -> Callable[[Event], bool]:
-    is_about, is_recent = events_about(reference, types), last_seen_between(since, until)
-    return lambda event: is_about(event) and is_recent(event)
 
 
 def _hints(session: Session) -> list[str]:
