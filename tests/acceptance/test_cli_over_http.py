@@ -25,7 +25,7 @@ from tests.waiting import eventually
 CURE = "give this user the role record there"
 NOT_TAKEN = (
     "error: not recorded: the API did not accept the event within 2 s: {}; "
-    "try again (it may still have arrived, if only the answer was lost)\n"
+    "try again (it may have arrived, if only the answer was lost)\n"
 )
 KINDS = ("events", "nodes", "leases.coordination.k8s.io", "pods", "configmaps")
 

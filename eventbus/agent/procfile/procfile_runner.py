@@ -49,7 +49,7 @@ class Screen:
     def write(self, name: str, line: bytes) -> None:
         """Show a line that *name* has printed. May wait."""
 
-    def tell(self, line: str) -> None:
+    def report(self, line: str) -> None:
         """Show a line about them."""
 
 
@@ -98,7 +98,7 @@ class ProcfileRunner:
     def start(self) -> None:
         """Start without lines, after ending the pods that a killed process has left in the folder."""
         for name in end_pods(self._runtime):
-            self._screen.tell(f"{name}: left running by an `eventbus up` that was killed; ended")
+            self._screen.report(f"{name}: left running by an `eventbus up` that was killed; ended")
         self._agent.start()
         self._looks.start()
 
@@ -192,7 +192,7 @@ class ProcfileRunner:
             name,
             log=lambda attempt: folder.log(container, attempt),
             write=self._screen.write,
-            report=self._screen.tell,
+            report=self._screen.report,
             note=note,
         )
 
@@ -206,7 +206,7 @@ class ProcfileRunner:
                 pod_status = self._agent.statuses.get(pod)
                 if pod_status.reason:
                     self._refused.add(name)
-                    self._screen.tell(f"{name}: {pod_status.message}")
+                    self._screen.report(f"{name}: {pod_status.message}")
 
     def _waits(self, pod: Pod) -> tuple[int, str]:
         """Return the run after which a line waits, and for how long: `back-off 10s`; "" it does not."""

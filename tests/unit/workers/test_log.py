@@ -248,7 +248,7 @@ def test_a_file_that_somebody_holds_is_not_waited_for_in_vain(
     monkeypatch.setattr(eventbus.workers.log_output, "LOCK_S", 0.05)
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(OutputUnavailable, match="is locked by a process that stands still"):
+        with pytest.raises(OutputUnavailable, match="is locked by a process that does not write"):
             write(output, lines(Format.TEXT, "p:1"))
     write(output, lines(Format.TEXT, "p:1"), again=True)
     assert uids(path) == ["p:1"]

@@ -100,7 +100,7 @@ def test_with_several_partitions_each_worker_tells_its_share(
 def test_every_loss_has_its_line_with_its_cause() -> None:
     text = format_status(status())
     for number, words in [
-        (17, "their buffer was full"),
+        (17, "the buffer was full"),
         (64, "the stream was full"),
         (1, "dead letter: unreadable"),
         (12_345_678, "not read by group log"),
