@@ -8,12 +8,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
@@ -91,56 +89,6 @@ def test_the_table_is_kubectls_with_the_latest_last(env: dict[str, str]) -> None
     assert (listed.returncode, listed.stderr) == (0, "")
 
 
-@pytest.mark.usefixtures("_three")
-def test_wide_shows_kubectls_wide_columns(env: dict[str, str]) -> None:
-    header, row = run("get", "events", "-n", "shop", "-o", "wide", env=env).stdout.splitlines()
-    assert columns(header) == [
-        *("LAST SEEN", "TYPE", "REASON", "OBJECT", "SUBOBJECT", "SOURCE", "MESSAGE", "FIRST SEEN", "COUNT", "NAME")
-    ]
-    assert columns(row)[4:6] == ["kubelet, node-1", "Scaled up to 3"]
-    assert columns(row)[7] == "1"
-    assert columns(row)[8].startswith("cart.")
-
-
-@pytest.mark.usefixtures("_three")
-@pytest.mark.parametrize(
-    ("arguments", "reasons"),
-    [
-        ((), ["Rebooted", "BackOff"]),
-        (("-n", "shop"), ["ScalingReplicaSet"]),
-        (("--for", "pod/web-0"), ["BackOff"]),
-        (("--for", "NODE/n1"), ["Rebooted"]),
-        (("--for", "pod/web"), []),
-        (("-A", "--types", "normal"), ["ScalingReplicaSet", "Rebooted"]),
-        (("-A", "--types", "Warning,NORMAL"), ["ScalingReplicaSet", "Rebooted", "BackOff"]),
-        (("-A", "--since", "1h"), ["Rebooted", "BackOff"]),
-        (("-A", "--since", "1h", "--types", "normal", "--for", "node/n1"), ["Rebooted"]),
-        (("-A", "--since", "2100-01-01T00:00:00Z"), []),
-    ],
-)
-def test_what_is_asked_for_is_what_is_shown(
-    env: dict[str, str], arguments: tuple[str, ...], reasons: list[str]
-) -> None:
-    listed = json.loads(run("get", "events", *arguments, "-o", "json", env=env).stdout)
-    assert listed["kind"] == "List"
-    assert [event["reason"] for event in listed["items"]] == reasons
-
-
-@pytest.mark.usefixtures("_three")
-def test_json_and_yaml_are_whole_events_and_names_are_names(env: dict[str, str]) -> None:
-    as_json = json.loads(run("get", "events", "-A", "-o", "json", env=env).stdout)
-    as_yaml = yaml.safe_load(run("get", "events", "-A", "-o", "yaml", env=env).stdout)
-    assert as_json == as_yaml
-    last = as_json["items"][-1]
-    assert (last["kind"], last["apiVersion"], last["count"], last["type"]) == ("Event", "v1", 1, "Warning")
-    assert last["involvedObject"] == {
-        **{"kind": "Pod", "namespace": "default", "name": "web-0", "uid": "uid-1", "apiVersion": "v1"},
-        "fieldPath": "spec.containers{web}",
-    }
-    names = run("get", "events", "-A", "-o", "name", env=env).stdout.splitlines()
-    assert names == [f"event/{event['metadata']['name']}" for event in as_json["items"]]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -204,25 +152,6 @@ def test_a_watch_shows_what_comes(env: dict[str, str], broadcaster: EventBroadca
         assert watch.wait() == 130
     assert [columns(line)[-1] for line in watch.out.splitlines()] == ["MESSAGE", "old", "new", "old"]
     assert watch.err == ""
-
-
-def test_a_watch_only_leaves_the_list_out(
-    env: dict[str, str], broadcaster: EventBroadcaster, bus: Bus, tmp_path: Path
-) -> None:
-    recorder = broadcaster.new_recorder("kubelet")
-    recorder.event(WEB, "Normal", "Pulled", "old")
-    broadcaster.flush()
-    eventually(lambda: stored(bus, 1))
-    with Program("get", "events", "--watch-only", "-o", "json", env=env, folder=tmp_path) as watch:
-        numbers = count()
-
-        def is_seen() -> bool:  # it cannot be seen from outside when the watch begins
-            recorder.event(ObjectReference("Pod", "default", f"new-{next(numbers)}"), "Normal", "Started", "new")
-            return '"new"' in watch.out.rpartition("\n}\n")[0]
-
-        eventually(is_seen)
-    assert json.loads(watch.out.partition("\n}\n")[0] + "}")["message"] == "new"
-    assert '"old"' not in watch.out
 
 
 def test_a_watch_that_lost_changes_lists_again_and_repeats_nothing(

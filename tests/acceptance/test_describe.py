@@ -148,14 +148,6 @@ def test_the_page_tells_since_when_how_often_and_who_says_so(told: dict[str, str
     assert lines[lines.index("Events:") + 1].split() == ["Type", "Reason", "Age", "From", "Message"]
 
 
-def test_warnings_are_yellow_on_a_terminal_and_plain_elsewhere(told: dict[str, str]) -> None:
-    _, terminal = run_on_terminal("describe", "pod", "web-0", env=told)
-    assert "\x1b[33mWarning\x1b[0m" in terminal.raw
-    _, plain = run_on_terminal("describe", "pod", "web-0", env={**told, "NO_COLOR": "1"})
-    assert "\x1b[" not in plain.raw
-    assert "\x1b" not in run("describe", "pod", "web-0", env=told).stdout
-
-
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

@@ -260,22 +260,6 @@ def test_dead_letters_idle_groups_and_exports_are_named(env: dict[str, str], tmp
     assert "1 entry lies there" in found["dead letter"]["message"]
 
 
-def test_functions_that_were_lost_are_named(env: dict[str, str]) -> None:
-    open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
-    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
-        admin.function_flush()
-    code, found = look(env)
-    assert (code, found["functions"]["severity"]) == (2, "error")
-
-
-def test_options_that_cannot_be_read_are_named(env: dict[str, str]) -> None:
-    open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
-    with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
-        admin.hset(f"{env['EVENTBUS_PREFIX']}:{{0}}:bus", "options", '{"burst": "many"}')
-    code, found = look(env)
-    assert (code, found["bus"]["severity"]) == (2, "error")
-
-
 @pytest.mark.parametrize(
     ("words", "check", "message", "cure"),
     [

@@ -15,11 +15,8 @@ from pathlib import Path
 import pytest
 
 from eventbus import (
-    LEASE,
     NODE,
     EventBroadcaster,
-    Lease,
-    LeaseSpec,
     Node,
     NodeCondition,
     NodeSpec,
@@ -108,71 +105,6 @@ def listed(env: dict[str, str], *arguments: str) -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("_nodes")
-def test_nodes_are_shown_as_kubectl_shows_them(env: dict[str, str]) -> None:
-    header, *rows = listed(env, "nodes", "--sort-by=.metadata.name")
-    assert header == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
-    assert [row[:3] for row in rows] == [
-        ["a", "Ready", "control-plane"],
-        ["b", "NotReady,SchedulingDisabled", "<none>"],
-        ["c", "Unknown", "<none>"],
-    ]
-    assert rows[0][4] == "v1.32.0"
-    header, row = listed(env, "no", "-o", "wide", "-l", "zone=x")
-    assert header[5:] == ["INTERNAL-IP", "EXTERNAL-IP", "OS-IMAGE", "KERNEL-VERSION", "CONTAINER-RUNTIME"]
-    assert row[5:] == ["10.0.0.1", "<none>", "Debian", "<unknown>", "containerd://2"]
-
-
-@pytest.mark.usefixtures("_nodes")
-@pytest.mark.parametrize(
-    ("arguments", "names"),
-    [
-        (("nodes",), "abc"),
-        (("node", "-l", "zone"), "ac"),
-        (("no", "-l", "zone!=x"), "bc"),
-        (("nodes", "--field-selector", "spec.unschedulable=true"), "b"),
-        (("nodes", "--field-selector", "metadata.name!=a", "-l", "zone"), "c"),
-        (("nodes", "--chunk-size", "1"), "abc"),
-        (("nodes", "--chunk-size", "0"), "abc"),
-    ],
-)
-def test_selectors_and_chunks_of_nodes(env: dict[str, str], arguments: tuple[str, ...], names: str) -> None:
-    found = run("get", *arguments, "-o", "name", env=env)
-    assert "".join(sorted(line.removeprefix("node/") for line in found.stdout.splitlines())) == names
-
-
-def test_leases_have_a_holder_and_a_namespace(env: dict[str, str], store: ObjectStore) -> None:
-    for name, holder in (("n1", "n1"), ("n2", None)):
-        store.objects(LEASE).create(
-            Lease(metadata=ObjectMeta(name=name, namespace="kube-node-lease"), spec=LeaseSpec(holder_identity=holder))
-        )
-    header, *rows = listed(env, "leases", "-A", "--sort-by=.metadata.name")
-    assert header == ["NAMESPACE", "NAME", "HOLDER", "AGE"]
-    assert rows[0][:3] == ["kube-node-lease", "n1", "n1"]
-    names = run("get", "lease", "-n", "kube-node-lease", "-o", "name", env=env).stdout.splitlines()
-    assert sorted(names) == ["lease.coordination.k8s.io/n1", "lease.coordination.k8s.io/n2"]
-    nothing = run("get", "lease", env=env)
-    assert (nothing.returncode, nothing.stderr) == (0, "No resources found in default namespace.\n")
-
-
-@pytest.mark.usefixtures("_nodes")
-def test_forms_of_nodes(env: dict[str, str]) -> None:
-    whole = json.loads(run("get", "nodes", "-o", "json", "--sort-by", "{.metadata.name}", env=env).stdout)
-    assert (whole["kind"], whole["apiVersion"]) == ("List", "v1")
-    assert [(item["kind"], item["apiVersion"], item["metadata"]["name"]) for item in whole["items"]] == [
-        ("Node", "v1", name) for name in "abc"
-    ]
-
-    def of_template(template: str) -> str:
-        return run("get", "nodes", "--sort-by=.metadata.name", "-o", f"jsonpath={template}", env=env).stdout
-
-    assert of_template("{.items[*].metadata.name}") == "a b c"
-    assert of_template(r'{.items[1].metadata.name}={.items[1].spec.unschedulable}{"\n"}') == "b=true\n"
-    assert of_template("{.items[0].status.addresses[0].address}") == "10.0.0.1"
-    assert of_template(r"{.items[0].metadata.labels.node-role\.kubernetes\.io/control-plane}|") == "|"
-    assert listed(env, "nodes", "--no-headers", "-l", "zone=y")[0][0] == "c"
-
-
-@pytest.mark.usefixtures("_nodes")
 def test_what_is_named_is_shown_alone_and_what_is_not_there_is_said(env: dict[str, str]) -> None:
     for words in (("nodes", "b"), ("node/b",), ("no", "node/b")):
         alone = json.loads(run("get", *words, "-o", "json", env=env).stdout)
@@ -220,7 +152,8 @@ def test_an_event_is_got_by_its_name(env: dict[str, str], store: ObjectStore) ->
         (("--for", "pods/web-0"), ["Pulled", "BackOff"]),
         (("--for", "po/web-0", "--field-selector", "type=Normal"), ["Pulled"]),
         (("--for", "jobs.batch/web-0"), ["Completed"]),
-        (("--since", "40m"), ["Completed", "BackOff"]),
+        (("--types", "Warning,NORMAL", "--since", "40m"), ["Completed", "BackOff"]),
+        (("--types", "normal"), ["Pulled", "Completed"]),
         (("--until", "40m"), ["Pulled", "BackOff"]),
         (("--since", "70m", "--until", "20m"), ["BackOff", "Completed"]),
         (("--sort-by", ".reason"), ["BackOff", "BackOff", "Completed", "Pulled"]),

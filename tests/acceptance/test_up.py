@@ -219,18 +219,6 @@ def is_still(terminal: Terminal) -> bool:
     return len(terminal.raw) == before
 
 
-def test_the_signal_of_a_terminal_that_goes_away_ends_everything(
-    env: dict[str, str], state: Path, procfile: Path
-) -> None:
-    procfile.write_text(STUBBORN.replace("''", "'exit 0'") + instead_of_workers())
-    terminal = Terminal(*UP, "--procfile", str(procfile), env=env)
-    with terminal:
-        terminal.wait_for("web       | pid=")
-        os.kill(terminal.pid, signal.SIGHUP)
-        assert terminal.wait() == 0
-    assert not EmbeddedServer(state).running()
-
-
 # -- processes that end ----------------------------------------------------------------------------------------------
 
 
@@ -335,15 +323,6 @@ def test_what_a_killed_one_has_left_is_named_by_doctor_and_ended_by_down(
     assert "web-" not in run("get", "pods", env=env).stdout
 
 
-def test_what_lines_print_is_found_by_logs(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
-    procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers("log"))
-    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: "| hello" in program.out)
-        found = run("logs", "web", env=env)
-        assert (found.returncode, found.stdout) == (0, "hello\n")
-        assert program.stop() == 0
-
-
 def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers("log"))
     pod = f"web-{node_name(os.uname().nodename)}"
@@ -360,6 +339,7 @@ def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], pr
         eventually(lambda: {"web", *WORKERS} <= names())
         assert "PASSWORD_OF_MINE" not in everywhere()
         assert run("get", "pods", "-n", "elsewhere", env=env).stdout == ""
+        assert run("logs", "web", env=env).stdout == "hello\n"
         deleted = run("delete", f"pod/{pod}", env=env)
         assert deleted.stderr.splitlines()[0].startswith(f"{pod} is a line of `eventbus up`")
         assert program.stop() == 0
@@ -465,22 +445,6 @@ def test_a_procfile_that_nobody_named_is_left_alone_and_said(
         assert "add --procfile Procfile" in program.err
         assert program.stop() == 0
         assert "never" not in program.out
-
-
-def test_ports_begin_at_the_one_of_the_env_file(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
-    procfile.write_text("web: echo port $PORT\nwork: echo port $PORT" + instead_of_workers())
-    (procfile.parent / ".env").write_text("# as honcho's\nexport PORT=7000\n")
-    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: "web       | port 7000" in program.out and "work      | port 7100" in program.out)
-        assert program.stop() == 0
-
-
-def test_an_env_file_that_cannot_be_read_starts_nothing(env: dict[str, str], procfile: Path) -> None:
-    procfile.write_text(TICKS)
-    (procfile.parent / ".env").write_text("COLOUR=blue\nnot a variable\n")
-    ended = run(*UP, "--procfile", str(procfile), env=env)
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert ".env:2: not of the form NAME=value" in ended.stderr
 
 
 def test_a_port_that_a_line_cannot_have_starts_nothing(env: dict[str, str], state: Path, procfile: Path) -> None:
