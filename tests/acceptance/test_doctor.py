@@ -319,7 +319,7 @@ def test_nobody_who_fills_a_role_is_told_that_something_is_wrong(env: dict[str, 
             code, found = look({**env, "EVENTBUS_REDIS_URL": urls[role]}, "--role", role)
             assert code == 0, (role, made, found)
             if made and role in ("metrics", "deploy"):
-                assert found["keys"]["message"].startswith("each is of its type"), role
+                assert found["keys"]["message"].startswith("each has its type"), role
 
 
 def test_a_bus_that_is_away_is_the_first_finding(env: dict[str, str]) -> None:
