@@ -17,7 +17,7 @@ from eventbus.broker.health.export_status import SinkStatus, export_status
 from eventbus.broker.health.status import BusStatus, Group, Level, read_status
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.cli.session import open_session
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import BusUnavailable, DeadCause, EventBusError
 from eventbus.settings import Settings
 from eventbus.store.occurrences import Occurrences, read_occurrences

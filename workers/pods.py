@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from eventbus.agent.pods.factory import OpenedPods
 from eventbus.client.store import RemoteStore
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.log import log

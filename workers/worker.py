@@ -12,7 +12,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.function_library import ANNOUNCE_EVERY_S
 from eventbus.consume.consumer import consumer_name
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster

@@ -43,7 +43,7 @@ from eventbus.api.versions.ordered_hub import OrderedHub
 from eventbus.api.watch.hub import FanHub
 from eventbus.api.watch.watcher import Frames
 from eventbus.broker.bus import Bus
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import ConfigError, EventBusError
 from eventbus.model.kinds import EVENT, KINDS
 from eventbus.store.change_hub import ChangeHub

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from eventbus.cache.indexer import NAMESPACE, Indexer, Lister, NamespaceLister, object_key
     from eventbus.cache.informer import InformerStopped, SharedInformer
     from eventbus.cache.processor import HandlerRegistration
-    from eventbus.cache.reflector import Reflector, VeryShortWatch
-    from eventbus.cache.stop_signal import StopSignal
+    from eventbus.cache.reflector import Reflector, StopSignal, VeryShortWatch
     from eventbus.model.list_watch import InformedKind
 
 #: Module → the names that it gives to this package: a command that lists imports no informer.
@@ -23,8 +22,7 @@ _MODULES = {
     "indexer": ("NAMESPACE", "Indexer", "Lister", "NamespaceLister", "object_key"),
     "informer": ("InformerStopped", "SharedInformer"),
     "processor": ("HandlerRegistration",),
-    "reflector": ("Reflector", "VeryShortWatch"),
-    "stop_signal": ("StopSignal",),
+    "reflector": ("Reflector", "StopSignal", "VeryShortWatch"),
 }
 _HOME = {name: f"eventbus.cache.{module}" for module, names in _MODULES.items() for name in names}
 _HOME["InformedKind"] = "eventbus.model.list_watch"

@@ -9,8 +9,7 @@ from typing import Final, Generic, TypeVar
 from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, Delta, DeltaFIFO, DeltaType, FifoClosed, key_of
 from eventbus.cache.indexer import Indexer, IndexFunc, KeyFunc, Lister, object_key
 from eventbus.cache.processor import Added, Deleted, EventHandler, HandlerRegistration, Processor, Updated
-from eventbus.cache.reflector import Reflector
-from eventbus.cache.stop_signal import StopSignal
+from eventbus.cache.reflector import Reflector, StopSignal
 from eventbus.errors import EventBusError
 from eventbus.model.list_watch import HasMetadata, ListerWatcher, is_older
 from eventbus.util.clock import Clock, SystemClock

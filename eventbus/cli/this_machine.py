@@ -66,7 +66,7 @@ def check_left_lines(environ: Mapping[str, str]) -> Finding:
 
 def check_spool(spool: str) -> Finding:
     """Check the spool for folders that cannot be read and folders that wait to be sent."""
-    from eventbus.record.spool.listing import State, list_spool
+    from eventbus.record.spool.journal import State, list_spool
 
     try:
         folders = list_spool(Path(spool))

@@ -18,8 +18,7 @@ from typing import TypeAlias
 from eventbus.broker.bus import Bus
 from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.stream_reader import Delivery, GroupReader
-from eventbus.consume.health import LoopHealth
-from eventbus.consume.heartbeat import Heartbeat, LivenessObserver
+from eventbus.consume.heartbeat import Heartbeat, LivenessObserver, LoopHealth
 from eventbus.errors import (
     BusRefused,
     BusUnavailable,

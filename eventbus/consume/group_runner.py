@@ -15,7 +15,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.consumer import TAKE_OVER_S, Consumer, Handle, HandleAlone, consumer_name
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.consume.poller import POLLERS
 from eventbus.consume.rebalancer import Rebalancer

@@ -1,6 +1,6 @@
 """Heartbeats: sends a worker's from a thread of its own, and measures how long those of its peers have stood still.
 
-A slow handler is not taken for a dead worker.
+A slow handler is not taken for a dead worker. `LoopHealth` reports the health of a loop.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+
+import msgspec
 
 from eventbus.errors import EventBusError
 from eventbus.util.clock import Clock
@@ -109,3 +111,19 @@ class LivenessObserver:
             last, still_s = before.get(name, (None, 0.0))
             self._seen[name] = (counter, still_s + watched_s if counter == last else 0.0)
         return {name: still_s for name, (_, still_s) in self._seen.items()}
+
+
+class LoopHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One loop, at one moment.
+
+    *group* is a consumer group or `export:<sink>`. *last_progress*: when the loop last completed a round, or
+    waited on purpose, seconds, monotonic. *ready*: Redis answers, and entries are delivered. *counts* only grow while
+    the loop runs; *gauges* may go both ways.
+    """
+
+    group: str
+    partition: int
+    last_progress: float
+    ready: bool
+    counts: Mapping[str, float]
+    gauges: Mapping[str, float] = {}

@@ -14,7 +14,7 @@ from eventbus.broker.blocking_read import WakeableWait
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.health.status import HEARTBEAT_S
 from eventbus.consume.consumer import HUNG_S, Consumer
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.util.clock import Clock
 from eventbus.util.log import log

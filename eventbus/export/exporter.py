@@ -16,7 +16,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
 from eventbus.broker.keys import ID_CHARS
 from eventbus.consume.consumer import RedisAbsence
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
 from eventbus.export.deliveries import SinkDelivery, make_rounds
 from eventbus.export.lease import ExportLease, LeaseLost, Waits, finish

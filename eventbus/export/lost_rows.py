@@ -220,6 +220,3 @@ def _subject(event: Event) -> _Subject:
         *(about.kind, about.namespace, about.name, about.uid, about.api_version, event.type, event.reason),
         *(source.component, source.host),
     )
-
-
-__all__ = ["MOST_ROWS", "SENT_AGAIN_S", "LostRows"]

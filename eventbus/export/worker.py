@@ -18,8 +18,7 @@ from eventbus.broker.health.export_status import describe_missing, partitions_wi
 from eventbus.broker.health.status import HEARTBEAT_S, read_beats
 from eventbus.consume.consumer import consumer_name
 from eventbus.consume.group_runner import LoopRunner, PartitionLoop
-from eventbus.consume.health import LoopHealth
-from eventbus.consume.heartbeat import Heartbeat
+from eventbus.consume.heartbeat import Heartbeat, LoopHealth
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.consume.poller import POLLERS, Poller, Slot
 from eventbus.errors import EventBusError

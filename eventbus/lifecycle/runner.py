@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from eventbus.agent.node.bus_contact import BusContact
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.lifecycle.election import Election
 from eventbus.lifecycle.node_monitor import NodeMonitor, Pace

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from eventbus.broker.bus import Bus
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.notify.engine import Engine, Links, Send
 from eventbus.notify.reading import Reader
 from eventbus.notify.receivers.contract import Notification

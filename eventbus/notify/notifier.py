@@ -22,8 +22,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.notifications import MANY, NotifyHold, NotifyStore, position_fields
 from eventbus.consume.consumer import RedisAbsence
-from eventbus.consume.health import LoopHealth
-from eventbus.consume.heartbeat import LivenessObserver
+from eventbus.consume.heartbeat import LivenessObserver, LoopHealth
 from eventbus.errors import ConfigError, EventBusError
 from eventbus.model.decodable import decodable
 from eventbus.model.kinds import EVENT

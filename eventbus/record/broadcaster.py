@@ -17,8 +17,14 @@ from eventbus.client.address import is_api_url, parse_api_url
 from eventbus.consume.handler import Handler, Watcher, check_handler
 from eventbus.errors import BroadcasterStopped, ConfigError
 from eventbus.record import bus_watchers, process_hooks
-from eventbus.record.event_logger import log_line, log_structured
-from eventbus.record.local_watchers import QUEUE_LENGTH, FullQueue, LocalWatcher, LocalWatchers
+from eventbus.record.local_watchers import (
+    QUEUE_LENGTH,
+    FullQueue,
+    LocalWatcher,
+    LocalWatchers,
+    log_line,
+    log_structured,
+)
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.packing import Pending

@@ -1,20 +1,25 @@
 """Watchers of this process's own recorders: a bounded queue and a thread each, without Redis.
 
 A recorder puts each event into the queue of every watcher. The first watcher that handles it builds the `Event`, so the
-caller does not wait for that.
+caller does not wait for that. Logging this process's own events is such a watcher: `log_line`, `log_structured`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
+
+import msgspec
 
 from eventbus.consume.handler import Handler, call_handler
 from eventbus.errors import ConfigError, InvalidEvent
-from eventbus.model.event import Event
+from eventbus.model.event import Event, ObjectReference
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, build
+from eventbus.util.text import printable
 
 #: events that wait in one watcher's queue: client-go's number
 QUEUE_LENGTH = 1_000
@@ -206,3 +211,56 @@ class _Item:
         self.pending = pending
         self.event: Event | None = None
         self.refused = False
+
+
+_GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_GO_ESCAPES |= {'"': '\\"', "\\": "\\\\"}
+_GO_FIELDS = {
+    "uid": "UID",
+    "api_version": "APIVersion",
+    "resource_version": "ResourceVersion",
+    "field_path": "FieldPath",
+}
+
+
+def log_line(logf: Callable[..., object], event: Event) -> None:
+    """Call *logf* with client-go's `Event(%#v): type: '%v' reason: '%v' %v`; always one line."""
+    about, words = _go_syntax(event.involved_object), (event.type, event.reason, event.message)
+    logf("Event(%s): type: '%s' reason: '%s' %s", about, *map(printable, words))
+
+
+def log_structured(logger: Any, event: Event) -> None:
+    """Log `Event occurred` with client-go's keys in its order. Values are printable: a console renderer shows them."""
+    ref = event.involved_object
+    values = {
+        "object": f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name,
+        "fieldPath": ref.field_path,
+        "kind": ref.kind,
+        "apiVersion": ref.api_version,
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message,
+    }
+    logger.info("Event occurred", **{key: printable(value) for key, value in values.items()})
+
+
+def _go_syntax(reference: ObjectReference) -> str:
+    values = msgspec.structs.asdict(reference).items()
+    fields = ", ".join(f"{_GO_FIELDS.get(name, name.capitalize())}:{_go_quoted(value)}" for name, value in values)
+    return f"v1.ObjectReference{{{fields}}}"
+
+
+def _go_quoted(text: str) -> str:
+    """Quote *text* as Go's strconv.Quote does: names come from outside, and must not begin a line of their own."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return f'"{"".join(map(_go_character, text))}"'
+
+
+def _go_character(character: str) -> str:
+    if character in _GO_ESCAPES:
+        return _GO_ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

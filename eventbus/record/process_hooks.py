@@ -396,5 +396,3 @@ def _text(value: object) -> str:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=after_fork_in_child)
-
-__all__ = ["install_signal_handlers"]

@@ -71,6 +71,3 @@ def a_bus(url: str) -> Iterator[Bus]:
     with ObjectStore.open(settings=settings) as store, EventBroadcaster(settings=settings) as broadcaster:
         broadcaster.start_recording_to_sink()
         yield Bus(settings, store, broadcaster)
-
-
-__all__ = ["Bus", "a_bus", "a_server"]

@@ -72,6 +72,3 @@ class FakeClock:
 
     def _sleepers(self) -> int:
         return sum(until_ns > self._elapsed_ns for until_ns in self._until)
-
-
-__all__ = ["FakeClock"]

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eventbus.testing.bus import Bus
-    from eventbus.testing.recorded import RecordedEvents
+    from eventbus.testing.recorder import RecordedEvents
 
 
 @pytest.fixture
 def recorded_events(monkeypatch: pytest.MonkeyPatch) -> RecordedEvents:
     """The events of all recorders that are made during the test, in order. Nothing leaves the process."""
-    from eventbus.testing.recorded import RecordedEvents, record_here
+    from eventbus.testing.recorder import RecordedEvents, record_here
 
     events = RecordedEvents()
     record_here(events, monkeypatch)

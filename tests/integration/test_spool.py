@@ -23,8 +23,7 @@ from eventbus.model.encoding.wire import pack_events, unpack_batch
 from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.spool import adopter
-from eventbus.record.spool.journal import BATCHES, UNREADABLE, folders, holds, read_file
-from eventbus.record.spool.listing import State, list_spool
+from eventbus.record.spool.journal import BATCHES, UNREADABLE, State, folders, holds, list_spool, read_file
 from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, Stamp, encode, encode_file
 from eventbus.settings import Settings, SpoolWhen
 from tests.acceptance.programs import environment, run

@@ -11,7 +11,7 @@ from eventbus.agent.node.factory import open_agent
 from eventbus.agent.pods.factory import open_pods
 from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.correlate.store_sink import sink_worker
 from eventbus.export.rules import ExportOptions
 from eventbus.export.worker import ExportRunner

@@ -12,7 +12,7 @@ from eventbus.agent.node.bus_contact import BusContact
 from eventbus.agent.node.lease_renewal import PASSING, LeaseRenewal
 from eventbus.agent.node.node_status import NodeStatusFunc, StatusFunctions
 from eventbus.agent.node.status_writer import NodeObjects, NodeStatusWriter
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, NotFound
 from eventbus.model.event import ObjectReference
 from eventbus.model.objects.cluster import NORMAL, Node, Transition

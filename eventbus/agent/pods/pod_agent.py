@@ -26,7 +26,7 @@ from eventbus.agent.pods.updates import Source, Work, is_static
 from eventbus.agent.runtime.contract import PodEvents, PodUid
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.client.store import RemoteStore
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import Clock

@@ -18,7 +18,7 @@ from eventbus.util.human_duration import UNKNOWN, human_duration
 from eventbus.util.table import format_table
 
 if TYPE_CHECKING:
-    from eventbus.record.spool.listing import SpoolFolder
+    from eventbus.record.spool.journal import SpoolFolder
 
 HEADERS = ("Name", "State", "Events", "Bytes", "Oldest", "Pid", "Bus", "Problem")
 
@@ -49,7 +49,7 @@ def list_spooled(folder: Path | None, output: str | None) -> None:
       eventbus spool list
       eventbus spool list --dir /var/lib/shop/spool -o json
     """
-    from eventbus.record.spool.listing import list_spool
+    from eventbus.record.spool.journal import list_spool
 
     folders = _read(list_spool, _root(folder))
     if output == "json":
@@ -103,7 +103,7 @@ def _send(root: Path, any_bus: bool) -> tuple[int, list[SpoolFolder]]:
     from eventbus.cli.session import open_session
     from eventbus.record.losses import Losses
     from eventbus.record.spool.adopter import Adopter
-    from eventbus.record.spool.listing import State, list_spool
+    from eventbus.record.spool.journal import State, list_spool
     from eventbus.record.spool.spool import BusName, name_before_opening
     from eventbus.util.clock import SystemClock
 

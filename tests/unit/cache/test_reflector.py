@@ -13,14 +13,12 @@ import msgspec
 import pytest
 
 from eventbus.cache.indexer import Indexer
-from eventbus.cache.reflector import Reflector, ReflectorBackoff, VeryShortWatch
-from eventbus.cache.stop_signal import StopSignal
+from eventbus.cache.reflector import Reflector, ReflectorBackoff, StopSignal, VeryShortWatch
 from eventbus.errors import BusUnavailable, EventBusError, Expired
 from eventbus.model.event import Event, ObjectMeta
 from eventbus.model.list_watch import ListOptions, ObjectList, WatchEvent
 from eventbus.testing.clock import FakeClock
-from eventbus.testing.fake_watch import FakeWatch
-from eventbus.testing.watch_source import FakeWatchSource
+from eventbus.testing.watch_source import FakeWatch, FakeWatchSource
 from tests.unit.cache.things import (
     Answer,
     ScriptedSource,

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, last_state
-from eventbus.cache.stop_signal import StopSignal
+from eventbus.cache.reflector import StopSignal
 from eventbus.errors import BusUnavailable
 from eventbus.model.event import Event, ObjectMeta
 from eventbus.model.list_watch import ListOptions, ObjectList, WatchEvent, WatchEventType
 from eventbus.testing.clock import FakeClock
-from eventbus.testing.fake_watch import FakeWatch
+from eventbus.testing.watch_source import FakeWatch
 from tests.waiting import eventually
 
 

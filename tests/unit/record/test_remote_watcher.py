@@ -1,4 +1,4 @@
-"""remote_watcher.py: how it comes back when its stream ends, in good order and otherwise."""
+"""RemoteWatcher: how it comes back when its stream ends, in good order and otherwise."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from eventbus.errors import BusUnavailable
 from eventbus.model.event import Event
-from eventbus.record import remote_watcher
-from eventbus.record.remote_watcher import RemoteWatcher
+from eventbus.record import bus_watchers
+from eventbus.record.bus_watchers import RemoteWatcher
 from eventbus.util.backoff import Backoff
 from tests.waiting import eventually
 
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             ends.append(failures)
             return 0.001
 
-    monkeypatch.setattr(remote_watcher, "BACKOFF", Told(first_s=0.1, last_s=10.0))
+    monkeypatch.setattr(bus_watchers, "RECONNECT", Told(first_s=0.1, last_s=10.0))
     return ends
 
 
@@ -77,7 +77,7 @@ def test_no_pause_is_shorter_than_the_api_asks_for(asked: list[int], monkeypatch
         drawn.append((low, high))
         return 0.001
 
-    monkeypatch.setattr("eventbus.record.remote_watcher.random.uniform", draw)
+    monkeypatch.setattr("eventbus.record.bus_watchers.random.uniform", draw)
     stream = Stream(BusUnavailable("too much", retry_after_s=8.0))
     run_until(stream, 2)
     assert drawn[0] == (8.0, 10.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventbus.errors import InvalidEvent
-from eventbus.testing.recorded import RecordedEvents
+from eventbus.testing.recorder import RecordedEvents
 
 
 def test_events_are_found_by_their_object_of_any_namespace_or_of_one() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.workers.worker import drain
 from tests.waiting import PATIENCE_S
 

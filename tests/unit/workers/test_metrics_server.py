@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eventbus.broker.build import build_info
-from eventbus.consume.health import LoopHealth
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import ConfigError
 from eventbus.workers.metrics_server import HANGS_AFTER_S, Health, MetricsServer, parse_address
 from tests.waiting import PATIENCE_S
