@@ -216,7 +216,7 @@ def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search:
 
     If more than *limit* match, those written last are taken; the result is sorted by last seen.
 
-    Raises: InvalidSelector: fix the question.  BusUnavailable.
+    Raises: InvalidSelector: correct the search.  BusUnavailable.
     Redis:  GET on version; see `NewestFirst`.
     """
     version = str(events.newest())

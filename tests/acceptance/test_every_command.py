@@ -89,7 +89,7 @@ CASES = [
     Case(
         ("heartbeat", "told", "--for", "1h"),
         Answer(0, ""),
-        Answer(1, "error: the bus takes no more"),
+        Answer(1, "error: the bus is full"),
     ),
     Case(
         ("delete", "node/told"),
