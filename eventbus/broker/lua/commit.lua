@@ -1,7 +1,24 @@
--- The writes of all functions. The first write is one MSET of all changed strings and of a note with the remaining writes:
--- this is the commit. The steps of the note are executed in order and are idempotent; then the note is deleted. If the
--- server refuses a step (a right, a type), the note stays, and the next call that writes to the same kind, group or sink
--- finishes it before it decides anything.
+-- How every function writes. Redis does not undo a function: if the server rejects its third write, for a missing right or
+-- another type, the first two stay. Therefore a call has these steps:
+--   1. Read and decide. Choose every id, version and number to be written. Nothing is written yet.
+--   2. `check_types` of all keys to be written. From here on, only a missing right can reject a write.
+--   3. The commit: ONE MSET of all changed strings (objects, sets, buckets) and of the note, which has the remaining writes.
+--   4. The remaining writes: entry of `changes`, members of indexes, version of the kind (`write_changes`); then the steps in
+--      their order, such as counters, expiry times and acknowledgements (`perform`).
+--   5. DEL of the note.
+--
+--   the call ends   Redis has                       then
+--   before 3        no change                       the caller may repeat the call
+--   during 4, 5     the new strings, and the note   the next call for the note's kind, group or sink does 4 and 5 again (`finish`)
+--                                                   before it reads, so no call decides with half of the writes
+--
+-- Step 4 can be repeated, because each write is idempotent:
+--   entry of `changes`   its id is its version; XADD rejects an id that exists (`add_entry`)
+--   ZADD, ZREM, HSET, HDEL, HSETNX, PEXPIRE, XACK, XDEL, XTRIM   set absolute values: a counter is set, not raised
+--   BURY                 `finish` compares the entry with this id, and takes the next id if it is another one
+--   STREAM, GROUP, APPEND, RELEASE, LIVES, DUE   functions below; they look before they write
+-- A note has only the letter and id of each change: the object is in the string that the commit wrote, and no other call has
+-- changed it before `finish`. Each kind, group and sink has its own note, which has the rights of that kind.
 -- Exports: check_types, commit, finish, finish_noted, refuse, step, step_each, step_within
 
 -- The commands of a note, and the type of the key of each. Those that are not commands of Redis are below.
