@@ -1,5 +1,5 @@
 // @ts-check
-// The words that occur, with how often: a click keeps one, a second takes it back, Alt-click leaves it out.
+// The values of each facet with their counts: a click keeps one value, a second click shows all again; "not" excludes it.
 import { html, useState } from "./vendor/preact-htm.js";
 import { FACETS, fitsFacets } from "./address.js";
 import { number } from "./parts.js";
@@ -7,58 +7,64 @@ import { line } from "./text.js";
 
 const SHORT = 8,
   LONG = 60;
+const TOO_MANY = "The bus counts 200 combinations of these values a minute; later ones are counted together.";
 
 /**
- * How often each word of a facet occurs among what fits all others: [[word, count]], the most first. Counted are the
- * occurrences of the period; of what the bus does not count, as what others have written, the rows that are there.
+ * The values of a facet among the events that match all other facets: [[value, count]], the most frequent first. Counts are
+ * occurrences in the period. Events written by other programs are not counted by the bus; for these, loaded rows are counted.
  */
-function wordsOf(facet, state, counts, rows) {
+function valuesOf(facet, state, counts, rows) {
   const counted = new Map(),
     listed = new Map();
-  const add = (found, word, count) => found.set(word, (found.get(word) ?? 0) + count);
+  const add = (sums, value, count) => sums.set(value, (sums.get(value) ?? 0) + count);
   for (const row of counts?.rows ?? []) {
     if (fitsFacets(state, row, facet.name)) add(counted, row[facet.name], row.count);
   }
   for (const row of rows) if (fitsFacets(state, row, facet.name)) add(listed, row[facet.name], row.count);
-  const found = new Map(counted);
-  for (const [word, count] of listed) if (!found.has(word)) found.set(word, count);
+  const values = new Map(counted);
+  for (const [value, count] of listed) if (!values.has(value)) values.set(value, count);
   const chosen = (state[facet.name] ?? "").replace(/^!/, "");
-  if (chosen && !found.has(chosen)) found.set(chosen, 0);
-  return [...found].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+  if (chosen && !values.has(chosen)) values.set(chosen, 0);
+  return [...values].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
 }
 
-export function Facets({ state, counts, rows, onChange }) {
+/** *uncounted*: words or selectors are set, which the counts do not know. */
+export function Facets({ state, counts, rows, uncounted, onChange }) {
   return html`<nav class="facets" aria-label="Facets">
-    ${FACETS.map((facet) => html`<${Facet} key=${facet.name} facet=${facet} state=${state} words=${wordsOf(facet, state, counts, rows)} onChange=${onChange} />`)}
+    ${uncounted && html`<p class="uncounted">Counts are not filtered by words or selectors.</p>`}
+    ${FACETS.map((facet) => html`<${Facet} key=${facet.name} facet=${facet} state=${state} values=${valuesOf(facet, state, counts, rows)} onChange=${onChange} />`)}
   </nav>`;
 }
 
-function Facet({ facet, state, words, onChange }) {
+function Facet({ facet, state, values, onChange }) {
   const [all, setAll] = useState(false);
-  const value = state[facet.name] ?? "";
-  const most = Math.max(1, ...words.map(([, count]) => count));
-  const choose = (word, out) =>
-    onChange({ [facet.name]: value === (out ? `!${word}` : word) ? "" : out ? `!${word}` : word });
+  const chosen = state[facet.name] ?? "";
+  const most = Math.max(1, ...values.map(([, count]) => count));
+  const choose = (choice) => onChange({ [facet.name]: chosen === choice ? "" : choice });
   return html`<section class="facet" aria-labelledby=${`facet-${facet.name}`}>
     <h2 id=${`facet-${facet.name}`}>${facet.label}</h2>
-    ${!words.length && html`<p class="faint">nothing</p>`}
-    <ul>
-      ${words.slice(0, all ? LONG : SHORT).map(([word, count]) => {
-        const on = value === word && word,
-          out = value === `!${word}`;
-        if (!word)
-          return html`<li key="-"><span class="word other" title="200 combinations of these words are told apart in a minute; what came after them is counted together"><span class="text">(not told apart)</span><span class="number">${number(count)}</span></span></li>`;
-        return html`<li key=${word}>
-          <button type="button" class=${`word${on ? " on" : ""}${out ? " out" : ""}`} aria-pressed=${on || out ? "true" : "false"}
-            title=${`${line(word)}: click to keep, Alt-click (Alt-Enter) to leave out`}
-            onClick=${(happened) => choose(word, happened.altKey)}
-            onKeyDown=${(happened) => happened.key === "Enter" && happened.altKey && (happened.preventDefault(), choose(word, true))}>
-            <meter class="amount" min="0" max=${most} value=${count} aria-hidden="true"></meter>
-            <span class="text">${out && html`<b>not </b>`}${line(word)}</span><span class="number">${number(count)}</span>
-          </button>
-        </li>`;
-      })}
-    </ul>
-    ${words.length > SHORT && html`<button type="button" class="more" onClick=${() => setAll(!all)}>${all ? "fewer" : `${words.length - SHORT} more`}</button>`}
+    ${!values.length && html`<p class="faint">none</p>`}
+    <ul>${values
+      .slice(0, all ? LONG : SHORT)
+      .map(([value, count]) =>
+        value
+          ? html`<${Value} key=${value} value=${value} count=${count} most=${most} chosen=${chosen} onChoose=${choose} />`
+          : html`<li key="-"><span class="word other" title=${TOO_MANY}><span class="text">(others)</span><span class="number">${number(count)}</span></span></li>`,
+      )}</ul>
+    ${values.length > SHORT && html`<button type="button" class="more" onClick=${() => setAll(!all)}>${all ? "fewer" : `${values.length - SHORT} more`}</button>`}
   </section>`;
+}
+
+function Value({ value, count, most, chosen, onChoose }) {
+  const kept = chosen === value,
+    excluded = chosen === `!${value}`;
+  return html`<li class="value">
+    <button type="button" class=${`word${kept ? " on" : ""}${excluded ? " out" : ""}`} aria-pressed=${kept ? "true" : "false"} title=${line(value)}
+      onClick=${() => onChoose(excluded ? `!${value}` : value)}>
+      <meter class="amount" min="0" max=${most} value=${count} aria-hidden="true"></meter>
+      <span class="text">${excluded && html`<b>not </b>`}${line(value)}</span><span class="number">${number(count)}</span>
+    </button>
+    <button type="button" class="exclude" aria-pressed=${excluded ? "true" : "false"} aria-label=${`Exclude ${line(value)}`} title=${`Exclude ${line(value)}`}
+      onClick=${() => onChoose(`!${value}`)}>not</button>
+  </li>`;
 }

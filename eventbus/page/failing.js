@@ -1,11 +1,12 @@
 // @ts-check
-// The answer before the question: which object fails, with what, since when, how often, and does it still?
+// The objects that fail: with which reason, since when, how often, and whether it goes on.
 import { html, useState } from "./vendor/preact-htm.js";
 import { Ago, At, number, ObjectLink, State } from "./parts.js";
-import { line } from "./text.js";
+import { essence, line } from "./text.js";
 import { MOST } from "./verdicts.js";
 
 const SHORT = 6;
+const COLUMNS = ["Object", "Problem", "How often", "Since", "Last", "State"];
 const WORDS = {
   "goes-on": () => html`<${State} good=${false}>goes on<//>`,
   stopped: ({ endedBy }) =>
@@ -13,39 +14,42 @@ const WORDS = {
   once: () => html`<${State} good=${null}>once so far<//>`,
 };
 
-/** The answer to: does it still? */
-export const Still = ({ verdict }) => WORDS[verdict.still]?.(verdict) ?? null;
-
-/** The worst first, with how often, where the number beside it is of several. */
+/** The worst reason first, with its count if there are several. */
 function reasonsOf({ reasons: [worst, ...others], times }) {
   return [others.length ? `${line(worst)} ×${number(times)}` : line(worst), ...others.slice(0, 2).map(line)].join(", ");
 }
 
-export function Failing({ verdicts, now, onGo, ready, period, narrowed }) {
+export function Failing({ verdicts, onGo, ready, period, narrowed }) {
   const [all, setAll] = useState(false);
   const failing = verdicts ?? [];
   if (!failing.length) {
+    const nothing = narrowed ? "no Warning matches all filters" : `no Warning ${period}`;
     return html`<section class="failing none" aria-labelledby="failing"><h2 id="failing">Failing</h2>
-      ${ready && verdicts ? html`<${State} good=${true}>no Warning ${narrowed ? "fits all of this" : period}<//>` : html`<span class="faint">asking …</span>`}</section>`;
+      ${ready && verdicts ? html`<${State} good=${true}>${nothing}<//>` : html`<span class="faint">loading …</span>`}</section>`;
   }
-  const on = failing.filter((one) => one.on).length;
+  const ongoing = failing.filter(({ on }) => on).length;
+  const objects = `${failing.length < MOST ? "" : "at least "}${number(failing.length)} ${failing.length === 1 ? "object" : "objects"}`;
   return html`<section class="failing" aria-labelledby="failing">
-    <div class="caption"><h2 id="failing">Failing</h2><span class="faint">${on ? `${number(on)} still` : "none any more"}; ${failing.length < MOST ? "" : "at least "}${number(failing.length)} ${failing.length === 1 ? "object has" : "objects have"} had Warnings ${period}</span></div>
+    <div class="caption"><h2 id="failing">Failing</h2>
+      <span class="faint">${objects} had Warnings ${period}; ${ongoing ? `${number(ongoing)} still going on` : "none goes on"}</span></div>
     <table role="table" aria-labelledby="failing">
-      <thead role="rowgroup"><tr role="row">${["Object", "What", "How often", "Since", "Last", "Still?"].map((name) => html`<th role="columnheader" scope="col" key=${name}>${name}</th>`)}</tr></thead>
+      <thead role="rowgroup"><tr role="row">${COLUMNS.map((name) => html`<th role="columnheader" scope="col" key=${name}>${name}</th>`)}</tr></thead>
       <tbody role="rowgroup">
-        ${failing.slice(0, all ? MOST : SHORT).map(
-          (one) => html`<tr role="row" key=${one.key}>
-          <td role="cell" class="object-cell"><${ObjectLink} about=${one.object} onGo=${onGo} />${one.place !== "default" && html` <span class="faint">${line(one.place)}</span>`}</td>
-          <td role="cell" class="what" title=${line(one.message)}><b>${reasonsOf(one)}</b> ${line(one.message)}</td>
-          <td role="cell" class="number">×${number(one.total)}</td>
-          <td role="cell"><${At} ms=${one.since} now=${now} /></td>
-          <td role="cell"><${Ago} ms=${one.last} now=${now} suffix=" ago" /></td>
-          <td role="cell" class="still"><${Still} verdict=${one} /></td>
-        </tr>`,
-        )}
+        ${failing.slice(0, all ? MOST : SHORT).map((verdict) => html`<${FailingRow} key=${verdict.key} verdict=${verdict} onGo=${onGo} />`)}
       </tbody>
     </table>
     ${failing.length > SHORT && html`<button type="button" class="more" onClick=${() => setAll(!all)}>${all ? "fewer" : `${failing.length - SHORT} more`}</button>`}
   </section>`;
+}
+
+function FailingRow({ verdict, onGo }) {
+  const { object, place, message, total, since, last } = verdict;
+  return html`<tr role="row">
+    <td role="cell" class="object-cell"><${ObjectLink} about=${object} onGo=${onGo} />${place !== "default" && html` <span class="faint">${line(place)}</span>`}</td>
+    <td role="cell" class="problem" title=${line(message)}><b>${reasonsOf(verdict)}</b> <span class="text">${essence(message)}</span></td>
+    <td role="cell" class="number">×${number(total)}</td>
+    <td role="cell"><${At} ms=${since} /></td>
+    <td role="cell"><${Ago} ms=${last} suffix=" ago" /></td>
+    <td role="cell" class="still">${WORDS[verdict.still]?.(verdict)}</td>
+  </tr>`;
 }

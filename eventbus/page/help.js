@@ -1,28 +1,38 @@
 // @ts-check
-// What the keys do, in a dialog.
-import { html, useEffect, useRef } from "./vendor/preact-htm.js";
+// The dialog that lists the keys, and switches those of a single letter off.
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 
 const KEYS = [
   ["/", "type words to find"],
-  ["Enter", "in a filter: ask the server; in the list: open or close the event"],
+  ["Enter", "in a filter: search; in the list: open or close the event"],
   ["j, k", "next and previous event"],
-  ["o", "the whole story of the event's object"],
-  ["Esc", "close, let go, zoom out, go back"],
-  ["w", "Warnings alone, or all"],
-  ["p", "pause, go on"],
-  ["n", "show what is new"],
+  ["o", "the story of the event's object"],
+  ["Esc", "close, clear the selection, zoom out, go back"],
+  ["w", "Warnings only, or all"],
+  ["p", "pause or resume"],
+  ["n", "show new events"],
   ["1, 2", "overview, health"],
-  ["t", "dark, light, as the system"],
-  ["?", "this"],
+  ["t", "colors: dark, light, as the system"],
+  ["?", "this list"],
 ];
+const STORED = "shortcuts";
+
+/** Are the keys of a single character switched on? Speech input types such characters without meaning them. */
+export const hasShortcuts = () => localStorage.getItem(STORED) !== "off";
 
 export function Help({ onClose }) {
   const dialog = useRef(null);
+  const [on, setOn] = useState(hasShortcuts());
   useEffect(() => dialog.current.showModal(), []);
+  const change = (event) => {
+    localStorage.setItem(STORED, event.target.checked ? "on" : "off");
+    setOn(event.target.checked);
+  };
   return html`<dialog ref=${dialog} class="help" aria-labelledby="help" onClose=${onClose}>
     <h2 id="help">Keys</h2>
-    <dl>${KEYS.map(([key, what]) => html`<div key=${key}><dt>${key.split(", ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${what}</dd></div>`)}</dl>
-    <p class="faint">A click on a facet keeps it, Alt-click leaves it out. All that is chosen stands in the address: send it on.</p>
+    <dl>${KEYS.map(([keys, action]) => html`<div key=${keys}><dt>${keys.split(", ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${action}</dd></div>`)}</dl>
+    <p><label><input type="checkbox" checked=${on} onChange=${change} /> Keys of a single character</label></p>
+    <p class="faint">A click on a facet keeps it; the button beside it excludes it. The address holds all filters: send it as a link.</p>
     <form method="dialog"><button type="submit">Close</button></form>
   </dialog>`;
 }

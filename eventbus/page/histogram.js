@@ -1,5 +1,5 @@
 // @ts-check
-// How often things happened: the counts a minute that the bus keeps of every occurrence, Warnings told apart.
+// The chart of counts: every occurrence by minute, Warnings in a color of their own.
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { call } from "./api.js";
 import { fitsFacets, namespaceOf } from "./address.js";
@@ -10,7 +10,7 @@ const HEIGHT = 104;
 const MOST_BARS = 72;
 const STEPS_S = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200];
 
-/** Asks for the counts of a period: {rows, begins, stepS, since, until}. */
+/** Request the counts of a period: {rows, begins, stepS, since, until}. */
 export async function askCounts(state, { since, until }, signal) {
   const end = until ?? Date.now();
   const stepS = STEPS_S.find((step) => (end - since) / 1000 / step <= MOST_BARS) ?? 86400;
@@ -20,7 +20,7 @@ export async function askCounts(state, { since, until }, signal) {
   return { rows, begins: Date.parse(found.begins), stepS, since, until: end };
 }
 
-/** The bars of what fits the facets: {times (s), normal, warning}, one a step, empty ones too. */
+/** The bars of the occurrences that match the facets: {times (s), normal, warning}, one for each step. */
 function barsOf(counts, state) {
   const { since, until, stepS } = counts;
   const first = Math.floor(since / 1000 / stepS) * stepS;
@@ -35,19 +35,21 @@ function barsOf(counts, state) {
   return { times: normal.map((_, place) => first + place * stepS), normal, warning, stepS };
 }
 
-export function Histogram({ counts, state, onZoom, scheme }) {
+/** *uncounted*: words or selectors are set, which the counts do not know. */
+export function Histogram({ counts, state, uncounted, onZoom, scheme }) {
   const bars = useMemo(() => barsOf(counts, state), [counts, state]);
   const [over, setOver] = useState(null);
   const total = (list) => list.reduce((sum, count) => sum + count, 0);
-  const shown = over ?? null;
-  const warnings = shown === null ? total(bars.warning) : bars.warning[shown];
-  const normals = shown === null ? total(bars.normal) : bars.normal[shown];
+  const warnings = over === null ? total(bars.warning) : bars.warning[over];
+  const normals = over === null ? total(bars.normal) : bars.normal[over];
+  const barPeriod = () => `${clock(bars.times[over] * 1000)} – ${clock((bars.times[over] + bars.stepS) * 1000)}`;
   return html`<section class="histogram" aria-labelledby="how-often">
     <div class="caption">
       <h2 id="how-often">How often</h2>
       <span><span class="swatch warning" aria-hidden="true"></span> ${number(warnings)} Warning</span>
       <span><span class="swatch normal" aria-hidden="true"></span> ${number(normals)} Normal</span>
-      <span class="faint">${shown === null ? `every occurrence${state.q || state.labels || state.fields ? ", whatever words and selectors say" : ""}, ${stepWord(bars.stepS)} a bar; drag to zoom` : `${clock(bars.times[shown] * 1000)} – ${clock((bars.times[shown] + bars.stepS) * 1000)}`}</span>
+      <span class="faint">${over === null ? `every occurrence, ${stepWord(bars.stepS)} a bar; drag to zoom` : barPeriod()}</span>
+      ${uncounted && html`<span class="uncounted">not filtered by words or selectors</span>`}
     </div>
     <${Chart} bars=${bars} counts=${counts} onZoom=${onZoom} onOver=${setOver} scheme=${scheme} />
     <${AsTable} bars=${bars} onZoom=${onZoom} />
@@ -59,7 +61,7 @@ function Chart({ bars, counts, onZoom, onOver, scheme }) {
     zoom = useRef(onZoom);
   zoom.current = onZoom;
   const [loaded, setLoaded] = useState(Boolean(uPlotOf()));
-  // What a mouse is dragged over stays: a chart that is drawn anew would forget where the drag began.
+  // During a drag the bars stay, because a chart that is drawn again forgets where the drag began.
   const [held, setHeld] = useState(null);
   const drawn = held ?? { bars, counts };
   useEffect(() => {
@@ -148,7 +150,7 @@ function barAt(chart, bars) {
   return found >= 0 && found < bars.times.length ? found : null;
 }
 
-/** light-dark() and the like, as a colour that a canvas understands. */
+/** The value of a CSS color such as light-dark(), as a color that a canvas understands. */
 function resolved(place, value) {
   const probe = document.createElement("i");
   probe.style.color = value;
@@ -158,7 +160,7 @@ function resolved(place, value) {
   return found;
 }
 
-/** The same in words, and how to zoom without a mouse. */
+/** The chart as a table, which also zooms without a mouse. */
 function AsTable({ bars, onZoom }) {
   const places = bars.times.map((_, place) => place).filter((place) => bars.normal[place] || bars.warning[place]);
   const [open, setOpen] = useState(false);
@@ -175,7 +177,7 @@ function AsTable({ bars, onZoom }) {
             return html`<tr key=${from}>
               <td><time datetime=${iso(from)} title=${utc(from)}>${clock(from)}</time></td>
               <td class="number">${number(bars.warning[place])}</td><td class="number">${number(bars.normal[place])}</td>
-              <td><button type="button" onClick=${() => onZoom(from, from + bars.stepS * 1000)} aria-label=${`Show ${clock(from)} alone`}>zoom</button></td>
+              <td><button type="button" onClick=${() => onZoom(from, from + bars.stepS * 1000)} aria-label=${`Show only ${clock(from)}`}>zoom</button></td>
             </tr>`;
           })}
         </tbody>

@@ -3,19 +3,19 @@
 import { Component, html, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { Ago, At, Command, Go, Message, number, ObjectLink, Type } from "./parts.js";
 import { objectAddress } from "./address.js";
-import { block, line, shellWord } from "./text.js";
+import { block, essence, line, shellWord } from "./text.js";
 import { duration } from "./time.js";
 
 /** Rows drawn at a time. */
 export const PAGE = 500;
 const COLUMNS = ["Last seen", "Type", "Reason", "Object", "How often", "Message", "Source"];
 
-/** *selected*: the key of the row that the keyboard is at; *open*: of the row that is opened. */
-export function List({ rows, now, selected, open, goesOn, onSelect, onOpen, onGo }) {
+/** *selected*: the key of the row with the focus; *open*: the key of the row that shows its details. */
+export function List({ rows, selected, open, goesOn, onSelect, onOpen, onGo }) {
   const [most, setMost] = useState(PAGE);
   const body = useRef(null);
-  // With what is drawn, and not a frame later: of two quick keys the first would then take the focus back from the second, and
-  // so on without end, for a row that has the focus is the selected one.
+  // Set the focus together with the drawing, not a frame later: after two quick keys, the first would take the focus back from
+  // the second, and so on without end, because the row with the focus becomes the selected one.
   useLayoutEffect(() => {
     if (!selected) return;
     const row = body.current?.querySelector(`[data-key="${CSS.escape(selected)}"]`);
@@ -35,9 +35,9 @@ export function List({ rows, now, selected, open, goesOn, onSelect, onOpen, onGo
       <thead role="rowgroup"><tr role="row">${COLUMNS.map((name) => html`<th role="columnheader" scope="col" key=${name} class=${classOf(name)}>${name}</th>`)}</tr></thead>
       <tbody role="rowgroup" ref=${body}>
         ${shown.map((row, place) => [
-          html`<${Row} key=${row.key} row=${row} age=${duration((now - row.last) / 1000)} goes=${goesOn.has(row.key)} now=${now}
+          html`<${Row} key=${row.key} row=${row} goes=${goesOn.has(row.key)}
             stop=${selected ? selected === row.key : place === 0} open=${open === row.key} onSelect=${onSelect} onOpen=${onOpen} onGo=${onGo} />`,
-          open === row.key && html`<${Details} key=${`${row.key} details`} row=${row} now=${now} onGo=${onGo} />`,
+          open === row.key && html`<${Details} key=${`${row.key} details`} row=${row} onGo=${onGo} />`,
         ])}
       </tbody>
     </table>
@@ -50,14 +50,14 @@ export function List({ rows, now, selected, open, goesOn, onSelect, onOpen, onGo
 
 const classOf = (name) => name.toLowerCase().replaceAll(" ", "-");
 
-/** Drawn again only when what it shows is another. */
+/** Drawn again only if one of these properties changes. */
 class Row extends Component {
   shouldComponentUpdate(next) {
-    const { row, age, goes, stop, open } = this.props;
-    return row !== next.row || age !== next.age || goes !== next.goes || stop !== next.stop || open !== next.open;
+    const { row, goes, stop, open } = this.props;
+    return row !== next.row || goes !== next.goes || stop !== next.stop || open !== next.open;
   }
 
-  render({ row, now, goes, stop, open, onSelect, onOpen, onGo }) {
+  render({ row, goes, stop, open, onSelect, onOpen, onGo }) {
     const toggle = (happened) => {
       if (happened.target.closest("a, button") || String(getSelection())) return;
       onSelect(row.key);
@@ -66,13 +66,13 @@ class Row extends Component {
     return html`<tr role="row" data-key=${row.key} tabindex=${stop ? 0 : -1}
       class=${`row${row.warning ? " warns" : ""}${row.gone ? " gone" : ""}${open ? " open" : ""}`}
       onClick=${toggle} onFocus=${() => onSelect(row.key)}>
-      <td role="cell" class="last-seen"><button type="button" class="opener" tabindex="-1" aria-expanded=${open ? "true" : "false"} aria-label="Details" onClick=${() => (onSelect(row.key), onOpen(open ? "" : row.key))}></button><${Ago} ms=${row.last} now=${now} /></td>
+      <td role="cell" class="last-seen"><button type="button" class="opener" tabindex="-1" aria-expanded=${open ? "true" : "false"} aria-label="Details" onClick=${() => (onSelect(row.key), onOpen(open ? "" : row.key))}></button><${Ago} ms=${row.last} /></td>
       <td role="cell" class="type"><${Type} warning=${row.warning} type=${row.type} /></td>
-      <td role="cell" class="reason">${row.reason}</td>
+      <td role="cell" class="reason" title=${row.reason}>${row.reason}</td>
       <td role="cell" class="object-cell"><${ObjectLink} about=${{ ...row.about, namespace: row.about.namespace || "" }} onGo=${onGo} /></td>
       <td role="cell" class="how-often">${often(row)}${goes && html` <span class="goes-on">goes on</span>`}${row.gone && html` <span class="faint">expired</span>`}</td>
-      <td role="cell" class="message" title=${row.message}>${row.message}</td>
-      <td role="cell" class="source">${row.source}</td>
+      <td role="cell" class="message" title=${row.message}><span class="text">${essence(row.event.message)}</span></td>
+      <td role="cell" class="source" title=${row.source}>${row.source}</td>
     </tr>`;
   }
 }
@@ -84,14 +84,14 @@ export function often(row) {
   return html`<b>×${number(row.count)}</b> over ${over}`;
 }
 
-function Details({ row, now, onGo }) {
+function Details({ row, onGo }) {
   const { event, about } = row,
     [raw, setRaw] = useState(false);
   const place = row.namespace || "default",
     target = `${line(about.kind).toLowerCase()}/${line(about.name)}`;
   const pairs = [
-    ["First seen", html`<${At} ms=${row.first} now=${now} />, ${duration((now - row.first) / 1000)} ago`],
-    ["Last seen", html`<${At} ms=${row.last} now=${now} />, ${duration((now - row.last) / 1000)} ago`],
+    ["First seen", html`<${At} ms=${row.first} />, <${Ago} ms=${row.first} suffix=" ago" />`],
+    ["Last seen", html`<${At} ms=${row.last} />, <${Ago} ms=${row.last} suffix=" ago" />`],
     ["Count", number(row.count)],
     [
       "Object",
@@ -108,7 +108,7 @@ function Details({ row, now, onGo }) {
     <p class="whole"><${Message} text=${event.message} /></p>
     <dl>${pairs.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
     <p class="commands">
-      <${Go} to=${objectAddress(about)} onGo=${onGo}>The whole story of ${line(about.kind)}/${line(about.name)}<//>
+      <${Go} to=${objectAddress(about)} onGo=${onGo}>The story of ${line(about.kind)}/${line(about.name)}<//>
       <${Command} text=${`kubectl get event -n ${shellWord(place)} ${shellWord(event.metadata.name)} -o yaml`} />
       <${Command} text=${`eventbus why ${shellWord(target)} -n ${shellWord(place)}`} />
       <button type="button" aria-expanded=${raw ? "true" : "false"} onClick=${() => setRaw(!raw)}>JSON</button>

@@ -1,10 +1,10 @@
 // @ts-check
-// The page: who looks, at what, in which light; everything else is a view of its own.
-import { html, render, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+// The frame of the page: session, address, keys, colors; the views are modules of their own.
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { objectAddress, objectOf, read, write } from "./address.js";
 import { call } from "./api.js";
 import { Health } from "./health.js";
-import { Help } from "./help.js";
+import { hasShortcuts, Help } from "./help.js";
 import { Overview } from "./overview.js";
 import { Go } from "./parts.js";
 import { SignIn } from "./sign_in.js";
@@ -14,9 +14,9 @@ import { line } from "./text.js";
 const SCHEMES = ["auto", "dark", "light"];
 const SCHEME_WORDS = { auto: "as the system", dark: "dark", light: "light" };
 
-/** Asked before anything is drawn: all else waits for it. */
-const asked = call("/eventbus/v1/session");
-asked.catch(() => {}); // told where it is drawn
+/** Requested before anything is drawn, because all else waits for it. */
+const firstSession = call("/eventbus/v1/session");
+firstSession.catch(() => {}); // Page shows the error
 
 function Page() {
   const [state, setState] = useState(read());
@@ -32,7 +32,7 @@ function Page() {
     return () => removeEventListener("popstate", back);
   }, []);
   useEffect(() => {
-    asked.then(setSession, (error) => setRefused(error.message));
+    firstSession.then(setSession, (error) => setRefused(error.message));
   }, []);
 
   const go = (to) => {
@@ -61,8 +61,9 @@ function Page() {
   useEffect(() => {
     document.title = `${title} · eventbus`;
   }, [title]);
+  useFocusOnNewView(title);
 
-  // Who may list in some namespaces alone begins in the first of them.
+  // A user who may list in some namespaces only starts in the first of them.
   const placed =
     session?.namespaces?.length && !state.namespace ? { ...state, namespace: session.namespaces[0] } : state;
   const rest = { state: placed, onChange: change, onGo: go, keys, session, scheme: `${scheme} ${dark}` };
@@ -70,7 +71,7 @@ function Page() {
     await call("/eventbus/v1/session", {}, { method: "DELETE" });
     location.reload();
   };
-  return html`<a class="skip" href="#main">To the content</a>
+  return html`<a class="skip" href="#main">Skip to the content</a>
     <header class="bar">
       <${Go} to="" onGo=${go} class="brand">eventbus<//>
       <nav aria-label="Views">
@@ -81,10 +82,10 @@ function Page() {
       <span class="grow"></span>
       ${session && html`<span class="faint user" title=${`eventbus ${session.build}`}>${line(session.user)}${!session.may.replay && " (read-only)"}</span>`}
       ${session?.signedIn && html`<button type="button" onClick=${signOut}>Sign out</button>`}
-      <button type="button" onClick=${nextScheme} aria-label=${`Colours: ${SCHEME_WORDS[scheme]}`} title=${`Colours: ${SCHEME_WORDS[scheme]} (t)`}><span aria-hidden="true">◐</span></button>
+      <button type="button" onClick=${nextScheme} aria-label=${`Colors: ${SCHEME_WORDS[scheme]}`} title=${`Colors: ${SCHEME_WORDS[scheme]} (t)`}><span aria-hidden="true">◐</span></button>
       <button type="button" onClick=${() => setHelp(true)} aria-label="Keys" title="Keys (?)"><span aria-hidden="true">?</span></button>
     </header>
-    ${session ? view(rest) : refused ? html`<${SignIn} onIn=${setSession} why=${refused} />` : html`<main class="wait"><p>Asking for events …</p></main>`}
+    ${session ? view(rest) : refused ? html`<${SignIn} onIn=${setSession} why=${refused} />` : html`<main class="wait"><p>Loading …</p></main>`}
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}`;
 }
 
@@ -94,24 +95,34 @@ function view(rest) {
   return html`<${Overview} ...${rest} />`;
 }
 
-/** The keys of the view that is shown, and those of all; not while something is typed. */
-function useKeys(keys, always, closed) {
-  const known = useRef(always),
-    asleep = useRef(closed);
-  known.current = always;
-  // Not what the effect depends on: effects come a frame later, and a quick key would be lost.
-  asleep.current = closed;
+/** Move the focus to the new view, so that the keyboard and a screen reader go on there; not when the page is opened. */
+function useFocusOnNewView(title) {
+  const before = useRef(title);
   useEffect(() => {
-    const pressed = (happened) => {
-      if (asleep.current || happened.ctrlKey || happened.metaKey || happened.altKey) return;
-      const { target, key } = happened;
-      const types = target.matches("input, select, textarea");
-      if (types && key === "Escape") return target.blur();
-      if (types || (key === "Enter" && target.matches("a, button, summary"))) return;
-      const act = keys.current[key] ?? known.current[key];
-      if (!act) return;
-      happened.preventDefault();
-      act();
+    if (before.current !== title) document.getElementById("main")?.focus({ preventScroll: true });
+    before.current = title;
+  }, [title]);
+}
+
+/** The keys of the shown view, and those of all views; none while the user types, and single characters only if switched on. */
+function useKeys(keys, always, closed) {
+  const latest = useRef({ always, closed });
+  // Effects run a frame later than this, and the first key after a change would be lost.
+  useLayoutEffect(() => {
+    latest.current = { always, closed };
+  });
+  useEffect(() => {
+    const pressed = (event) => {
+      if (latest.current.closed || event.ctrlKey || event.metaKey || event.altKey) return;
+      const { target, key } = event;
+      const typing = target.matches("input, select, textarea");
+      if (typing && key === "Escape") return target.blur();
+      if (typing || (key === "Enter" && target.matches("a, button, summary"))) return;
+      if (key.length === 1 && !hasShortcuts()) return;
+      const action = keys.current[key] ?? latest.current.always[key];
+      if (!action) return;
+      event.preventDefault();
+      action();
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
@@ -127,13 +138,15 @@ function useScheme() {
     system.addEventListener("change", changed);
     return () => system.removeEventListener("change", changed);
   }, []);
-  document.documentElement.dataset.scheme = scheme;
+  useLayoutEffect(() => {
+    document.documentElement.dataset.scheme = scheme;
+  }, [scheme]);
   const next = () => {
     const chosen = SCHEMES[(SCHEMES.indexOf(scheme) + 1) % SCHEMES.length];
     localStorage.setItem("scheme", chosen);
     set(chosen);
   };
-  // What is drawn on a canvas is drawn anew when either is another.
+  // The canvas of the chart is drawn again when the scheme or the system changes.
   return [scheme, next, dark];
 }
 

@@ -1,26 +1,26 @@
 // @ts-check
-// What is wrong in the fleet and since when: failing objects, the histogram, facets, and the list that lives.
+// The overview: failing objects, the histogram, facets, and the live list of events.
 import { html, useEffect, useLayoutEffect, useReducer, useRef, useState } from "./vendor/preact-htm.js";
 import { FACETS, LOOK_BACKS, namespaceOf, periodOf } from "./address.js";
-import { Behind } from "./behind.js";
 import { Facets } from "./facets.js";
 import { askCounts, Histogram } from "./histogram.js";
 import { Failing } from "./failing.js";
 import { List } from "./list.js";
 import { listing } from "./listing.js";
 import { Live } from "./live.js";
-import { At, Connection, number, useNow } from "./parts.js";
+import { Announced, At, Connection, number, useNow, useTicking, useViewKeys } from "./parts.js";
 import { Rows } from "./rows.js";
 import { clock, duration, iso, seconds } from "./time.js";
+import { Troubles } from "./troubles.js";
 import { goingOn, useVerdicts } from "./verdicts.js";
 
 const SORTS = { warnings: "Warnings first", last: "last seen", count: "most often", first: "oldest first" };
-/** How often the counts are asked for again while all is live. */
+/** The interval between two requests for the counts. */
 const COUNTS_MS = 15_000;
 
 export function Overview({ state, onChange, onGo, scheme, keys, session }) {
   const [, draw] = useReducer((turn) => turn + 1, 0);
-  const now = useNow();
+  const now = useNow(10_000); // for the start of the period
   const rows = useRows(draw);
   const [line, setLine] = useState({ name: "listing" });
   const [listed, setListed] = useState(null);
@@ -32,7 +32,7 @@ export function Overview({ state, onChange, onGo, scheme, keys, session }) {
   const search = useRef(null);
   const lastS = seconds(state.last) ?? 3600;
 
-  // One stream: what the server selects by is another when these are.
+  // The filters of the server: another list and another stream when one of them changes.
   const asked = [
     state.last,
     state.from,
@@ -42,7 +42,7 @@ export function Overview({ state, onChange, onGo, scheme, keys, session }) {
     state.q,
     ...FACETS.map(({ name }) => state[name]),
   ];
-  // Before the first frame, and not after it: nothing is drawn that is worth to wait for.
+  // Request before the first frame: there is nothing to draw yet.
   useLayoutEffect(() => {
     const source = listing(state, periodOf(state, lastS), (found) => (setListed(found), rows.listed(found.events)));
     const live = new Live(source, {
@@ -59,20 +59,25 @@ export function Overview({ state, onChange, onGo, scheme, keys, session }) {
     return () => removeEventListener("scroll", scrolled);
   }, []);
 
-  rows.held = Boolean(selected) || down;
+  const held = Boolean(selected) || down;
+  useLayoutEffect(() => {
+    rows.held = held;
+  }, [held]);
   const { since } = periodOf(state, lastS, now);
-  // What was asked of the server holds for what the stream brings, too.
+  // The words of the search apply to the changes of the stream as well.
   const typed = wordsOf(words),
     asWords = [...new Set([...wordsOf(state.q ?? ""), ...typed])];
-  const shown = rows.shown(state, asWords, state.from ? 0 : since);
+  const shown = rows.shown(state, asWords, state.from ? 0 : since, held);
   const verdicts = useVerdicts(shown);
   const waiting = rows.waiting(state, asWords, state.from ? 0 : since);
   const narrowed = isNarrowed(state, asWords);
+  // The bus counts every occurrence by facets; it does not know words and selectors.
+  const uncounted = Boolean(asWords.length || state.labels || state.fields);
   const join = () => (select(""), setOpen(""), rows.join(), scrollTo({ top: 0 }));
   const pause = () => ((rows.paused = !rows.paused), rows.paused || rows.join(), draw());
   const zoom = (from, to) => onChange({ from: iso(from), to: iso(to) });
 
-  keys.current = {
+  useViewKeys(keys, {
     "/": () => search.current?.focus(),
     j: () => select(beside(shown, selected, 1)),
     k: () => select(beside(shown, selected, -1)),
@@ -92,35 +97,48 @@ export function Overview({ state, onChange, onGo, scheme, keys, session }) {
     p: pause,
     n: join,
     w: () => onChange({ type: state.type === "Warning" ? "" : "Warning" }),
-  };
+  });
 
-  return html`<main id="main" class=${`overview ${more ? "all" : "few"}`}>
+  return html`<main id="main" tabindex="-1" aria-label="Overview" class=${`overview ${more ? "all" : "few"}`}>
     <h1 class="hidden">Overview</h1>
     <${Filters} state=${state} words=${words} onWords=${setWords} onChange=${onChange} search=${search} session=${session} more=${more} onMore=${setMore} />
-    <${Behind} session=${session} />
+    <${Troubles} session=${session} />
     <div class="columns">
-      <${Facets} state=${state} counts=${counts.found} rows=${rows.all} onChange=${onChange} />
+      <${Facets} state=${state} counts=${counts.found} rows=${rows.all} uncounted=${uncounted} onChange=${onChange} />
       <div class="wide">
-        ${state.type !== "Normal" && html`<${Failing} verdicts=${verdicts} now=${now} onGo=${onGo} ready=${Boolean(listed)} period=${periodWord(state)} narrowed=${narrowed} />`}
-        ${counts.found ? html`<${Histogram} counts=${counts.found} state=${state} onZoom=${zoom} scheme=${scheme} />` : html`<section class="histogram empty">${counts.error ? counts.error.message : ""}</section>`}
+        ${
+          state.type !== "Normal" &&
+          html`<${Failing} verdicts=${verdicts} onGo=${onGo} ready=${Boolean(listed)} period=${periodWord(state)} narrowed=${narrowed} />`
+        }
+        ${
+          counts.found
+            ? html`<${Histogram} counts=${counts.found} state=${state} uncounted=${uncounted} onZoom=${zoom} scheme=${scheme} />`
+            : html`<section class="histogram empty">${counts.error ? counts.error.message : ""}</section>`
+        }
         <div class="listbar">
           <h2>Events</h2>
           <span class="faint">${number(shown.length)}${listed?.more ? " newest" : ""} shown</span>
           <${Reach} listed=${listed} since=${since} now=${now} counts=${counts.found} />
           <span class="grow"></span>
-          <label class="sort">Order <select aria-label="Order" value=${state.sort} onChange=${(happened) => onChange({ sort: happened.target.value })}>${Object.entries(SORTS).map(([name, label]) => html`<option key=${name} value=${name}>${label}</option>`)}</select></label>
+          <label class="sort">Order <${Choice} label="Order" value=${state.sort} options=${SORTS} onChoose=${(sort) => onChange({ sort })} /></label>
           <button type="button" aria-pressed=${rows.paused ? "true" : "false"} onClick=${pause} disabled=${line.name === "still"} title="Pause (p)">${rows.paused ? "▶ Resume" : "❚❚ Pause"}</button>
-          <${Line} line=${line} rows=${rows} now=${now} />
-          <span role="status" aria-live="polite" class="badge">${waiting > 0 && html`<button type="button" class="new" onClick=${join}>${number(waiting)} new</button>`}</span>
+          <${Line} line=${line} rows=${rows} /><${Announced} line=${line} />
+          <span role="status" class="badge">${waiting > 0 && html`<button type="button" class="new" onClick=${join}>${number(waiting)} new</button>`}</span>
         </div>
         ${
           shown.length
-            ? html`<${List} rows=${shown} now=${now} selected=${selected} open=${open} goesOn=${goingOn(verdicts ?? [])} onSelect=${select} onOpen=${setOpen} onGo=${onGo} />`
+            ? html`<${List} rows=${shown} selected=${selected} open=${open} goesOn=${goingOn(verdicts ?? [])} onSelect=${select} onOpen=${setOpen} onGo=${onGo} />`
             : html`<${Nothing} listed=${listed} line=${line} state=${state} words=${typed} onChange=${onChange} />`
         }
       </div>
     </div>
   </main>`;
+}
+
+/** A select; *options*: value → text. */
+function Choice({ label, value, options, onChoose }) {
+  return html`<select aria-label=${label} value=${value} onChange=${(event) => onChoose(event.target.value)}>
+    ${Object.entries(options).map(([name, text]) => html`<option key=${name} value=${name}>${text}</option>`)}</select>`;
 }
 
 const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -129,7 +147,7 @@ function useRows(draw) {
   const rows = useRef(null);
   if (!rows.current) {
     let asked = 0;
-    // At most once a frame, and of a flood four times a second: nobody reads faster, and the page stays quick.
+    // Draw at most once a frame, and four times a second in a flood, so that the page stays responsive.
     rows.current = new Rows(() => {
       if (asked) return;
       const pause = rows.current?.rate() > 30 ? 250 : 0;
@@ -158,48 +176,67 @@ function useCounts(state, lastS) {
   return answer;
 }
 
+/** The form of filters. What the user types narrows the loaded rows at once; submitting searches the server. */
 function Filters({ state, words, onWords, onChange, search, session, more, onMore }) {
   const [labels, setLabels] = useState(state.labels ?? ""),
     [fields, setFields] = useState(state.fields ?? "");
   useEffect(() => setLabels(state.labels ?? ""), [state.labels]);
   useEffect(() => setFields(state.fields ?? ""), [state.fields]);
-  const ask = (happened) => {
-    happened.preventDefault();
+  const submit = (event) => {
+    event.preventDefault();
     onChange({ q: words.trim(), labels: labels.trim(), fields: fields.trim() });
   };
-  const chips = FACETS.filter(({ name }) => state[name]);
-  const past = periodOf(state, null);
-  return html`<form class="filters" role="search" onSubmit=${ask}>
+  const lookBacks = Object.fromEntries([
+    ...(state.from ? [["", "as zoomed"]] : []),
+    ...LOOK_BACKS.map((name) => [name, periodText(name)]),
+  ]);
+  const namespaces = Object.fromEntries((session.namespaces ?? []).map((name) => [name, name]));
+  return html`<form class="filters" role="search" onSubmit=${submit}>
     <label class="find"><span class="hidden">Words in any field</span>
       <input type="search" ref=${search} value=${words} placeholder="Words in any field  ( / )" autocomplete="off" spellcheck="false"
-        onInput=${(happened) => onWords(happened.target.value)} title="Narrows what is loaded at once; Enter asks the server" /></label>
-    <label class="selector"><span class="hidden">Label selector</span>
-      <input type="text" value=${labels} placeholder="Labels: app=web,tier!=db" autocomplete="off" spellcheck="false" onInput=${(happened) => setLabels(happened.target.value)} title="A label selector as kubectl's -l; Enter asks" /></label>
-    <label class="selector"><span class="hidden">Field selector</span>
-      <input type="text" value=${fields} placeholder="Fields: reason=BackOff" autocomplete="off" spellcheck="false" onInput=${(happened) => setFields(happened.target.value)} title="A field selector as kubectl's --field-selector; Enter asks" /></label>
-    <label>Last <select aria-label="Look-back" value=${state.from ? "" : state.last} onChange=${(happened) => onChange({ last: happened.target.value, from: "", to: "" })}>
-      ${state.from && html`<option value="">as zoomed</option>`}
-      ${LOOK_BACKS.map((name) => html`<option key=${name} value=${name}>${name.replace("m", " min").replace("h", " h").replace("d", " d")}</option>`)}</select></label>
+        onInput=${(event) => onWords(event.target.value)} title="Filters the loaded events at once; Enter searches the server" /></label>
+    <${Selector} label="Label selector" value=${labels} placeholder="Labels: app=web,tier!=db" onInput=${setLabels} title="A label selector as kubectl's -l; Enter searches" />
+    <${Selector} label="Field selector" value=${fields} placeholder="Fields: reason=BackOff" onInput=${setFields} title="A field selector as kubectl's --field-selector; Enter searches" />
+    <label>Last <${Choice} label="Look-back" value=${state.from ? "" : state.last} options=${lookBacks} onChoose=${(last) => onChange({ last, from: "", to: "" })} /></label>
     ${
       session.namespaces &&
-      html`<label>Namespace <select aria-label="Namespace" value=${state.namespace ?? ""} onChange=${(happened) => onChange({ namespace: happened.target.value })}>
-      ${session.namespaces.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`
+      html`<label>Namespace <${Choice} label="Namespace" value=${state.namespace ?? ""} options=${namespaces} onChoose=${(namespace) => onChange({ namespace })} /></label>`
     }
-    <button type="submit">Ask</button>
+    <button type="submit">Search</button>
     <button type="button" class="narrow-only" aria-expanded=${more ? "true" : "false"} onClick=${() => onMore(!more)}>${more ? "Fewer filters" : "All filters"}</button>
-    ${
-      (chips.length > 0 || state.from || state.q) &&
-      html`<span class="chips">
-      ${state.from && html`<button type="button" class="chip" onClick=${() => onChange({ from: "", to: "" })} aria-label="Back from the zoom">${clock(past.since)} – ${past.until ? clock(past.until) : "now"} <span aria-hidden="true">✕</span></button>`}
-      ${state.q && html`<button type="button" class="chip" onClick=${() => onChange({ q: "" })} aria-label=${`Take away the words ${state.q}`}>“${state.q}” <span aria-hidden="true">✕</span></button>`}
-      ${chips.map(({ name, label }) => html`<button type="button" class="chip" key=${name} onClick=${() => onChange({ [name]: "" })} aria-label=${`Take away ${label} ${state[name]}`}>${label}: ${state[name].replace(/^!/, "not ")} <span aria-hidden="true">✕</span></button>`)}
-      <button type="button" class="chip clear" onClick=${() => onChange({ from: "", to: "", q: "", labels: "", fields: "", ...Object.fromEntries(FACETS.map(({ name }) => [name, ""])) })}>clear</button>
-    </span>`
-    }
+    <${Chips} state=${state} onChange=${onChange} />
   </form>`;
 }
 
-/** How far back there is anything: an empty hour is no quiet hour where nothing is kept of it. */
+function Selector({ label, value, placeholder, onInput, title }) {
+  return html`<label class="selector"><span class="hidden">${label}</span>
+    <input type="text" value=${value} placeholder=${placeholder} autocomplete="off" spellcheck="false" onInput=${(event) => onInput(event.target.value)} title=${title} /></label>`;
+}
+
+/** A button for each filter that is set; it removes the filter. */
+function Chips({ state, onChange }) {
+  const { since, until } = periodOf(state, null);
+  const facets = FACETS.filter(({ name }) => state[name]);
+  if (!facets.length && !state.from && !state.q) return null;
+  const chip = (key, label, text, changes) =>
+    html`<button type="button" class="chip" key=${key} onClick=${() => onChange(changes)} aria-label=${label}>${text} <span aria-hidden="true">✕</span></button>`;
+  const nothing = {
+    from: "",
+    to: "",
+    q: "",
+    labels: "",
+    fields: "",
+    ...Object.fromEntries(FACETS.map(({ name }) => [name, ""])),
+  };
+  return html`<span class="chips">
+    ${state.from && chip("zoom", "Back from the zoom", `${clock(since)} – ${until ? clock(until) : "now"}`, { from: "", to: "" })}
+    ${state.q && chip("words", `Remove the words ${state.q}`, `“${state.q}”`, { q: "" })}
+    ${facets.map(({ name, label }) => chip(name, `Remove ${label} ${state[name]}`, `${label}: ${state[name].replace(/^!/, "not ")}`, { [name]: "" }))}
+    <button type="button" class="chip clear" onClick=${() => onChange(nothing)}>clear</button>
+  </span>`;
+}
+
+/** States how far back events are kept: an empty hour before that was not a quiet one. */
 function Reach({ listed, since, now, counts }) {
   if (!listed) return null;
   const parts = [];
@@ -211,22 +248,22 @@ function Reach({ listed, since, now, counts }) {
   );
 }
 
-function Line({ line, rows, now }) {
+function Line({ line, rows }) {
+  const rate = useTicking(() => rows.rate());
   if (line.name === "live" && rows.paused)
     return html`<span class="line"><span aria-hidden="true">❚❚</span> paused</span>`;
-  const rate = rows.rate(now);
-  return html`<${Connection} line=${line} now=${now}>${rate > 0 ? `, ${rate}/s` : ""}${rate > 30 ? ": new rows wait" : ""}<//>`;
+  return html`<${Connection} line=${line}>${rate > 0 ? `, ${rate}/s` : ""}${rate > 30 ? ": new rows wait" : ""}<//>`;
 }
 
 function Nothing({ listed, line, state, words, onChange }) {
-  if (!listed) return html`<p class="nothing">${line.name === "cut" ? line.why : "Asking for events …"}</p>`;
+  if (!listed) return html`<p class="nothing">${line.name === "cut" ? line.why : "Loading …"}</p>`;
   const narrowed = isNarrowed(state, words);
-  return html`<div class="nothing"><p>${narrowed ? "No event fits all of this." : "No event in this period."} Events are kept since <${At} ms=${listed.begins} />.</p>
-    ${words.length > 0 && words.join(" ") !== (state.q ?? "") && html`<p><button type="button" onClick=${() => onChange({ q: words.join(" ") })}>Ask the server for “${words.join(" ")}”</button> (Enter)</p>`}
+  return html`<div class="nothing"><p>${narrowed ? "No event matches all filters." : "No event in this period."} Events are kept since <${At} ms=${listed.begins} />.</p>
+    ${words.length > 0 && words.join(" ") !== (state.q ?? "") && html`<p><button type="button" onClick=${() => onChange({ q: words.join(" ") })}>Search the server for “${words.join(" ")}”</button> (Enter)</p>`}
     ${!narrowed && html`<p>Record one: <code>eventbus record Backup/nightly --reason Completed --message "42 GiB"</code></p>`}</div>`;
 }
 
-/** Is less asked for than all of the period? */
+/** Do filters or words leave out events of the period? */
 const isNarrowed = (state, words) =>
   Boolean(words.length || state.labels || state.fields || FACETS.some(({ name }) => state[name]));
 
@@ -236,8 +273,9 @@ function beside(shown, selected, step) {
   return shown[next]?.key ?? "";
 }
 
+const periodText = (name) => name.replace("m", " min").replace("h", " h").replace("d", " d");
+
 function periodWord(state) {
-  const last =
-    { "1h": "hour", "1d": "day" }[state.last] ?? state.last.replace("m", " min").replace("h", " h").replace("d", " d");
+  const last = { "1h": "hour", "1d": "day" }[state.last] ?? periodText(state.last);
   return state.from ? "in this period" : `in the last ${last}`;
 }

@@ -1,22 +1,23 @@
 // @ts-check
 // Small components that all views use.
-import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { block, line, pieces } from "./text.js";
 import { clock, duration, iso, utc } from "./time.js";
 import { objectAddress } from "./address.js";
 
-/** How long ago, with the local time and UTC on hover. */
-export function Ago({ ms, now, suffix = "" }) {
+/** How long ago, updated each second by itself; local time and UTC on hover. */
+export function Ago({ ms, suffix = "" }) {
+  const age = useTicking(() => duration((Date.now() - ms) / 1000));
   if (!ms) return html`<span class="faint">–</span>`;
-  return html`<time datetime=${iso(ms)} title=${`${clock(ms, now)} here · ${utc(ms)}`}>${duration((now - ms) / 1000) + suffix}</time>`;
+  return html`<time datetime=${iso(ms)} title=${`${clock(ms)} here · ${utc(ms)}`}>${age + suffix}</time>`;
 }
 
 /** Local wall time, UTC on hover. */
-export function At({ ms, now }) {
-  return html`<time datetime=${iso(ms)} title=${utc(ms)}>${clock(ms, now)}</time>`;
+export function At({ ms }) {
+  return html`<time datetime=${iso(ms)} title=${utc(ms)}>${clock(ms)}</time>`;
 }
 
-/** A word, with a sign before it: never a colour alone. */
+/** A word with a sign before it: color alone would not be enough. */
 export function Type({ warning, type }) {
   return html`<span class=${`type ${warning ? "warning" : "normal"}`}>${type}</span>`;
 }
@@ -62,7 +63,7 @@ export function Command({ text }) {
       await navigator.clipboard.writeText(text);
       say("copied");
     } catch {
-      // no clipboard without TLS: it is selected, for Ctrl-C
+      // Without TLS there is no clipboard: select the text for Ctrl-C.
       getSelection().selectAllChildren(code.current);
       say("selected");
     }
@@ -71,26 +72,56 @@ export function Command({ text }) {
   return html`<span class="command"><code ref=${code}>${text}</code><button type="button" onClick=${copy} aria-label=${`Copy: ${text}`}>${said || "copy"}</button></span>`;
 }
 
-/** How the page's stream is: asking, live, cut off; *children*: said behind live. */
-export function Connection({ line, now, children }) {
+/** The state of the page's stream: loading, live, cut off; *children* follow the word "live". */
+export function Connection({ line, children }) {
   if (line.name === "still") return html`<span class="line">a period that has ended</span>`;
   if (line.name === "cut")
-    return html`<span class="line bad"><span aria-hidden="true">✕</span> cut off for ${duration((now - line.at) / 1000)}: ${line.why}${line.hopeless ? "" : "; trying again"}</span>`;
-  if (line.name === "listing") return html`<span class="line faint">asking …</span>`;
+    return html`<span class="line bad"><span aria-hidden="true">✕</span> cut off for <${Ago} ms=${line.at} />: ${line.why}${line.hopeless ? "" : "; trying again"}</span>`;
+  if (line.name === "listing") return html`<span class="line faint">loading …</span>`;
   return html`<span class="line good"><span aria-hidden="true">●</span> live${children}</span>`;
 }
 
-/** The time, told anew every *everyMs*; a page that nobody sees stands still. */
-export function useNow(everyMs = 1000) {
-  const [now, setNow] = useState(Date.now());
+/** Announces to screen readers that the stream was cut off, and that it is live again. */
+export function Announced({ line }) {
+  const wasCut = useRef(false);
   useEffect(() => {
-    const timer = setInterval(() => document.hidden || setNow(Date.now()), everyMs);
-    return () => clearInterval(timer);
-  }, [everyMs]);
-  return now;
+    if (line.name === "cut" || line.name === "live") wasCut.current = line.name === "cut";
+  }, [line.name]);
+  const text =
+    line.name === "cut" ? `Cut off: ${line.why}` : line.name === "live" && wasCut.current ? "Live again" : "";
+  return html`<span role="status" class="hidden connection">${text}</span>`;
 }
 
-/** Something that is asked for again and again while the page is seen: {found, error, again}. */
+/** One timer for all parts that show a time; it rests while the page is hidden. */
+const ticking = new Set();
+setInterval(() => document.hidden || ticking.forEach((update) => update()), 1000);
+
+/** The value of *make*, made again each second. The component is drawn again only if the value changes. */
+export function useTicking(make) {
+  const latest = useRef(make);
+  const [, setShown] = useState(make);
+  useLayoutEffect(() => {
+    latest.current = make;
+  });
+  useEffect(() => {
+    const update = () => setShown(latest.current());
+    ticking.add(update);
+    return () => ticking.delete(update);
+  }, []);
+  return make();
+}
+
+/** The time, in steps of *everyMs*. */
+export const useNow = (everyMs) => useTicking(() => Math.floor(Date.now() / everyMs) * everyMs);
+
+/** Set the keys of the view that is shown, after it is drawn. */
+export function useViewKeys(keys, actions) {
+  useLayoutEffect(() => {
+    keys.current = actions;
+  });
+}
+
+/** The answer of *ask*, refreshed every *everyMs* while the page is visible: {found, error, again}. */
 export function usePolled(ask, everyMs, inputs) {
   const [answer, setAnswer] = useState({});
   const [turn, setTurn] = useState(0);

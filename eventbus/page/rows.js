@@ -1,11 +1,11 @@
 // @ts-check
-// The rows of the list: what was listed and what came since, in an order that does not jump under the reader's eyes.
+// The rows of the list: listed events and later changes, in an order that does not jump while a user reads.
 import { fitsFacets } from "./address.js";
 import { rowOf } from "./event.js";
 
-/** Rows kept. Beyond it the ones last seen longest ago go, so that a page left open does not grow. */
+/** Rows kept. Beyond this, the rows seen longest ago are dropped, so that an open page does not grow. */
 export const MOST = 2000;
-/** Changes a second beyond which new rows wait to be asked for: nobody reads faster. */
+/** Changes a second beyond which new rows wait for a click. */
 const TOO_MANY = 30;
 
 const SORTS = {
@@ -15,10 +15,10 @@ const SORTS = {
   first: (a, b) => a.first - b.first,
 };
 
-/** Lives beside the components: *changed* is called when something is to be drawn. */
+/** The rows outlive renderings; *changed* is called when there is something new to draw. */
 export class Rows {
   paused = false;
-  /** Set by the list while its reader is in the middle of it: rows stay where they are. */
+  /** True while a row is selected or the list is scrolled down: rows keep their places. */
   held = false;
   #rows = new Map();
   #waiting = new Map();
@@ -38,14 +38,14 @@ export class Rows {
     this.#changed();
   }
 
-  /** Take changes in. Rows that stand there change where they stand; new ones join, or wait. */
+  /** Apply changes. Shown rows change in place; new rows join, or wait. */
   take(frames, now = Date.now()) {
     this.#recent.push([now, frames.length]);
     const wait = this.paused || this.held || this.rate(now) > TOO_MANY;
     for (const { type, object } of frames) {
       const row = rowOf(object);
       const shown = this.#rows.get(row.key);
-      if (isOlder(row, this.#waiting.get(row.key) ?? shown)) continue; // told again
+      if (isOlder(row, this.#waiting.get(row.key) ?? shown)) continue; // a repeated change
       if (type === "DELETED") {
         this.#waiting.delete(row.key);
         if (shown) this.#rows.set(row.key, { ...shown, gone: true });
@@ -60,7 +60,7 @@ export class Rows {
     this.#changed();
   }
 
-  /** Let what waits join, and order everything anew. */
+  /** Add the waiting rows, and sort again. */
   join() {
     for (const [key, row] of this.#waiting) this.#rows.set(key, row);
     this.#waiting.clear();
@@ -69,22 +69,22 @@ export class Rows {
     this.#changed();
   }
 
-  /** Changes of the last second. */
+  /** The number of changes in the last second. */
   rate(now = Date.now()) {
     this.#recent = this.#recent.filter(([time]) => now - time < 1000);
     return this.#recent.reduce((sum, [, count]) => sum + count, 0);
   }
 
-  /** How many new rows fit what is shown, and wait. */
+  /** The number of waiting rows that match the filters. */
   waiting(state, words, since) {
     return this.#waiting.size ? this.#fitting(this.#waiting.values(), state, words, since).length : 0;
   }
 
-  /** The rows to show, in order. While the reader is at work they keep the places they had. */
-  shown(state, words, since) {
+  /** The rows to show, in order. With *held*, or while paused, they keep their places. */
+  shown(state, words, since, held = this.held) {
     const found = this.#fitting(this.#rows.values(), state, words, since);
     const sorted = found.sort(SORTS[state.sort] ?? SORTS.warnings);
-    if (!(this.held || this.paused) || !this.#order.length) {
+    if (!(held || this.paused) || !this.#order.length) {
       this.#order = sorted.map((row) => row.key);
       return sorted;
     }
@@ -112,7 +112,7 @@ export class Rows {
 /** Is *row* an older state of the event than *known*, if there is one? */
 const isOlder = (row, known) => Number(row.version) < Number(known?.version);
 
-/** Cut a tenth at a time: it takes sorting all of them. */
+/** Drop a tenth at a time, because it needs a sort of all rows. */
 function cut(rows) {
   if (rows.size <= MOST * 1.1) return;
   const oldest = [...rows.values()].sort((a, b) => a.last - b.last).slice(0, rows.size - MOST);

@@ -10,6 +10,11 @@ export function line(text) {
   return block(text).replaceAll("\n", " ").trim();
 }
 
+/** One line without the beginning that `eventbus exec` writes before the cause: "sh: exit code 3 after 2s: no space left". */
+export function essence(message) {
+  return line(message).replace(/^\S{1,64}: (?:exit code \d+|ended by \w+) after [\dhms.]+: (?=\S)/, "");
+}
+
 /** The same with its line breaks, for where a whole text is shown. */
 export function block(text) {
   return String(text ?? "").replace(DECEIVING, (found) => {

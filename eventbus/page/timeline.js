@@ -1,5 +1,5 @@
 // @ts-check
-// Lanes of time: a bar from the first to the last of each event, what began and ended, and where nothing was heard.
+// The timeline: a bar from the first to the last occurrence of each event, restarts, and silences.
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { clock, duration, utc } from "./time.js";
 
@@ -27,7 +27,7 @@ export function Timeline({ rows, warning, now }) {
   const lanes = rows.slice(0, MOST);
   const label = Math.min(LABEL, Math.floor(width * 0.34));
   const from = Math.min(...rows.map((row) => row.first));
-  const to = Math.max(now, from + 60_000, ...rows.map((row) => row.last)); // clocks differ
+  const to = Math.max(now, from + 60_000, ...rows.map((row) => row.last)); // clocks of programs differ
   const span = to - from;
   const left = label + 6,
     right = width - COUNT;

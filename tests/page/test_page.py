@@ -88,9 +88,9 @@ def test_the_overview_says_what_fails_since_when_how_often_and_whether_it_does_s
     # Local, with UTC on hover.
     expect(rows(page).first.locator("time")).to_have_attribute("title", re.compile(r" UTC$"))
     # What comes and goes says so to nobody who listens, but for the number of what is new.
-    expect(page.locator("[aria-live], [role=status], [role=alert], [role=log]")).to_have_class(["badge"])
+    expect(page.locator("[aria-live], [role=status], [role=alert], [role=log]")).to_have_class(["hidden connection", "badge"])
     # Nobody stores here what programs record, and that is said.
-    expect(page.get_by_text("no sink worker lives")).to_be_visible()
+    expect(page.get_by_text("No sink worker is running")).to_be_visible()
 
 
 @pytest.mark.volume
@@ -114,10 +114,9 @@ def test_what_is_chosen_stands_in_the_address_and_a_link_shows_the_same(url: str
     expect(rows(other)).not_to_have_count(1)
     other.go_back()
     expect(rows(other)).to_have_count(1)
-    # Left out, by keyboard.
+    # Excluded, by keyboard.
     other.get_by_role("button", name="clear").click()
-    other.get_by_role("button", name="Odd").first.focus()
-    other.keyboard.press("Alt+Enter")
+    other.get_by_role("button", name="Exclude Odd").press("Enter")
     expect(other.locator("main .list")).not_to_contain_text("nasty")
     assert "reason=%21Odd" in other.url
 
@@ -128,16 +127,16 @@ def test_typing_narrows_what_is_loaded_and_enter_asks_the_server(url: str, open_
     expect(rows(page).nth(3)).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("disk pod/none")
-    expect(page.get_by_text("No event fits all of this.")).to_be_visible()
+    expect(page.get_by_text("No event matches all filters.")).to_be_visible()
     assert "q=" not in page.url
     page.get_by_role("searchbox").fill("DISK full")
     expect(rows(page)).to_have_count(1)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Take away the words DISK full")).to_be_visible()
+    expect(page.get_by_role("button", name="Remove the words DISK full")).to_be_visible()
     assert "q=DISK" in page.url
     expect(rows(page)).to_have_count(1)
     page.get_by_placeholder("Fields").fill("colour=red")
-    page.get_by_role("button", name="Ask", exact=True).click()
+    page.get_by_role("button", name="Search", exact=True).click()
     expect(page.get_by_text("field label not supported: colour")).to_be_visible()
 
 
@@ -269,7 +268,7 @@ def test_of_more_failing_objects_than_are_judged_the_page_says_at_least(bus: Bus
     write(bus, *(event(f"broken-{n}", "Failed", type_="Warning", namespace="broken") for n in range(210)))
     page = open_page(f"{url}?namespace=broken")
     failing = page.get_by_role("table", name="Failing")
-    expect(page.locator(".failing .caption")).to_contain_text("at least 200 objects have had Warnings")
+    expect(page.locator(".failing .caption")).to_contain_text("at least 200 objects had Warnings")
     page.get_by_role("button", name="194 more").press("Enter")
     expect(failing.get_by_role("row")).to_have_count(201)
     client = bus.client()
@@ -456,7 +455,7 @@ def test_health_shows_nodes_by_condition_and_lets_who_may_replay_and_discard(
     client.close()
     page = open_page(f"{url}?view=health")
     expect(page.get_by_role("region", name="Nodes", exact=True)).to_contain_text("DiskPressure True")
-    expect(page.get_by_role("region", name="Groups and workers", exact=True)).to_contain_text("no worker lives")
+    expect(page.get_by_role("region", name="Groups and workers", exact=True)).to_contain_text("no worker runs")
     expect(page.get_by_role("region", name="Partitions", exact=True).locator("tbody tr")).to_have_count(bus.partitions)
     dead = page.get_by_role("region", name="Dead letter", exact=True)
     expect(dead).to_contain_text("handler-failed")
@@ -466,7 +465,7 @@ def test_health_shows_nodes_by_condition_and_lets_who_may_replay_and_discard(
     discard.click()
     expect(discard).to_have_text("for good?")
     discard.press("Enter")
-    expect(dead.get_by_role("status")).to_contain_text("was let go")
+    expect(dead.get_by_role("status")).to_contain_text("was discarded")
     expect(dead.get_by_role("button", name="Discard", exact=False)).to_have_count(1)
 
     reader = open_page(url_with_users, expected=401)
@@ -494,7 +493,7 @@ def test_health_shows_sinks_that_are_paused_what_was_held_back_and_pods(bus: Bus
         store.objects(POD).create(Pod(metadata=ObjectMeta(name="oom-0", namespace="live"), status=status))
     client.close()
     page = open_page(f"{url}?view=health")
-    sinks = page.get_by_role("region", name="Sinks", exact=True)
+    sinks = page.get_by_role("region", name="Exports", exact=True)
     expect(sinks).to_contain_text("paused since")
     expect(sinks).to_contain_text("<b>refused</b> 7m")
     expect(page.get_by_role("region", name="Suppressed, aggregated, evicted", exact=True)).to_contain_text("Started")
