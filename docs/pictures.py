@@ -24,9 +24,16 @@ ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "-
 PICTURES = {
     "overview": ("", 1280, "light"),
     "overview-dark": ("", 1280, "dark"),
+    "overview-1920-light": ("", 1920, "light"),
+    "overview-1920-dark": ("", 1920, "dark"),
     "story": ("", 1280, "light"),
+    "story-dark": ("", 1280, "dark"),
     "health": ("?view=health", 1280, "dark"),
-    "phone": ("", 320, "light"),
+    "health-light": ("?view=health", 1280, "light"),
+    "phone": ("", 360, "light"),
+    "phone-dark": ("", 360, "dark"),
+    "health-phone": ("?view=health", 360, "light"),
+    "health-phone-dark": ("?view=health", 360, "dark"),
 }
 #: Longest wait for the demo or the worker, in seconds.
 PATIENCE_S = 240.0
@@ -71,7 +78,7 @@ def take(address: str) -> None:
             page = context.new_page()
             page.goto(address + asked)
             page.locator("main table tbody tr").first.wait_for(timeout=60_000)
-            if name == "story":  # of the first failing object, which depends on the speed of the machine
+            if name.startswith("story"):  # of the first failing object, which depends on the speed of the machine
                 page.locator(".failing tbody a").first.click()
             page.wait_for_timeout(SETTLE_MS)
             page.screenshot(path=FOLDER / f"{name}.png")

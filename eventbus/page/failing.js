@@ -1,5 +1,5 @@
 // @ts-check
-// The objects that fail: with which reason, since when, how often, and whether it goes on.
+// The objects that fail: with which reason, since when, how often, and whether they still fail.
 import { html, useState } from "./vendor/preact-htm.js";
 import { Ago, At, number, ObjectLink, State } from "./parts.js";
 import { essence, line } from "./text.js";
@@ -8,7 +8,7 @@ import { MOST } from "./verdicts.js";
 const SHORT = 6;
 const COLUMNS = ["Object", "Problem", "How often", "Since", "Last", "State"];
 const WORDS = {
-  "goes-on": () => html`<${State} good=${false}>goes on<//>`,
+  "goes-on": () => html`<${State} good=${false}>still failing<//>`,
   stopped: ({ endedBy }) =>
     html`<${State} good=${true}>recovered<//> <span class="faint">${line(endedBy || "no Warning")} since</span>`,
   once: () => html`<${State} good=${null}>once so far<//>`,
@@ -31,7 +31,7 @@ export function Failing({ verdicts, onGo, ready, period, narrowed }) {
   const objects = `${failing.length < MOST ? "" : "at least "}${number(failing.length)} ${failing.length === 1 ? "object" : "objects"}`;
   return html`<section class="failing" aria-labelledby="failing">
     <div class="caption"><h2 id="failing">Failing</h2>
-      <span class="faint">${objects} had Warnings ${period}; ${ongoing ? `${number(ongoing)} still going on` : "none goes on"}</span></div>
+      <span class="faint">${objects} had Warnings ${period}; ${ongoing ? `${number(ongoing)} still failing` : "none is failing now"}</span></div>
     <table role="table" aria-labelledby="failing">
       <thead role="rowgroup"><tr role="row">${COLUMNS.map((name) => html`<th role="columnheader" scope="col" key=${name}>${name}</th>`)}</tr></thead>
       <tbody role="rowgroup">

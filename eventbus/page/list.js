@@ -70,7 +70,7 @@ class Row extends Component {
       <td role="cell" class="type"><${Type} warning=${row.warning} type=${row.type} /></td>
       <td role="cell" class="reason" title=${row.reason}>${row.reason}</td>
       <td role="cell" class="object-cell"><${ObjectLink} about=${{ ...row.about, namespace: row.about.namespace || "" }} onGo=${onGo} /></td>
-      <td role="cell" class="how-often">${often(row)}${goes && html` <span class="goes-on">goes on</span>`}${row.gone && html` <span class="faint">expired</span>`}</td>
+      <td role="cell" class="how-often">${often(row)}${goes && html` <span class="goes-on">still failing</span>`}${row.gone && html` <span class="faint">expired</span>`}</td>
       <td role="cell" class="message" title=${row.message}><span class="text">${essence(row.event.message)}</span></td>
       <td role="cell" class="source" title=${row.source}>${row.source}</td>
     </tr>`;

@@ -184,7 +184,7 @@ function Events({ rows, goesOn, onGo, withObject }) {
       <td role="cell"><${At} ms=${row.first} /></td><td role="cell"><${Ago} ms=${row.last} /></td>
       <td role="cell" class="type"><${Type} warning=${row.warning} type=${row.type} /></td><td role="cell">${row.reason}</td>
       ${withObject && html`<td role="cell" class="object-cell"><${ObjectLink} about=${row.about} onGo=${onGo} /></td>`}
-      <td role="cell" class="how-often">${often(row)}${silentWords(row.rhythm)}${goesOn.has(row.key) && html` <span class="goes-on">goes on</span>`}</td>
+      <td role="cell" class="how-often">${often(row)}${silentWords(row.rhythm)}${goesOn.has(row.key) && html` <span class="goes-on">still failing</span>`}</td>
       <td role="cell" class="message whole"><${Message} text=${row.event.message} /></td>
       <td role="cell" class="source">${row.source}${row.host && html` <span class="faint">${row.host}</span>`}</td></tr>`,
     )}</tbody></table></div>`;

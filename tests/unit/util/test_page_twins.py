@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eventbus.model.encoding.event_json import decode_event
-from eventbus.printers.event_columns import first_time, last_time
-from eventbus.printers.human_duration import human_duration
+from eventbus.model.columns.events import first_time, last_time
+from eventbus.model.encoding.event_json import decode_core
+from eventbus.util.human_duration import human_duration
 from eventbus.util.text import printable
 
 TWINS: dict[str, list[Any]] = json.loads((Path(__file__).parents[2] / "page" / "twins.json").read_text("utf-8"))
@@ -30,6 +30,6 @@ def test_texts_are_escaped_as_on_the_page(text: str, shown: str) -> None:
 def test_first_and_last_times_are_those_of_the_page(fields: dict[str, Any], first: str, last: str) -> None:
     about = {"kind": "Pod", "namespace": "default", "name": "web"}
     raw = {"metadata": {"name": "web.1", "namespace": "default"}, "involvedObject": about, **fields}
-    event = decode_event(json.dumps(raw).encode())
+    event = decode_core(json.dumps(raw).encode())
     times = [time.isoformat().replace("+00:00", "Z") for time in (first_time(event), last_time(event)) if time]
     assert times == [first, last]
