@@ -12,7 +12,7 @@ export function line(text) {
 
 /** One line without the beginning that `eventbus exec` writes before the cause: "sh: exit code 3 after 2s: no space left". */
 export function essence(message) {
-  return line(message).replace(/^\S{1,64}: (?:exit code \d+|ended by \w+) after [\dhms.]+: (?=\S)/, "");
+  return line(message).replace(/^\S{1,64}: (?:exit code \d+|ended by \w+) after <?[\dhms.]+: (?=\S)/, "");
 }
 
 /** The same with its line breaks, for where a whole text is shown. */
