@@ -15,7 +15,6 @@ from eventbus.util.clock import SystemClock
 from eventbus.workers.metrics_server import MetricsServer
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine
-from tests.support.ports import free_port
 from tests.support.runtime_world import Told
 from tests.waiting import eventually
 
@@ -140,14 +139,6 @@ def stubborn(machine: AgentMachine, name: str) -> tuple[Path, Path]:
     shell = f"trap 'echo > {asked}' TERM; echo > {ready}; while :; do sleep 0.05; done"
     machine.write(name, shell, terminationGracePeriodSeconds=1000)
     return asked, ready
-
-
-def test_the_port_of_an_agent_says_that_its_loop_comes_round(tmp_path: Path) -> None:
-    port = free_port()
-    with AgentMachine(tmp_path, "none", "eb") as machine:
-        agent = machine.agent_alone("--metrics-port", str(port))
-        assert ask(port, "/livez") == (200, "ok\n")
-        assert agent.stop() == 0
 
 
 def test_a_turn_of_more_than_two_minutes_fails_the_health_check(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An agent over minutes: crash loops by the kubelet's table, and a bus that is away for one back-off and the next."""
+"""An agent over minutes: a bus that is away for one back-off and the next."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.broker.embedded.server import EmbeddedServer
-from tests.acceptance.programs import Program, run
-from tests.acceptance.test_agent_story import CONFIG, PROBE, counted
+from tests.acceptance.programs import Program
 from tests.support.agent_machine import AgentMachine
 from tests.waiting import eventually
 
@@ -20,11 +19,6 @@ from tests.waiting import eventually
 AWAY_S = float(os.environ.get("EVENTBUS_TEST_AWAY_S", "60"))
 
 pytestmark = [pytest.mark.volume, pytest.mark.timeout(600 + AWAY_S)]
-
-#: Of a container that ends at once: at once, at once, then after 10, 20 and 40 s.
-STARTS = 5
-#: Longer than their back-offs, on a busy machine.
-STORY_S = 300.0
 
 
 @pytest.fixture
@@ -38,41 +32,6 @@ def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
 def machine(tmp_path: Path, server: EmbeddedServer, prefix: str) -> Iterator[AgentMachine]:
     with AgentMachine(tmp_path, server.start(), prefix) as made:
         yield made
-
-
-def most_starts(seconds: float) -> int:
-    """Return how often a container that ends at once is started within *seconds*, at the most."""
-    pauses = (0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
-    return 1 + sum(sum(pauses[: place + 1]) <= seconds for place in range(len(pauses)))
-
-
-def test_five_pods_are_told_in_counts_while_one_of_them_crashes_again_and_again(
-    machine: AgentMachine, tmp_path: Path
-) -> None:
-    machine.write("web", "exec sleep 1000")
-    machine.write("job", "exit 0", restartPolicy="OnFailure")
-    machine.write("crash", "exit 3")
-    machine.write("sick", "exec sleep 1000", container={"livenessProbe": PROBE}, terminationGracePeriodSeconds=1)
-    machine.write("late", "exec sleep 1000", **CONFIG)
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {colour: blue}}")
-    with Program("worker", "sink", env=machine.env, folder=tmp_path):
-        began = time.monotonic()
-        agent = machine.agent()
-        eventually(lambda: "FailedMount" in counted(machine, "late-n1"))
-        assert run("apply", "-f", str(settings), env=machine.env).returncode == 0
-        web, late = machine.wait_alive("web"), machine.wait_alive("late")
-        eventually(lambda: len(machine.starts("crash")) >= STARTS, within_s=STORY_S)
-        assert len(machine.starts("crash")) <= most_starts(time.monotonic() - began)
-        eventually(lambda: len(machine.starts("sick")) >= 2)
-        assert (machine.alive("web"), machine.alive("late"), len(machine.starts("job"))) == ([web], [late], 1)
-        for told in (
-            r"Warning +BackOff +\S+ \(x\d+ over \S+\) .*Back-off restarting failed container main",
-            r"Normal +Started +\S+ \(x\d+ over \S+\) .*Started container main",
-        ):
-            eventually(lambda told=told: re.search(told, run("describe", "pod/crash-n1", env=machine.env).stdout))  # type: ignore[misc]
-        eventually(lambda: min(counted(machine, "sick-n1").get(reason, 0) for reason in ("Unhealthy", "Killing")) >= 2)
-        assert agent.stop() == 0
 
 
 def test_what_happens_while_redis_is_away_is_told_afterwards_in_order_and_once(

@@ -8,18 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.model.kinds import EVENT, NODE, POD, Kind
-from eventbus.model.objects.cluster import Node
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine
 from tests.support.harness import settings_of
 from tests.support.small_disk import fill, small_disk
-from tests.thin import one
 from tests.waiting import eventually
 
 #: A pod's name → the rest of its manifest, and the reason that comes of it. Nothing of it is ever started.
@@ -169,42 +166,3 @@ def test_a_disk_that_was_full_and_has_room_again_is_told(machine: AgentMachine) 
             filler.unlink()
             eventually(lambda: ("n1", "NodeHasNoDiskPressure") in reasons(machine))
             assert agent.stop() == 0
-
-
-def test_a_node_that_the_store_has_from_before_a_boot_is_told(machine: AgentMachine) -> None:
-    with Program("worker", "sink", env=machine.env, folder=machine.folder):
-        agent = machine.agent("--keep-node")
-        eventually(lambda: ("n1", "NodeReady") in reasons(machine))
-        assert agent.stop() == 0
-        with opened(machine) as store:
-            store.objects(NODE).modify("n1", before_a_boot)
-        agent = machine.agent()
-        eventually(lambda: ("n1", "Rebooted") in reasons(machine))
-        assert agent.stop() == 0
-
-
-def before_a_boot(node: Node) -> Node:
-    replace = msgspec.structs.replace
-    status = replace(node.status, node_info=replace(node.status.node_info, boot_id="another-boot"))
-    return replace(node, status=status)
-
-
-@pytest.mark.parametrize(
-    "short",
-    one([pytest.param("memory.available<1000Ti", id="memory"), pytest.param("nodefs.available<100%", id="disk")]),
-)
-def test_the_pods_of_a_machine_that_is_short_of_something_run_on(machine: AgentMachine, short: str) -> None:
-    pressure = "NodeHasInsufficientMemory" if short.startswith("memory") else "NodeHasDiskPressure"
-    machine.write("stays", "exec sleep 1000")
-    machine.write("goes", "exec sleep 1000")
-    with Program("worker", "sink", env=machine.env, folder=machine.folder):
-        agent = machine.agent("--pressure-thresholds", short, "--node-status-update-frequency", "0.5")
-        eventually(lambda: ("n1", pressure) in reasons(machine))
-        stays = machine.wait_alive("stays")
-        machine.wait_alive("goes")
-        machine.remove("goes")
-        eventually(lambda: machine.pod("goes-n1") is None)  # its folder is gone: the loop has looked at every pod
-        eventually(lambda: statuses(machine).get("stays") == ("Running", ""))
-        assert machine.alive("stays") == [stays]
-        assert "Evicted" not in {reason for _, reason in reasons(machine)}
-        assert agent.stop() == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import time
 import urllib.request
 from collections import Counter, defaultdict
@@ -130,13 +129,10 @@ def test_a_change_of_options_is_no_start_of_the_agent(env: dict[str, str], fleet
     assert fleet.reasons("n1")["Starting"] == 1
 
 
-quick_and_real = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("of_agent", "of_worker", "grace_s"),
     [pytest.param(*QUICK, 3.0, id="quick"), pytest.param((), (), 40.0, id="real", marks=pytest.mark.volume)],
 )
-
-
-@quick_and_real
 def test_one_of_three_agents_is_killed_and_started_again(
     env: dict[str, str],
     fleet: Fleet,
@@ -158,28 +154,6 @@ def test_one_of_three_agents_is_killed_and_started_again(
         for name, lost, starts in (("n1", 1, 2), ("n2", 0, 1), ("n3", 0, 1)):
             eventually(lambda name=name, lost=lost: fleet.was_lost(name, lost, exactly=grace_s == 40))  # type: ignore[misc]
             eventually(lambda name=name, starts=starts: fleet.reasons(name)["Starting"] == starts)  # type: ignore[misc]
-
-
-@quick_and_real
-def test_one_of_three_agents_is_stopped_and_woken(
-    env: dict[str, str],
-    fleet: Fleet,
-    tmp_path: Path,
-    of_agent: tuple[str, ...],
-    of_worker: tuple[str, ...],
-    grace_s: float,
-) -> None:
-    with ExitStack() as stack:
-        stack.enter_context(Program("worker", "lifecycle", *of_worker, env=env, folder=tmp_path))
-        running = agents(stack, env, tmp_path, of_agent)
-        lose_n1(fleet, lambda: running["n1"].signal(signal.SIGSTOP), grace_s)
-        running["n1"].signal(signal.SIGCONT)
-        eventually(lambda: fleet.ready("n1") == "True")
-        for name, lost in (("n1", 1), ("n2", 0), ("n3", 0)):
-            eventually(lambda name=name, lost=lost: fleet.was_lost(name, lost, exactly=grace_s == 40))  # type: ignore[misc]
-            assert fleet.reasons(name)["Starting"] == 1
-        assert [program.stop() for program in running.values()] == [0, 0, 0]
-        assert [fleet.ready(name) for name in running] == ["gone"] * 3
 
 
 def test_a_command_is_run_once_for_a_lost_node(env: dict[str, str], fleet: Fleet, tmp_path: Path) -> None:

@@ -159,6 +159,3 @@ def _close_all(clients: Iterable[Client | ApiConnection]) -> None:
     """Close the connections of *clients*."""
     for client in clients:
         client.close()
-
-
-__all__ = ["node_labels", "node_name", "open_agent", "open_objects"]
