@@ -60,5 +60,5 @@ class _Losses(Losses):
         if cause == "refused":  # the count of `unsent` events, logged at each close, has no cause
             self.refusal = detail
 
-    def tell(self, cause: str, line: str) -> None:
+    def log(self, cause: str, line: str) -> None:
         self.trouble = line.rpartition(" (")[0]
