@@ -59,6 +59,12 @@ _FILE = click.Path(path_type=Path)
     metavar="ROLE=user:NAME|group:NAME[@NAMESPACE]",
     help="Give a user or group a role: view, record, edit, operator, admin; may be repeated.",
 )
+@click.option(
+    "--grants-file",
+    type=_FILE,
+    metavar="FILE",
+    help="More grants, one a line as for --grant; # begins a comment. It is read again when it changes.",
+)
 @click.option("--name", "names", multiple=True, help="A host name that clients use for it; may be repeated.")
 @click.option(
     "--event-rate-limit",

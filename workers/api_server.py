@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+import msgspec
 
 from eventbus.agent.procfile.orphaned_processes import Page, write_page
-from eventbus.api.auth.access import Access, Grant
+from eventbus.api.auth.access import Access, Grant, grants_file
 from eventbus.api.auth.authentication import Authenticator, TokenFile
 from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.limits import EVENTS_PER_S
@@ -48,6 +49,7 @@ class ApiFlags(NamedTuple):
     authentication_config: Path | None
     make_token: bool
     grants: tuple[str, ...]
+    grants_file: Path | None
     names: tuple[str, ...]
     rate_file: Path | None
     share_rates: bool
@@ -76,7 +78,8 @@ def serve(flags: ApiFlags, *, metrics: str) -> int:
     sys.setswitchinterval(SWITCH_S)
 
     def build(context: Context) -> Part:
-        return _Server(context.bus, options, listeners, flags.page_file)
+        named = msgspec.structs.replace(options, name=context.name)
+        return _Server(context.bus, named, listeners, flags.page_file)
 
     try:
         return run("eventbus-api", build, metrics=metrics)
@@ -117,14 +120,16 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         jwts=_jwt_users(flags.authentication_config) if flags.authentication_config else None,
         certificates=flags.client_ca is not None,
     )
+    file = grants_file(flags.grants_file) if flags.grants_file else None
     check_protected(addresses, tls=tls is not None, authenticator=authenticator.asks)
     return ApiOptions(
-        access=Access(map(Grant.parse, flags.grants)),
+        access=Access(map(Grant.parse, flags.grants), file=file),
         authenticator=authenticator,
         names=(*flags.names, socket.gethostname()),
         tls=tls,
         audit=flags.audit,
         proxies=TrustedProxies(flags.proxies),
+        files=tuple(each for each in (file, *authenticator.files) if each is not None),
     )
 
 

@@ -72,6 +72,7 @@ GAUGES = {
     "nodes_disk_pressure": "Nodes with the condition DiskPressure=True.",
     "nodes_pid_pressure": "Nodes with the condition PIDPressure=True.",
     "nodes_network_unavailable": "Nodes with the condition NetworkUnavailable=True.",
+    "files_invalid": "Configuration files with an error: the previous content stays in use.",
     "pods": "Pods that this agent knows of.",
     "paused_seconds": "How long the sink has not answered; 0 if it does.",
 }

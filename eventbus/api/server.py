@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -17,6 +17,7 @@ from eventbus.api import health, status
 from eventbus.api.auth.access import Access
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.auth.proxies import TrustedProxies
+from eventbus.api.auth.reread_file import RereadFile
 from eventbus.api.auth.reviews import Reviews
 from eventbus.api.auth.sender_check import SenderCheck
 from eventbus.api.connection import ABORTED, CONNECTED, Runner
@@ -43,6 +44,7 @@ from eventbus.api.versions.ordered_hub import OrderedHub
 from eventbus.api.watch.hub import FanHub
 from eventbus.api.watch.watcher import Frames
 from eventbus.broker.bus import Bus
+from eventbus.broker.health.worker_problems import report_problem
 from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import ConfigError, EventBusError
 from eventbus.model.kinds import EVENT, KINDS
@@ -73,6 +75,8 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     event_rate: EventRate = msgspec.field(default_factory=EventRate)
     audit: bool = False
     proxies: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
+    files: tuple[RereadFile[Any], ...] = ()  #: read again when they change
+    name: str = ""  #: of the worker, under which `eventbus doctor` reports a file with an error
 
 
 class ApiServer:
@@ -90,6 +94,7 @@ class ApiServer:
         self._serving = threading.Event()
         self._failure: BaseException | None = None
         self._last_round = time.monotonic()
+        self._reported = ""  #: the problem of a file, to `eventbus doctor`
         self._thread = threading.Thread(target=self._run, name="eventbus-api-loop", daemon=True)
 
     @property
@@ -118,7 +123,12 @@ class ApiServer:
     def loop_health(self) -> Sequence[LoopHealth]:
         return (
             LoopHealth(
-                group="api", partition=0, last_progress=self._last_round, ready=self._serving.is_set(), counts={}
+                group="api",
+                partition=0,
+                last_progress=self._last_round,
+                ready=self._serving.is_set(),
+                counts={},
+                gauges={"files_invalid": sum(bool(file.problem) for file in self._options.files)},
             ),
         )
 
@@ -181,7 +191,7 @@ class ApiServer:
                 numbering.close()
 
     async def _take_care(self, pool: BlockingPool) -> None:
-        """Do periodic work: read changed certificates, and restore the version bases of a flushed bus."""
+        """Do periodic work: read changed certificates and files, and restore the version bases of a flushed bus."""
         if (tls := self._options.tls) is not None:
             try:
                 if await asyncio.to_thread(tls.has_changed):
@@ -189,8 +199,14 @@ class ApiServer:
                     log.info("the certificate was read again")
             except ConfigError as error:
                 log.error("%s; the certificate of before goes on to be served", error)
+        for file in self._options.files:
+            await file.refresh()
+        problem = "; ".join(file.problem for file in self._options.files if file.problem)
         try:
             await pool.run(ThreadContext.keep_bases)
+            if problem or self._reported:
+                await pool.run(lambda context: report_problem(context.bus, context.client, self._options.name, problem))
+                self._reported = problem
         except EventBusError as error:
             log.debug("the API goes on: %s", error)
 

@@ -62,6 +62,7 @@ class Keys:
         "object",
         "occurrences",
         "partition",
+        "problems",
         "producer",
         "root",
         "spam",
@@ -115,6 +116,8 @@ class Keys:
         self.checkpoints = root + b"checkpoints"
         #: HASH    <build>/worker, /recorder → ms, formats, codecs, name of the last that announced it; of partition 0
         self.builds = root + b"builds"
+        #: HASH    worker → JSON [ms, text]  a problem of its configuration; of partition 0, a minute after the last
+        self.problems = root + b"problems"
         #: HASH    holder, term, beats, rules, positions and counters of the notifier; of partition 0, for ever
         self.notify = root + b"notify"
         #: prefix of STRING msgpack, a<alert> or g<group>    of partition 0; PX two weeks and more after its last write

@@ -11,6 +11,7 @@ import secrets
 import signal
 import socket
 import struct
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -296,6 +297,27 @@ def test_no_answer_lets_another_site_read_it(local_worker: ApiWorker, method: st
     answer = local_worker.call(method, EVENTS, **headers)
     assert answer.status == (403 if origin else {"GET": 200, "OPTIONS": 405}[method])
     assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+
+
+def test_grants_of_a_file_change_while_it_is_served_and_an_error_in_it_is_reported(
+    embedded_url: str, prefix: str, tmp_path: Path
+) -> None:
+    grants = tmp_path / "grants"
+    grants.write_text("view=user:nobody\n")
+    options = (*with_users(tmp_path), "--grants-file", str(grants), "--metrics-port", "127.0.0.1:0")
+    with api_worker(embedded_url, prefix, tmp_path, *options, token="nobody-token") as worker:
+        assert worker.call("GET", EVENTS).status == 200
+        grants.write_text("view=user:nobody\nview:everybody\n")
+        eventually(lambda: worker.call("GET", EVENTS).status == 200 and "line 2" in worker.program.err)
+        port = worker.program.err.partition("on port ")[2].split()[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
+            labels = b'component="eventbus-api",group="api",partition="0"'
+            assert b"eventbus_worker_files_invalid{%s} 1.0" % labels in reply.read()
+        doctor = environment(embedded_url, prefix)
+        eventually(lambda: "the previous content stays in use" in run("doctor", env=doctor).stdout)
+        grants.write_text("# nobody\n")
+        eventually(lambda: worker.call("GET", EVENTS).status == 403)
+        assert worker.call("GET", EVENTS, Authorization="Bearer reader-token").status == 200, "it is a fixed grant"
 
 
 def test_no_token_is_logged_and_the_audit_has_its_user(embedded_url: str, prefix: str, tmp_path: Path) -> None:

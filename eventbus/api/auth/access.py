@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from eventbus.agent.config.own_files import check_own_folders, read_own
+from eventbus.api.auth.reread_file import RereadFile
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import ConfigError
 from eventbus.model.names import MAX_LABEL, is_dns_label
@@ -17,6 +20,9 @@ from eventbus.model.names import MAX_LABEL, is_dns_label
 MASTERS: Final = "system:masters"
 AUTHENTICATED: Final = "system:authenticated"
 ANY: Final = "*"
+GRANTS_FILE: Final = "--grants-file"
+#: Bytes of a file of grants: some ten thousand.
+MAX_GRANTS_FILE: Final = 1024 * 1024
 
 
 class User(msgspec.Struct, frozen=True):
@@ -92,7 +98,7 @@ class Grant(NamedTuple):
                 return cls(Role(role), namespace=namespace, **{sort: name})
         roles = "|".join(Role)
         raise ConfigError(
-            f"--grant {text!r}: give ROLE=user:NAME or ROLE=group:NAME, @NAMESPACE behind it; ROLE {roles}"
+            f"--grant {text!r}: give ROLE=user:NAME or ROLE=group:NAME, then @NAMESPACE for one namespace; ROLE {roles}"
         )
 
     def concerns(self, user: User) -> bool:
@@ -101,11 +107,25 @@ class Grant(NamedTuple):
 
 
 class Access:
-    """Answers `allowed`, for requests, reviews and whatever is served besides. Thread-safe, frozen by convention."""
+    """Answers `allowed`, for requests, reviews and all other paths. Thread-safe.
 
-    def __init__(self, grants: Iterable[Grant] = ()) -> None:
-        self._grants = (Grant(Role.ADMIN, group=MASTERS), *grants)
-        self._remembered = lru_cache(maxsize=1024)(self._decide)  # most checks repeat
+    Args: grants: fixed.  file: more grants, of --grants-file.
+    """
+
+    def __init__(self, grants: Iterable[Grant] = (), *, file: RereadFile[tuple[Grant, ...]] | None = None) -> None:
+        self._fixed = (Grant(Role.ADMIN, group=MASTERS), *grants)
+        self._file = file
+        self._from_file = () if file is None else file.value
+        self._decisions = _Decisions((*self._fixed, *self._from_file))
+
+    async def refresh(self) -> None:
+        """Use the grants of a changed file, at most a second after the change. A file with an error changes nothing."""
+        if self._file is None:
+            return
+        await self._file.refresh()
+        if self._file.value is not self._from_file:
+            self._from_file = self._file.value
+            self._decisions = _Decisions((*self._fixed, *self._from_file))
 
     def allowed(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
         """Return True if *user* may do *verb* to *resource*, as `events`; a subresource counts as what it belongs to.
@@ -113,11 +133,23 @@ class Access:
         *namespace* "" is what lies in none, and all at once: both need a grant that names none. A namespace itself may
         be read by whoever may read in it: give it as *namespace*.
         """
+        decisions = self._decisions
         if max(len(verb), len(namespace)) > MAX_LABEL:  # a review may ask in megabytes, which would be kept
-            return self._decide(user, verb, resource, namespace)
-        return self._remembered(user, verb, resource, namespace)
+            return decisions.decide(user, verb, resource, namespace)
+        return decisions.remembered(user, verb, resource, namespace)
 
-    def _decide(self, user: User, verb: str, resource: str, namespace: str) -> bool:
+    def grants_of(self, user: User) -> Sequence[Grant]:
+        return self._decisions.grants_of(user)
+
+
+class _Decisions:
+    """The decisions by some grants. New grants make a new object, so that no thread stores an old decision in it."""
+
+    def __init__(self, grants: tuple[Grant, ...]) -> None:
+        self._grants = grants
+        self.remembered = lru_cache(maxsize=1024)(self.decide)  # most checks repeat
+
+    def decide(self, user: User, verb: str, resource: str, namespace: str) -> bool:
         return any(
             rule.allows(verb, resource)
             for grant in self.grants_of(user)
@@ -127,3 +159,27 @@ class Access:
 
     def grants_of(self, user: User) -> Sequence[Grant]:
         return [grant for grant in self._grants if grant.concerns(user)]
+
+
+def grants_file(path: Path) -> RereadFile[tuple[Grant, ...]]:
+    """Open a file of grants: one a line, as of --grant. Raises: ConfigError: it cannot be read, or a line is wrong."""
+    return RereadFile(GRANTS_FILE, path, _read_grants)
+
+
+def _read_grants(path: Path) -> tuple[Grant, ...]:
+    """Raises: ConfigError: names the line."""
+    try:
+        check_own_folders(path)
+        lines = read_own(path, MAX_GRANTS_FILE).decode("utf-8").splitlines()
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{GRANTS_FILE} {path}: {error}") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            found.append(Grant.parse(text))
+        except ConfigError as error:
+            raise ConfigError(f"{GRANTS_FILE} {path}, line {number}: {error}") from None
+    return tuple(found)

@@ -44,14 +44,14 @@ class TokenFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = RereadFile("--token-file", path, _read_tokens)
+        self.file = RereadFile("--token-file", path, _read_tokens)
 
     async def user(self, token: str) -> User | None:
         """Return the owner of the token. Compares digests, so that no time tells how much of it was right."""
-        await self._file.refresh()
+        await self.file.refresh()
         asked = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         found = None
-        for digest, user in self._file.value.items():
+        for digest, user in self.file.value.items():
             if hmac.compare_digest(digest, asked):
                 found = user
         return found
@@ -107,6 +107,11 @@ class Authenticator:
     def takes_tokens(self) -> bool:
         """True if somebody can be known by a token."""
         return self._tokens is not None or self._jwts is not None
+
+    @property
+    def files(self) -> list[RereadFile[Any]]:
+        """Return the files that are read again when they change."""
+        return [users.file for users in (self._tokens, self._jwts) if users is not None]
 
     @property
     def refused(self) -> Mapping[str, int] | None:

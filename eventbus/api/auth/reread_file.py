@@ -32,7 +32,8 @@ class RereadFile(Generic[T]):
     """
 
     def __init__(self, flag: str, path: Path, read: Callable[[Path], T]) -> None:
-        self._flag = flag
+        self.flag = flag
+        self.problem = ""  #: why the previous value stays; "": the file is valid
         self._path = path
         self._read = read
         self._stamp = self._look()
@@ -60,7 +61,7 @@ class RereadFile(Generic[T]):
         except TimeoutError:
             if not self._late:
                 self._late = True
-                log.warning("%s %s does not answer; what was read before goes on to hold", self._flag, self._path)
+                log.warning("%s %s does not answer; what was read before goes on to hold", self.flag, self._path)
 
     def _look_again(self, looking: asyncio.Future[None]) -> None:
         found: T | ConfigError | None = None
@@ -71,7 +72,7 @@ class RereadFile(Generic[T]):
             except ConfigError as error:
                 found = error
             except Exception as error:  # waiting requests need a result
-                found = ConfigError(f"{self._flag} {self._path} cannot be read: {error!r}")
+                found = ConfigError(f"{self.flag} {self._path} cannot be read: {error!r}")
         with suppress(RuntimeError):  # the loop is closed: no request waits
             looking.get_loop().call_soon_threadsafe(self._finish, looking, stamp, found)
 
@@ -79,6 +80,7 @@ class RereadFile(Generic[T]):
         if self._looking is not looking:
             return
         self._looking, self._due = None, time.monotonic() + LOOK_EVERY_S
+        self.problem = str(found) if isinstance(found, ConfigError) else ""
         if isinstance(found, ConfigError):
             if (stamp, str(found)) != self._reported:
                 log.error("%s; what was read before goes on to hold", found)
@@ -87,7 +89,7 @@ class RereadFile(Generic[T]):
             self._stamp, self._reported = stamp, None
             if found is not None:
                 self.value = found
-                log.info("%s %s was read again", self._flag, self._path)
+                log.info("%s %s was read again", self.flag, self._path)
         looking.set_result(None)
 
     def _look(self) -> object:

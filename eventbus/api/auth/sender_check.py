@@ -13,7 +13,7 @@ from eventbus.api import status
 from eventbus.api.auth.access import User
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.auth.peers import is_unix
-from eventbus.api.context import USER
+from eventbus.api.context import API, USER
 from eventbus.api.limits import is_open
 from eventbus.api.page.files import is_page
 
@@ -38,6 +38,7 @@ class SenderCheck:
             return
         _check_origin(request)
         if not is_open(request):
+            await request.app[API].access.refresh()
             request[USER] = user = await self._authenticator.user(request)
             _check_impersonation(request, user)
 

@@ -23,6 +23,7 @@ from eventbus.broker.function_library import LOAD_CURE, describe, read_libraries
 from eventbus.broker.health.bus_checks import check_bus
 from eventbus.broker.health.findings import Finding, error, failed, ok, warning
 from eventbus.broker.health.key_checks import check_keys
+from eventbus.broker.health.worker_problems import check_worker_problems
 from eventbus.broker.keys import bus_key
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import EventBusError, FunctionsForbidden, FunctionsMissing
@@ -292,6 +293,7 @@ def examine(url: str, settings: Settings, *, role: Role | None) -> list[Finding]
         findings += _guarded("functions", lambda: [check_functions(client, settings.prefix)])
         findings += _guarded("functions", lambda: check_other_builds(client))
         findings += _guarded("bus", lambda: check_bus(client, url, settings))
+        findings += _guarded("files", lambda: check_worker_problems(client, settings.prefix))
         findings += _guarded("keys", lambda: check_keys(client, settings.prefix))
         findings += _guarded("acl", lambda: [check_rights(client, settings.prefix, role)])
         return findings

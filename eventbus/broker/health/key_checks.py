@@ -64,6 +64,7 @@ KEY_TYPES: Final[Mapping[str, KeyType]] = {
     "suppressed": KeyType("hash", "held-back and aggregated events are not stored", "counts by source start at 0"),
     "workers": KeyType("hash", "workers have no heartbeats, and none takes over", "the next heartbeats fill it"),
     "builds": KeyType("hash", "no build is announced as in use", "processes announce their builds again"),
+    "problems": KeyType("hash", "doctor reports no problem of a worker's files", "workers report them again"),
     "attempts": KeyType("hash", "the group makes no progress", "deaths of its batches are counted from 0"),
     "dead": KeyType("stream", "batches that must be buried block the others", "the dead letters are lost"),
     "export": KeyType("hash", "nothing is written to that sink", "the position is lost: it begins where --from says"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
 
-from eventbus.api.auth.access import AUTHENTICATED, MASTERS, READ, SERVED, WRITE, Access, Grant, Role, User
+from eventbus.api.auth import reread_file
+from eventbus.api.auth.access import AUTHENTICATED, MASTERS, READ, SERVED, WRITE, Access, Grant, Role, User, grants_file
 from eventbus.errors import ConfigError
 from eventbus.model.kinds import KINDS
 
@@ -116,3 +118,54 @@ def test_a_question_longer_than_any_name_is_not_remembered() -> None:
     assert access.allowed(ANN, "get", "events", namespace)
     assert not access.allowed(ANN, namespace, "events")
     assert sys.getrefcount(namespace) == held
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Replace the file, as an editor does: its time may be the same, its inode is not."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").replace(path)
+
+
+def test_grants_of_a_file_hold_from_the_next_request_and_an_error_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reread_file, "LOOK_EVERY_S", 0)
+    path = tmp_path / "grants"
+    path.write_text("# of the team\n\n view=group:ops@shop \n")
+
+    async def go() -> None:
+        file = grants_file(path)
+        access = Access([Grant.parse("record=user:ann")], file=file)
+
+        def may(verb: str) -> bool:
+            return access.allowed(ANN, verb, "events", "shop")
+
+        assert (may("list"), may("delete"), may("create")) == (True, False, True)
+        rewrite(path, "edit=group:ops@shop\n")
+        await access.refresh()
+        assert (may("list"), may("delete"), may("create")) == (True, True, True)
+        assert {grant.role for grant in access.grants_of(ANN)} == {Role.RECORD, Role.EDIT}
+        rewrite(path, "view=group:ops@shop\nedit=ann\n")
+        await access.refresh()
+        assert may("delete"), "the previous grants stay in use"
+        assert "line 2" in file.problem
+        rewrite(path, "")
+        await access.refresh()
+        assert (may("list"), may("delete"), may("create")) == (False, False, True)
+        assert file.problem == ""
+
+    asyncio.run(go())
+    assert "line 2: --grant 'edit=ann': give ROLE=user:NAME" in caplog.text
+
+
+def test_a_file_of_grants_with_an_error_is_refused_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "grants"
+    with pytest.raises(ConfigError, match=r"--grants-file .*grants cannot be read"):
+        grants_file(path)
+    path.write_text("view=user:ann\nown=user:ann\n")
+    with pytest.raises(ConfigError, match=r"--grants-file .*grants, line 2: .*own=user:ann"):
+        grants_file(path)
+    path.write_text("view=user:ann\n")
+    path.chmod(0o666)
+    with pytest.raises(ConfigError, match="can be written by others"):
+        grants_file(path)

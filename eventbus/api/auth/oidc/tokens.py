@@ -77,7 +77,7 @@ class JwtUsers:
     """
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
-        self._file = RereadFile(FLAG, path, read_configuration)
+        self.file = RereadFile(FLAG, path, read_configuration)
         self._configs: tuple[JwtConfig, ...] = ()
         self._clock = clock or SystemClock()
         self._issuers: dict[str, _Issuer] = {}
@@ -91,7 +91,7 @@ class JwtUsers:
 
         If no cached key fits, wait for the issuer's keys, for at most `keys.FETCH_S`.
         """
-        await self._file.refresh()
+        await self.file.refresh()
         self._take_configuration()
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         known = self._known.get(digest)
@@ -141,9 +141,9 @@ class JwtUsers:
 
     def _take_configuration(self) -> None:
         """Apply a changed file. Unchanged issuers keep their keys; all tokens are verified again."""
-        if self._configs is self._file.value:
+        if self._configs is self.file.value:
             return
-        self._configs = self._file.value
+        self._configs = self.file.value
         found = {}
         for config in self._configs:
             before = self._issuers.get(config.issuer.url)
