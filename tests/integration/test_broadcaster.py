@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -101,15 +100,6 @@ def test_a_local_watcher_sees_nothing_from_before_and_everything_after_in_order(
     assert messages(seen) == [str(i) for i in range(500)]
 
 
-def test_local_watchers_do_not_share(broadcaster: EventBroadcaster) -> None:
-    seen: list[list[Event]] = [[], []]
-    for each in seen:
-        broadcaster.start_event_watcher(each.append, scope="local")
-    say(broadcaster, "a", "b")
-    broadcaster.shutdown()
-    assert [messages(each) for each in seen] == [["a", "b"], ["a", "b"]]
-
-
 def test_local_watchers_get_one_and_the_same_event_built_once(broadcaster: EventBroadcaster) -> None:
     seen: list[list[Event]] = [[], []]
     for each in seen:
@@ -117,33 +107,6 @@ def test_local_watchers_get_one_and_the_same_event_built_once(broadcaster: Event
     say(broadcaster, "a")
     broadcaster.shutdown()
     assert seen[0][0] is seen[1][0]
-
-
-def test_a_stopped_local_watcher_sees_no_more(broadcaster: EventBroadcaster) -> None:
-    seen: list[Event] = []
-    watcher = broadcaster.start_event_watcher(seen.append, scope="local")
-    say(broadcaster, "a")
-    eventually(lambda: seen)
-    watcher.stop()
-    watcher.stop()
-    say(broadcaster, "b")
-    broadcaster.shutdown()
-    assert messages(seen) == ["a"]
-
-
-def test_a_local_watcher_may_stop_itself_in_its_handler(broadcaster: EventBroadcaster) -> None:
-    seen: list[Event] = []
-
-    def handle(event: Event) -> None:
-        seen.append(event)
-        watcher.stop()
-
-    watcher = broadcaster.start_event_watcher(handle, scope="local")
-    say(broadcaster, "a")
-    eventually(lambda: seen)
-    say(broadcaster, "b")
-    broadcaster.shutdown()
-    assert messages(seen) == ["a"]
 
 
 def test_a_local_watcher_may_record_in_its_handler(broadcaster: EventBroadcaster) -> None:
@@ -179,19 +142,6 @@ def test_a_local_watcher_too_slow_misses_the_newest_counted_and_the_bus_misses_n
         go.set()
     assert messages(seen) == [str(i) for i in range(11)]
     assert len(read_incoming(embedded_url, settings)) == 101
-
-
-def test_under_wait_a_slow_local_watcher_misses_nothing(settings: Settings) -> None:
-    seen: list[Event] = []
-
-    def handle(event: Event) -> None:
-        time.sleep(0.001)
-        seen.append(event)
-
-    with EventBroadcaster("none", settings=settings, full_queue=FullQueue.WAIT) as broadcaster:
-        broadcaster.start_event_watcher(handle, scope="local", queue_length=1)
-        say(broadcaster, *map(str, range(200)))
-    assert messages(seen) == [str(i) for i in range(200)]
 
 
 def test_a_local_handler_that_raises_is_tried_three_times_logged_and_passed_over(

@@ -200,17 +200,6 @@ def looks_until_taken_over(worker: PartitionExporter, time: OwnTime) -> int:
     raise AssertionError("it never takes over")
 
 
-def test_a_worker_that_beats_is_never_taken_over_from(
-    partition: Partition, exporter_of: MakeExporter, time: OwnTime
-) -> None:
-    first = exporter_of(MemorySink(), take_over_s=25.0)
-    second = exporter_of(MemorySink(), consumer="two", acquire=False, take_over_s=25.0)
-    for _ in range(10):
-        time.sleep(20)
-        first.step()
-        assert not second.acquire()
-
-
 def test_a_worker_that_was_robbed_in_the_middle_keeps_nothing(
     partition: Partition, exporter_of: MakeExporter, time: OwnTime
 ) -> None:
@@ -737,9 +726,7 @@ def test_a_sink_that_wants_only_the_first_has_one_write_an_event(
 
 # others share the servers in the containers
 @pytest.mark.parametrize("any_server_url", ["embedded"], indirect=True)
-@pytest.mark.parametrize(
-    "repeats", [Repeats(first=True), Repeats(thresholds=(1, 10)), Repeats(every_ms=60_000)], ids=str
-)
+@pytest.mark.parametrize("repeats", POLICIES, ids=str)
 def test_what_a_sink_was_told_is_known_as_long_as_the_event_repeats(
     partition: Partition, exporter_of: MakeExporter, repeats: Repeats
 ) -> None:
@@ -755,9 +742,7 @@ def test_what_a_sink_was_told_is_known_as_long_as_the_event_repeats(
     assert partition.admin.pttl(known) > HOUR_MS
 
 
-@pytest.mark.parametrize(
-    "repeats", [Repeats(first=True), Repeats(thresholds=(1, 10)), Repeats(every_ms=60_000)], ids=str
-)
+@pytest.mark.parametrize("repeats", POLICIES, ids=str)
 def test_after_an_outage_of_two_lives_what_still_repeats_is_told_once_more_under_its_own_name(
     partition: Partition, exporter_of: MakeExporter, repeats: Repeats
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import signal
@@ -11,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,6 @@ from eventbus.record.recorder import EventRecorder
 from eventbus.settings import MIB, FullBuffer, Settings
 from tests.builders import make_reference
 from tests.support.harness import (
-    CuttingProxy,
     bus_with,
     frozen,
     kill_server,
@@ -78,15 +75,6 @@ def test_what_one_thread_records_arrives_once_and_in_order(any_server_url: str, 
     with EventBroadcaster(any_server_url, settings=settings) as broadcaster:
         record(broadcaster.new_recorder("c"), 2_000)
     assert messages(read_incoming(any_server_url, settings)) == numbers(2_000)
-
-
-def test_uids_are_the_producer_and_a_sequence_without_holes(embedded_url: str, settings: Settings) -> None:
-    for _ in range(2):
-        with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
-            record(broadcaster.new_recorder("c"), 300)
-    parts = [uid.split(":") for uid in uids(read_incoming(embedded_url, settings))]
-    producers = {producer: [int(n) for p, n in parts if p == producer] for producer, _ in parts}
-    assert list(producers.values()) == [list(range(1, 301))] * 2
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
@@ -202,77 +190,6 @@ def test_an_unreachable_redis_is_told_in_one_line_that_says_what_to_do(
 # -- exactly once --------------------------------------------------------------------------------------------------
 
 
-def test_lost_replies_neither_lose_nor_double_anything(short_path: Path, settings: Settings) -> None:
-    """Every seventh reply breaks the line instead of arriving; the next few are those of the new connection."""
-    replies = itertools.count(1)
-    cutting = False
-    with (
-        own_server(short_path) as server,
-        CuttingProxy(server.url or "", lambda: cutting and next(replies) % 7 == 0) as proxy,
-        EventBroadcaster(proxy.url, settings=settings) as broadcaster,
-    ):
-        recorder = broadcaster.new_recorder("c")
-        record(recorder, 1)
-        assert broadcaster.flush(60)
-        cutting = True
-        for start in range(1, 4_001, 100):
-            record(recorder, 100, start)
-            assert broadcaster.flush(60)
-        cutting = False
-        assert messages(read_incoming(server.url or "", settings)) == numbers(4_001)
-        assert proxy.cuts > 3
-        assert not broadcaster.losses.counts
-
-
-def test_the_same_lost_replies_double_what_is_merely_repeated(short_path: Path) -> None:
-    """The control of the test above."""
-    replies = itertools.count(1)
-    with (
-        own_server(short_path) as server,
-        CuttingProxy(server.url or "", lambda: next(replies) % 7 == 0) as proxy,
-        make_client(proxy.url) as client,
-    ):
-        for i in range(100):
-            for _ in range(20):
-                with suppress(Exception):
-                    client.xadd("control", {"i": i})
-                    break
-        with make_client(server.url or "") as straight:
-            assert straight.xlen("control") > 100
-
-
-def test_a_redis_killed_again_and_again_loses_nothing_and_doubles_nothing(short_path: Path, prefix: str) -> None:
-    settings = settings_of(prefix, partitions=2, buffer_full=FullBuffer.WAIT, buffer_wait_s=3_600)
-    with own_server(short_path, appendfsync="always") as server:
-        broadcaster = EventBroadcaster(server.url, settings=settings)
-        recorder = broadcaster.new_recorder("c")
-        done = threading.Event()
-        recorded = 0
-
-        def go_on() -> None:
-            nonlocal recorded
-            while not done.is_set():
-                record(recorder, 50, recorded)
-                recorded += 50
-                time.sleep(0.005)
-
-        thread = threading.Thread(target=go_on)
-        thread.start()
-        try:
-            for _ in range(4):
-                time.sleep(0.25)
-                kill_server(server)
-                server.start()
-        finally:
-            done.set()
-            thread.join()
-        assert broadcaster.flush(PATIENCE_S)
-        events = read_incoming(server.url or "", settings)
-        assert sorted(map(int, messages(events))) == list(range(recorded))
-        assert not broadcaster.losses.counts
-        broadcaster.shutdown()
-
-
 def test_a_redis_that_was_flushed_gets_everything_again_from_the_ring(short_path: Path, settings: Settings) -> None:
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
@@ -297,24 +214,6 @@ def test_an_idle_producer_finds_out_that_redis_was_flushed_and_sends_again(
         assert broadcaster.flush(60)
         with make_client(server.url or "") as client:
             client.flushall()
-        eventually(lambda: messages(read_incoming(server.url or "", settings)) == numbers(100))
-        assert not broadcaster.losses.counts
-
-
-def test_an_idle_producer_outlives_a_redis_that_comes_back_empty(
-    short_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(producer_module, "LAST_S", 1.0)
-    with (
-        own_server(short_path, appendonly="no") as server,
-        EventBroadcaster(server.url, settings=settings) as broadcaster,
-    ):
-        record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(60)
-        kill_server(server)
-        check = broadcaster._outbox._sender.producers[0].check
-        eventually(lambda: check._sent_at > check._confirmed_at)  # it asks, and nobody is there
-        server.start()
         eventually(lambda: messages(read_incoming(server.url or "", settings)) == numbers(100))
         assert not broadcaster.losses.counts
 
@@ -360,16 +259,6 @@ def test_what_redis_lost_of_an_idle_partition_comes_back_while_the_others_are_bu
         assert not broadcaster.losses.counts
 
 
-def test_what_an_idle_producer_can_no_longer_send_is_counted(short_path: Path, prefix: str) -> None:
-    settings = settings_of(prefix, ring_bytes=0)
-    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
-        record(broadcaster.new_recorder("c"), 100)
-        assert broadcaster.flush(60)
-        with make_client(server.url or "") as client:
-            client.flushall()
-        eventually(lambda: broadcaster.losses.counts == {"lost": 100})
-
-
 def test_a_redis_that_came_back_with_an_older_state_gets_its_tail_again(short_path: Path, settings: Settings) -> None:
     """A kill with `everysec` or a failover leaves such a state; here the append-only file is cut by hand."""
     with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
@@ -388,41 +277,6 @@ def test_a_redis_that_came_back_with_an_older_state_gets_its_tail_again(short_pa
         assert messages(events) == numbers(1_010)
         assert len(set(uids(events))) == 1_010
         assert not broadcaster.losses.counts
-
-
-def test_what_the_ring_no_longer_has_is_counted_and_the_rest_goes_on_under_a_fresh_id(
-    short_path: Path, prefix: str
-) -> None:
-    settings = settings_of(prefix, ring_bytes=20_000)
-    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
-        recorder = broadcaster.new_recorder("c")
-        record(recorder, 1_000)
-        assert broadcaster.flush(60)
-        with make_client(server.url or "") as client:
-            client.flushall()
-        record(recorder, 10, 1_000)
-        assert broadcaster.flush(60)
-        events = read_incoming(server.url or "", settings)
-        assert 10 < len(events) < 1_000
-        assert messages(events) == numbers(len(events), 1_010 - len(events))
-        assert broadcaster.losses.counts == {"lost": 1_010 - len(events)}
-        assert uids(events)[0].endswith(":1")
-        record(recorder, 10, 1_010)
-        assert broadcaster.flush(60)
-        assert messages(read_incoming(server.url or "", settings))[-20:] == numbers(20, 1_000)
-
-
-def test_a_stream_destroyed_by_hand_is_reported_and_what_follows_goes_on(embedded_url: str, settings: Settings) -> None:
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
-        recorder = broadcaster.new_recorder("c")
-        record(recorder, 100)
-        assert broadcaster.flush(60)
-        with make_client(embedded_url) as client:
-            client.delete(Keys(settings.prefix, 0).incoming)
-        record(recorder, 100, 100)
-        assert broadcaster.flush(60)
-        assert messages(read_incoming(embedded_url, settings)) == numbers(100, 100)
-        assert broadcaster.losses.counts["destroyed"] > 0
 
 
 def test_functions_that_were_flushed_are_loaded_again(short_path: Path, settings: Settings) -> None:
@@ -546,15 +400,6 @@ def test_shutdown_frees_those_who_wait_for_room(prefix: str, open_broadcaster: C
 # -- flush and close -----------------------------------------------------------------------------------------------
 
 
-def test_flush_returns_when_everything_put_before_is_in_redis(embedded_url: str, settings: Settings) -> None:
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
-        recorder = broadcaster.new_recorder("c")
-        for start in range(0, 500, 100):
-            record(recorder, 100, start)
-            assert broadcaster.flush(60)
-            assert messages(read_incoming(embedded_url, settings)) == numbers(start + 100)
-
-
 def test_flush_ends_while_others_go_on_recording(embedded_url: str, prefix: str) -> None:
     """Large events make many batches, so that something is always under way."""
     settings = settings_of(prefix, partitions=4)
@@ -674,20 +519,6 @@ def test_who_only_wants_to_be_sure_does_not_wait_for_a_redis_that_stands_still(
             assert broadcaster.shutdown(3_600)
             assert not _outbox_threads()
         assert not broadcaster.losses.counts
-
-
-def test_closing_counts_what_was_under_way_to_a_redis_that_died(short_path: Path, settings: Settings) -> None:
-    with own_server(short_path) as server:
-        broadcaster = EventBroadcaster(server.url, settings=settings)
-        recorder = broadcaster.new_recorder("c")
-        record(recorder, 1)
-        assert broadcaster.flush(60)
-        kill_server(server)
-        record(recorder, 100, 1)
-        eventually(lambda: broadcaster._outbox._failures)
-        assert not broadcaster.shutdown(0.3)
-        assert broadcaster.losses.counts == {"unsent": 100}
-        eventually(lambda: not _outbox_threads())
 
 
 def test_closing_waits_for_a_redis_that_answers_in_time(short_path: Path, settings: Settings) -> None:
