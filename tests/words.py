@@ -43,7 +43,7 @@ def prose(file: Path) -> Iterator[tuple[int, str]]:
     if file.suffix == ".py":
         kinds = (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1))
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type in kinds:
+            if token.type in kinds and " " in token.string:  # a string of one word is a name, not prose
                 for offset, line in enumerate(token.string.splitlines()):
                     yield token.start[0] + offset, line
     elif file.suffix == ".lua":

@@ -60,7 +60,7 @@ class Opener:
                 BusUnavailable: retry.
         """
         try:
-            bus.look_again(client)
+            bus.revalidate(client)
             bus.check_codecs()
         except BusReplaced as error:
             return str(error).partition(":")[0]

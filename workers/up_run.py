@@ -317,7 +317,7 @@ class _BusLink:
     def _show(self, client: Client, *, exists: bool) -> None:
         try:
             if self._bus is not None:
-                self._bus.look_again(client)
+                self._bus.revalidate(client)
             elif exists:
                 self._open()
         except BusReplaced:

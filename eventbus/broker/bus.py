@@ -51,7 +51,7 @@ class Bus:
         self.format = format  #: of all that lies in Redis
         self.codecs = codecs  #: that producers may use
         self.announce_at = 0.0  #: when a recorder announces its build the next time, monotonic s
-        self.id = bus_id  #: random, of this bus alone: one that was made anew after a FLUSHALL has another
+        self.id = bus_id  #: random; a bus that was recreated after a FLUSHALL has another one
         self.url = url
         self.prefix = prefix
         self.options = options
@@ -86,11 +86,11 @@ class Bus:
         """The functions on one partition's keys."""
         return Functions(client, self.keys[partition], self)
 
-    def look_again(self, client: Client) -> bool:
-        """Look whether the bus is still the one that was opened. True: others have made it anew, and this one goes on.
+    def revalidate(self, client: Client) -> bool:
+        """Check that the bus is still the one that was opened. True: it was recreated, and is used now.
 
-        One that is gone (FLUSHALL) is made as it was, by whoever may: the next to open it must not decide anew what
-        those who run have agreed on.
+        If it is gone (FLUSHALL), this process recreates it, if it may: the next one that opens it must not choose other
+        partitions and options than those of running processes.
 
         Raises: ConfigError: it has another format now, or other partitions; nothing may be written to it.
         Redis:  HMGET on the bus's key, HSETNX if it is gone.
@@ -100,7 +100,7 @@ class Bus:
             found: Any = client.hmget(key, ["format", "partitions", "id", "codecs"])
         refuse_other_format(found)
         if None in found[:3]:
-            with suppress(BusRefused):  # who may not, leaves it to somebody else
+            with suppress(BusRefused):  # without the right, another process does it
                 self.write_missing(client)
             return False
         partitions, bus_id = parse_partitions(found[1], key), found[2].decode("ascii", "replace")
@@ -109,16 +109,16 @@ class Bus:
             raise BusReplaced(self.partitions, partitions)
         if bus_id == self.id:
             return False
-        log.warning("bus %s was made anew, and all that it held is gone: going on with the new one", self.prefix)
+        log.warning("bus %s was recreated, and its former content is gone: continuing with the new one", self.prefix)
         self.id = bus_id
         return True
 
     def write_missing(self, client: Client) -> None:
-        """Write what is missing in the bus's key as it is known here; what is there wins. Redis: HSETNX."""
+        """Write the missing fields of the key of the bus; existing fields stay. Redis: HSETNX."""
         key = bus_key(self.prefix)
         with redis_errors():
             if client.hsetnx(key, "format", str(self.format)):
-                # A bus that has a format and does not say which codecs was made before it could.
+                # A bus with a format and without codecs was created by an older build.
                 client.hsetnx(key, "codecs", numbers_text(self.codecs))
             client.hsetnx(key, "id", self.id)
             client.hsetnx(key, "partitions", str(self.partitions))
@@ -140,9 +140,9 @@ class Bus:
 
         Loads this build's functions where they are missing, if the user may.
 
-        Raises: ConfigError: others have made another bus here meanwhile; as `look_again`.
+        Raises: ConfigError: others have made another bus here meanwhile; as `revalidate`.
         """
-        self.look_again(client)
+        self.revalidate(client)
         call = self.functions(client, partition)
         try:
             opened = call.open(os.urandom(8).hex(), SINK_GROUP)
@@ -158,14 +158,14 @@ class Bus:
 
 
 def open_bus(url: str, settings: Settings, *, options: Options | None = None) -> Bus:
-    """Open the bus at *url*: check the server, make what is missing.
+    """Open the bus at *url*: check the server, and create missing keys.
 
-    Functions are loaded only where one has to be called that is not there, and never replaced: a bus that is there
-    opens without any.
+    Functions are loaded only if one that is missing must be called, and are never replaced: an existing bus opens
+    without functions.
 
     The first open of a bus decides how many partitions it has. *options*, if given, must be those of the bus.
 
-    Raises: BusUnavailable: no answer; safe to call again. BusRefused, ConfigError: the message says what to do.
+    Raises: BusUnavailable: no answer; safe to call again. BusRefused, ConfigError: the message has the cure.
     """
     client = connect(url, name="eventbus-open")
     try:
@@ -232,7 +232,7 @@ def _read_or_make(client: Client, new: Bus) -> Bus:
         found: Any = client.hmget(key, fields)
         refuse_other_format(found)
         if None in found[:5]:
-            load_missing(client)  # first: of a bus that cannot be made, nothing is left behind
+            load_missing(client)  # first: if the bus cannot be created, it leaves no key
             new.write_missing(client)
             found = client.hmget(key, fields)
     return Bus(
@@ -261,10 +261,8 @@ def parse_partitions(text: bytes, key: bytes) -> int:
     """Parse the partition count of the bus of *key*. Raises: ConfigError: it is not a number from 1 to 1024."""
     found = whole_number(text)
     if found is None or not 1 <= found <= MOST_PARTITIONS:
-        root = key.decode().removesuffix("{0}:bus")
-        cure = (
-            f"HSET {key.decode()} partitions with what it was, one more than the highest N of the keys {root}{{N}}:meta"
-        )
+        highest = f"{key.decode().removesuffix('{0}:bus')}{{N}}:meta"
+        cure = f"HSET {key.decode()} partitions with its number, one more than the highest N of the keys {highest}"
         problem = f"the bus says it has {_shown(text)} partitions, which is no number from 1 to {MOST_PARTITIONS}"
         raise ConfigError(f"{problem}: {cure}", cure=cure)
     return found
@@ -315,14 +313,14 @@ def read_values(client: Client, prefix: str) -> tuple[dict[str, Any], int] | Non
 def change_options(
     client: Client, prefix: str, change: Callable[[Mapping[str, Any]], Options]
 ) -> tuple[Options, int, bool]:
-    """Write what *change* makes of the bus's options, under the next version; somebody else's change is not lost.
+    """Write the result of *change* as the options of the bus, under the next version; no concurrent change is lost.
 
-    *change* gets plain values, as `read_values` does, so that it can mend what is not valid; it may be called again
-    with newer ones. What changes nothing is not written.
+    *change* gets plain values, as from `read_values`, so that it can correct invalid ones; it may be called again with
+    newer ones. Equal options are not written.
 
-    Returns: the options that hold now, their version, and whether anything was written.
+    Returns: the options that apply now, their version, and whether they were written.
     Raises:  ConfigError: of *change*, or there is no such bus.  BusUnavailable: it may or may not have happened.
-    Redis:   WATCH, HMGET, MULTI, HSET, EXEC on the bus's key, until nobody else wrote meanwhile.
+    Redis:   WATCH, HMGET, MULTI, HSET, EXEC on the key of the bus, until no other process writes meanwhile.
     """
     key = bus_key(prefix)
 

@@ -17,8 +17,8 @@ class PendingCalls:
 
     End them by one of `answers`, `replies`, `drain` and `abandon`.
 
-    *after*: earlier calls on whose connection these are sent, so that the server executes them in this order. End those
-    first. If they fail, these are abandoned as well.
+    *after*: earlier calls; these are sent on their connection, so that the server executes them in this order. End
+    those first. If they fail, these are abandoned as well.
     """
 
     def __init__(self, client: Client, *commands: tuple[Any, ...], after: PendingCalls | None = None) -> None:

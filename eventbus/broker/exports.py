@@ -64,13 +64,13 @@ class LostVersions(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Read what `str` gave; None: it is something else."""
+        """Parse the result of `str`; None: *text* is no such result."""
         found = re.fullmatch(r"(\d{1,16})-(\d{1,16})@(\d{1,16})", text, re.ASCII)
         return None if found is None else cls(*map(int, found.groups()))
 
 
 class ExportHold(msgspec.Struct, frozen=True):
-    """The reply of `acquire`: held by us at *position* (None: a new sink), or by *holder* whose counter is *beats*."""
+    """The reply of `acquire`: ours, at *position* (None: a new sink), or held by *holder* with the counter *beats*."""
 
     ours: bool
     position: int | None = None
@@ -84,10 +84,10 @@ class ExportCheckpoint(msgspec.Struct, kw_only=True):
     *returned*: the sink's replies by the store's key; None forgets one. It is mutable, since it is filled step by step.
     """
 
-    call: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())  #: what Redis knows a repeat by
+    call: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())  #: by which Redis recognizes a repeated call
     position: int | None = None
     returned: dict[str, UpdateState | None] = {}
-    refreshed: list[str] = []  #: keys of which what was returned lives on: their events do, and are held back
+    refreshed: list[str] = []  #: keys with replies that must live longer, because their events are held back
     later: dict[str, int] = {}  #: event key → ms since 1970, when it is to be looked at again
     done: list[str] = []  #: event keys and dead entry ids that wait no longer
     burials: list[Burial] = []
@@ -114,13 +114,13 @@ class ExportStore:
         self._later = keys.later + sink.encode()
         self._changes = keys.changes_of(EVENTS)
         self._note = keys.note_of(f"export:{sink}")
-        # With the sink's generation behind it, as soon as the export is held.
+        # It ends with the generation of the sink, as soon as the export is held.
         self._exported = self._exported_of = keys.exported + sink.encode() + b":"
-        # Garbage collection only: what is older is not there in the store either.
+        # Garbage collection only: older events have expired in the store too.
         self._life_ms = 2 * bus.options.event_ttl_s * 1000
 
     def acquire(self, holder: str = "", beats: str = "") -> ExportHold:
-        """Take the export if nobody holds it, or if *holder* does and its counter still is *beats*. Safe to repeat."""
+        """Take the export if it is free, or if *holder* has it and its counter still is *beats*. Idempotent."""
         reply = self._call(
             "export_acquire",
             (self._export, self._keys.workers, self._keys.meta, self._note, self._keys.corrupt),
@@ -132,13 +132,13 @@ class ExportStore:
         return ExportHold(False, None, name_text(reply[1]), name_text(reply[2]))
 
     def release(self) -> None:
-        """Give the export up, if we hold it. Safe to repeat."""
+        """Release the export, if we hold it. Idempotent."""
         self._call("export_release", (self._export, self._keys.workers), self._sink, self._consumer)
 
     def settle(self, settled: ExportCheckpoint) -> bool:
         """Store *settled*, all of it or nothing. False: another worker holds the export.
 
-        Safe to repeat with the same *settled*: what was done is not done again.
+        Idempotent with the same *settled*.
         """
         kept: dict[str, bytes | bool] = dict.fromkeys(settled.refreshed, True)
         kept |= {key: msgspec.msgpack.encode(value) if value else b"" for key, value in settled.returned.items()}
@@ -176,13 +176,13 @@ class ExportStore:
         return version_in(found)
 
     def lost_versions(self) -> LostVersions | None:
-        """Read what the sink's last worker has noted as lost; None: nothing."""
+        """Read the versions that the last worker of the sink has noted as lost; None: none."""
         with redis_errors():
             found: Any = self._client.hget(self._export, "lost")
         return LostVersions.parse(found.decode("ascii", "replace")) if found else None
 
     def entry_before(self, version: int) -> int | None:
-        """Return the version of the last entry of changes up to *version*; None: the stream begins behind it."""
+        """Return the version of the last entry of changes up to *version*; None: the stream begins after it."""
         with redis_errors():
             found: Any = self._client.xrevrange(self._changes, f"{version}-0", "-", count=1)
         return _version(found[0]) if found else None
@@ -198,13 +198,13 @@ class ExportStore:
                 pipe.xrange(self._changes, f"{version}-0", "+", count=1)
             with redis_errors():
                 replies = pipe.execute()
-            for version, before, behind in zip(asked, replies[::2], replies[1::2], strict=True):
-                if before and behind and version < (whole_number(behind[0][1].get(b"f")) or _version(behind[0])):
+            for version, before, after in zip(asked, replies[::2], replies[1::2], strict=True):
+                if before and after and version < (whole_number(after[0][1].get(b"f")) or _version(after[0])):
                     lost.add(version)
         return lost
 
     def lag(self, position: int) -> Lag:
-        """Measure how far a sink at *position* is behind the store. Raises: BusUnavailable: call again."""
+        """Measure the lag of a sink at *position*. Raises: BusUnavailable: call again."""
         return read_lag(node_of(self._client, self._keys.meta), self._keys, position)
 
     def paused_since(self) -> float | None:
@@ -215,7 +215,7 @@ class ExportStore:
         return since_ms / 1000 if since_ms else None
 
     def due(self, now_ms: int, limit: int) -> list[str]:
-        """Read event keys and dead entry ids whose time has come, at most *limit*."""
+        """Read the event keys and dead letter ids that are due, at most *limit*."""
         with redis_errors():
             members: Any = self._client.execute_command("ZRANGE", self._later, 0, now_ms, "BYSCORE", "LIMIT", 0, limit)
         return [member.decode() for member in members]

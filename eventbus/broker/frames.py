@@ -1,4 +1,4 @@
-"""Batches on their way over HTTP: what a producer sends to the API, and what it is answered. See docs/http.md.
+"""Batches over HTTP: the requests of a producer to the API, and its answers. See docs/http.md.
 
 Both are MessagePack, `[format, [frame, …]]` and `[format, [answer, …]]`: an answer a frame, in their order.
 """
@@ -21,7 +21,7 @@ FRAMES_TYPE: Final = "application/vnd.eventbus.batches+msgpack"
 FRAMES_FORMAT: Final = 1
 #: Frames in one body; their bytes are bounded by the body's.
 MAX_FRAMES: Final = 512
-#: Causes of losses that one frame tells.
+#: Causes of losses in one frame.
 MAX_LOSSES: Final = 16
 #: That a producer may ask to be remembered for.
 MAX_LIFE_MS: Final = 31 * 86_400 * 1000
@@ -46,7 +46,7 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class FrameError(StrEnum):
-    """Tells why the API could not publish a frame."""
+    """The reason why the API could not publish a frame."""
 
     UNAVAILABLE = "UNAVAILABLE"  #: call again
     FORBIDDEN = "FORBIDDEN"  #: it never will do
@@ -56,7 +56,7 @@ class Answer(msgspec.Struct, array_like=True, frozen=True):
     """The fate of a frame.
 
     *status* is a `PublishStatus`, or a `FrameError`. *text* is the generation,
-    the group that holds a full stream, or what is wrong.
+    the group that holds a full stream, or the error.
     """
 
     status: str
@@ -120,7 +120,7 @@ def _answer(reply: PublishReply | EventBusError) -> Answer:
 
 
 def _reply(answer: Answer) -> PublishReply | EventBusError:
-    """Raises: ValueError: a word that nobody knows."""
+    """Raises: ValueError: an unknown word."""
     if answer.status == FrameError.UNAVAILABLE:
         return BusUnavailable(answer.text)
     if answer.status == FrameError.FORBIDDEN:

@@ -36,7 +36,7 @@ class Announcement(msgspec.Struct, frozen=True, rename="camel"):
     """The last time that a process said which build it is."""
 
     build: str
-    what: str  #: worker or recorder
+    role: str  #: worker or recorder
     name: str
     age_s: float
     formats: tuple[int, ...] = ()
@@ -65,17 +65,17 @@ class Library(msgspec.Struct, frozen=True):
 
     @property
     def in_use(self) -> bool | None:
-        """Return True if processes use it; None: nobody can tell."""
+        """Return True if processes use it; None: unknown."""
         return any(each.in_use for each in self.announced) if self.build else None
 
 
 def process_name() -> str:
-    """Return a name for this process, for people who look for it."""
+    """Return a name of this process for people."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def read_announcements(client: Client, prefix: str) -> list[Announcement]:
-    """Read what processes of one bus have announced, the newest first. Redis: HGETALL on the bus's builds, TIME."""
+    """Read the announcements of one bus, the newest first. Redis: HGETALL on its builds, TIME."""
     keys = Keys(prefix, 0)
     with redis_errors():
         found: Any = client.hgetall(keys.builds)
@@ -84,7 +84,7 @@ def read_announcements(client: Client, prefix: str) -> list[Announcement]:
 
 
 def read_libraries(client: Client) -> list[Library]:
-    """Read the libraries of eventbus on all servers that take writes, and who uses them, on any bus there.
+    """Read the libraries of eventbus on all servers that take writes, and the processes of all buses that use them.
 
     Redis: FUNCTION LIST, SCAN, HGETALL; where there are several databases, in each.
     """
@@ -123,7 +123,7 @@ def delete_library(client: Client, name: str) -> None:
 
 
 def prune(client: Client, *, unknown: bool) -> list[str]:
-    """Delete the libraries of other builds that nobody uses; *unknown*: also those of which nobody can tell.
+    """Delete the libraries of other builds that are not in use; *unknown*: also those with unknown use.
 
     Returns: the names of those that were deleted.
     """
@@ -134,7 +134,7 @@ def prune(client: Client, *, unknown: bool) -> list[str]:
 
 
 def prunable(library: Library, *, unknown: bool) -> bool:
-    """Return True if nobody uses the library; *unknown* is what counts where nobody can tell."""
+    """Return True if the library is not in use; *unknown*: the answer if the use is unknown."""
     return unknown if library.in_use is None else not library.in_use
 
 
@@ -146,15 +146,15 @@ def cannot_read(announced: Iterable[Announcement], formats: Iterable[int], codec
         for each in announced
         if each.in_use
         and (
-            not wanted_formats <= set(each.formats) or (each.what == "worker" and not wanted_codecs <= set(each.codecs))
+            not wanted_formats <= set(each.formats) or (each.role == "worker" and not wanted_codecs <= set(each.codecs))
         )
     ]
 
 
 def describe(announcement: Announcement) -> str:
-    """Return who announced and when, for one line."""
+    """Return the process and the time of an announcement, for one line."""
     bus = f" of bus {announcement.prefix}" if announcement.prefix else ""
-    return f"{announcement.what} {announcement.name}{bus}, {announcement.age_s:.0f} s ago"
+    return f"{announcement.role} {announcement.name}{bus}, {announcement.age_s:.0f} s ago"
 
 
 def _announced_on(server: Client, *, one_database: bool) -> Iterator[Announcement]:
@@ -186,12 +186,12 @@ def _now_s(client: Client) -> float:
 
 def _parse(found: dict[bytes, bytes], prefix: str, now_s: float) -> Iterator[Announcement]:
     for field, value in found.items():
-        of, _, what = field.decode("utf-8", "replace").partition("/")
+        of, _, role = field.decode("utf-8", "replace").partition("/")
         words = value.decode("utf-8", "replace").split(" ", 3)
         if len(words) == 4 and words[0].isdigit():
             age_s = max(0.0, now_s - int(words[0]) / 1000)
             formats, codecs = parse_numbers(words[1], FORMATS), parse_numbers(words[2], BASELINE_CODECS)
-            yield Announcement(of, what, words[3], age_s, formats, codecs, prefix)
+            yield Announcement(of, role, words[3], age_s, formats, codecs, prefix)
 
 
 def _fields(pairs: Any) -> dict[bytes, Any]:
@@ -207,7 +207,7 @@ def load(client: Client) -> bool:
 
     Nothing is replaced: libraries of other builds have other names.
 
-    Raises: FunctionsMissing: this user may not load functions; the message says who may.  BusUnavailable.
+    Raises: FunctionsMissing: this user may not load functions; the message has the role that may.  BusUnavailable.
     """
     loaded = False
     for server in primaries(client):
@@ -250,5 +250,5 @@ def refusal(client: Client, error: FunctionsForbidden) -> EventBusError:
         return error
     return BusRefused(
         "the server does not permit this to the user: its role lacks that function (`eventbus acl --role …` prints "
-        "what a role may)"
+        "the rights of a role)"
     )

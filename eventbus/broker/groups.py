@@ -82,7 +82,7 @@ def delete_group(bus: Bus, client: Client, name: str) -> int:
             beats: list[bytes] = [field for field in node.hgetall(keys.workers) if field.startswith(starts)]
             pipe: Any = node.pipeline(transaction=True)
             pipe.xgroup_destroy(keys.incoming, name)
-            pipe.hdel(keys.meta, *(f"{what}:{name}" for what in _FIELDS))
+            pipe.hdel(keys.meta, *(f"{field}:{name}" for field in _FIELDS))
             pipe.delete(keys.attempts + name.encode())
             if beats:
                 pipe.hdel(keys.workers, *beats)

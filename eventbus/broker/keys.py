@@ -13,7 +13,7 @@ from eventbus.errors import ConfigError
 from eventbus.model.event import ObjectReference
 from eventbus.util.text import repair
 
-#: The kind whose objects `correlate_and_store` writes.
+#: The kind of the objects that `correlate_and_store` writes.
 EVENTS = "events"
 #: Kinds that run programs, or hold secrets. Their keys have a name in front, so that the patterns of all other roles
 #: pass them by: a key pattern of Redis can allow, and never forbid.
@@ -24,7 +24,7 @@ SINK_GROUP = "sink"
 #: Characters of an id, with which the keys of objects, sets and buckets end, and the members of indexes: 108 bits. So a
 #: key of a bucket just fits into 32 bytes of Redis' memory, and equal ones are not met by chance.
 ID_CHARS = 18
-#: No hyphen: where ids stand beside those of entries (`later:`), that tells them apart.
+#: No hyphen: `later:` has such ids and ids of entries, which have one.
 _NO_HYPHEN = bytes.maketrans(b"+/", b"._")
 
 _PREFIX = re.compile(r"[a-z0-9-]{1,32}\Z")
@@ -79,9 +79,9 @@ class Keys:
         self.incoming = root + b"incoming"
         #: HASH    generation, events, bytes, trimmed        as long as the stream
         self.incoming_meta = root + b"incoming:meta"
-        #: prefix of HASH  last, generation; behind it a secret of the producer; 2 h after its last batch
+        #: prefix of HASH  last, generation; the secret of the producer follows; 2 h after its last batch
         self.producer = root + b"producer:"
-        #: prefix of STRING ns of its first request, digest  of what came under an Idempotency-Key; 10 min
+        #: prefix of STRING ns of its first request, digest of the request with an Idempotency-Key; 10 min
         self.idempotency = root + b"idempotency:"
         #: prefix of STRING msgpack [last ms, local keys…]   PX 2 × interval + hold
         self.aggregate = root + b"aggregate:"
@@ -103,9 +103,9 @@ class Keys:
         self.index_refresh = root + b"index:refresh"
         #: prefix of HASH  namespace, kind, type, reason → occurrences, of a minute since 1970; `occurrences_s`
         self.occurrences = root + b"occurrences:"
-        #: HASH    policy:, floor:, floor_to:, lost:, untold: of each group, counters          for ever
+        #: HASH    fields of each group (`groups.py`), counters                      permanent
         self.meta = root + b"meta"
-        #: HASH    times, last_key  what functions met under the names of our strings and is not ours; for ever
+        #: HASH    times, last_key: the number of corrupt values that functions have found; permanent
         self.corrupt = root + b"spoiled"
         #: HASH    letter, source, kind, type, reason → count, and its credit under the small letter; names and credit
         #:         of a letter         for ever, at most 500 names a letter
@@ -144,19 +144,19 @@ class Keys:
         return self._root_of(plural) + b"index:name:%s" % plural.encode()
 
     def changes_of(self, plural: str) -> bytes:
-        """STREAM, id <version>-0: what changed of a kind, an entry a call; trimmed to its byte bound."""
+        """STREAM, id <version>-0: the changes of a kind, an entry a call; trimmed to its byte bound."""
         return self._root_of(plural) + b"changes:%s" % plural.encode()
 
     def version_of(self, plural: str) -> bytes:
-        """STRING: a kind's newest version, the bytes ever added to its changes, and who wrote it; for ever."""
+        """STRING: a kind's newest version, the bytes ever added to its changes, and its history; permanent."""
         return self._root_of(plural) + b"version:%s" % plural.encode()
 
-    def note_of(self, what: str) -> bytes:
-        """STRING msgpack: what a call that was cut off has left to do; until it is done.
+    def note_of(self, of: str) -> bytes:
+        """STRING msgpack: the remaining writes of an interrupted call; until they are done.
 
-        *what*: a kind's plural, or `bus:incoming`, `bus:dead`, `bus:notify`, `group:<name>`, `export:<sink>`.
+        *of*: the plural of a kind, or `bus:incoming`, `bus:dead`, `bus:notify`, `group:<name>`, `export:<sink>`.
         """
-        return self._root_of(what) + b"note:%s" % what.encode()
+        return self._root_of(of) + b"note:%s" % of.encode()
 
     def _root_of(self, plural: str) -> bytes:
         return self.root + b"operated:" if plural in OPERATED else self.root
@@ -168,7 +168,7 @@ def bus_key(prefix: str) -> bytes:
 
 
 def name_text(name: bytes) -> str:
-    """Decode the name or counter of a worker, whatever bytes it has; `name_bytes` gives the same bytes back."""
+    """Decode the name or counter of a worker, also invalid UTF-8; `name_bytes` returns the same bytes."""
     return name.decode("utf-8", "surrogateescape")
 
 

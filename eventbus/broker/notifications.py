@@ -19,7 +19,7 @@ MANY: Final = 500
 
 
 class NotifyHold(msgspec.Struct, frozen=True):
-    """The reply of `acquire`: ours, under *term*, or held by *holder* whose counter is *beats*.
+    """The reply of `acquire`: ours, under *term*, or held by *holder* with the counter *beats*.
 
     *now_ms*: the server's time, milliseconds since 1970.
     """

@@ -1,4 +1,4 @@
-"""Translates redis-py's errors into the bus's, here and nowhere else: one line that says what happened and what to do.
+"""Translates the errors of redis-py, only here: each becomes an `EventBusError` of one line with its cure.
 
 Imports redis only when there is an error to translate.
 """
@@ -23,7 +23,7 @@ from eventbus.errors import (
 #: longest quote of a server's own words
 QUOTE_CHARS = 300
 
-#: first word of a reply → what it means to us, and the cure
+#: first word of a reply → the error, and its words with the cure
 _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
     "LOADING": (BusUnavailable, "is still loading its data: wait and try again"),
     "READONLY": (BusUnavailable, "is a replica: wait for the failover, or point EVENTBUS_REDIS_URL at the primary"),
@@ -53,8 +53,8 @@ _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
         "EVENTBUS_PREFIX",
     ),
     "OTHERBUS": (OtherBus, "has another bus there than was opened: look which, and go on or restart"),
-    "NOGROUP": (GroupMissing, "has no such stream or group: make it anew at its floor"),
-    "UNBLOCKED": (GroupMissing, "lost the stream while we waited: make it anew at its floor"),
+    "NOGROUP": (GroupMissing, "has no such stream or group: recreate it at its floor"),
+    "UNBLOCKED": (GroupMissing, "lost the stream while we waited: recreate it at its floor"),
 }
 
 #: part of a reply that has no code of its own → the same
@@ -66,8 +66,8 @@ _BY_TEXT: dict[str, tuple[type[EventBusError], str]] = {
     # as Redis and Valkey say it of a function that the ACL does not name; of a function's commands they name another
     "run the 'fcall' command": (
         FunctionsForbidden,
-        "does not permit this user to call a function of build {build}: add what `eventbus acl --add` of this version "
-        "prints for its role",
+        "does not permit this user to call a function of build {build}: add the rights that `eventbus acl --add` of "
+        "this version prints for its role",
     ),
     "max number of clients reached": (BusUnavailable, "has no free connection: wait, or raise its maxclients"),
     "without any password configured": (BusRefused, "has no password, but one was given: take it out"),
@@ -84,8 +84,8 @@ _BY_TEXT: dict[str, tuple[type[EventBusError], str]] = {
     "DB index is out of range": (BusRefused, "has no such database: correct the number at the end of the url"),
 }
 
-#: what the operating system said while connecting, by its class or one above → the same (TLS: `tls.explain`). By name:
-#: socket would be a part of what importing this package takes
+#: class, or base class, of an error of the operating system while connecting → the same (TLS: `tls.explain`). By name,
+#: because importing socket takes time
 _BY_CAUSE: dict[str, tuple[type[EventBusError], str]] = {
     "gaierror": (BusUnavailable, "the host's name cannot be resolved: check it, and the DNS"),
     "ConnectionRefusedError": (
@@ -136,35 +136,35 @@ def translate(error: Exception, url: str = "") -> EventBusError:
     """
     from redis.exceptions import ClusterError, ConnectionError, InvalidResponse, TimeoutError
 
-    who = safe_url(url) if url else "the server"
+    server = safe_url(url) if url else "the server"
     if found := _by_reply(error):
         leaf, words = found
-        return leaf(f"{who} {words} ({_quote(error)})", cure=_cure(words))
+        return leaf(f"{server} {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, InvalidResponse):
         tls = any(sign in str(error) for sign in _TLS_ALERT)
         words = "the server wants TLS: use rediss://" if tls else "that is not a Redis: check host and port"
-        return BusRefused(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
+        return BusRefused(f"{server}: {words} ({_quote(error)})", cure=_cure(words))
     if type(error).__name__ == "MasterNotFoundError":  # by name: its module is imported only where there are sentinels
         words = "no primary: wait for the failover, try again; if it never comes, correct the url"
-        return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
+        return BusUnavailable(f"{server}: {words} ({_quote(error)})", cure=_cure(words))
     if found := _by_cause(error):
         leaf, words = found
-        return leaf(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
+        return leaf(f"{server}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, TimeoutError):
         words = "does not answer in time: check host, port, firewall, TLS; try again"
-        return BusUnavailable(f"{who} {words}", cure=_cure(words))
+        return BusUnavailable(f"{server} {words}", cure=_cure(words))
     if isinstance(error, ConnectionError):
         hint = "; if it never succeeds, the server may want TLS: rediss://" if url.startswith("redis:") else ""
         words = f"connection lost: try again{hint}"
-        return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
+        return BusUnavailable(f"{server}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, ClusterError):
         words = "no way to the slot's node: wait for the failover, try again"
-        return BusUnavailable(f"{who}: {words} ({_quote(error)})", cure=_cure(words))
-    return EventBusError(f"{who}: {_quote(error)}")
+        return BusUnavailable(f"{server}: {words} ({_quote(error)})", cure=_cure(words))
+    return EventBusError(f"{server}: {_quote(error)}")
 
 
 def _by_reply(error: Exception) -> tuple[type[EventBusError], str] | None:
-    # A pipeline puts the command, whatever it holds, in front of the reply.
+    # A pipeline puts the command in front of the reply.
     text = str(error).rpartition(" of pipeline caused error: ")[2]
     # redis-py cuts the code off the words it has a class for, and keeps it in status_code
     code = getattr(error, "status_code", None) or text.partition(" ")[0]
@@ -182,7 +182,7 @@ def _by_cause(error: Exception) -> tuple[type[EventBusError], str] | None:
 
 
 def _cure(words: str) -> str:
-    """Return the text behind `what happened: `."""
+    """Return the text after the problem and its colon."""
     return words.partition(": ")[2]
 
 

@@ -1,4 +1,4 @@
-"""The transport over Redis: a pipeline of `publish` calls, and a look at what Redis has of a producer."""
+"""The transport over Redis: a pipeline of `publish` calls, and a check of the batches that Redis has of a producer."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class RedisTransport:
         self._client.close()
 
     def _announcement(self) -> list[tuple[Any, ...]]:
-        """Return the commands that say now and then that this build records, and ask what producers may use."""
+        """Return the commands that announce this build from time to time, and read the codecs for producers."""
         if time.monotonic() < self._bus.announce_at:
             return []
         announce = announce_command(self._bus.keys[0], "recorder", process_name())
@@ -122,7 +122,7 @@ class RedisTransport:
     def _make_missing(
         self, requests: Sequence[PublishRequest], answers: list[PublishReply | EventBusError]
     ) -> list[PublishReply | EventBusError]:
-        """Make each partition that is missing, or find out whose it is; a refusal stands in place of the answer."""
+        """Create each missing partition, or check its bus; an error takes the place of the answer."""
         made: dict[int, PublishReply | EventBusError] = {}
         for i, answer in enumerate(answers):
             if isinstance(answer, FunctionsForbidden):
@@ -146,8 +146,8 @@ class RedisTransport:
 
     def _make(self, partition: int) -> PublishReply | EventBusError:
         try:
-            # A producer may not open, but go on with a bus that somebody else has made.
-            if not self._bus.look_again(self._client):
+            # A producer has no right to open, but can continue with a bus that another process has created.
+            if not self._bus.revalidate(self._client):
                 self._bus.open_partition(self._client, partition)
         except EventBusError as error:
             return error

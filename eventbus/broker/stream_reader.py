@@ -78,13 +78,13 @@ class GroupReader:
         self._noted: set[bytes] = set()  #: our pending entries with notes in `attempts`
 
     def open(self) -> bool:
-        """Make the group, at its floor if it had one. True if it had to be made. Safe to repeat.
+        """Create the group, at its floor if it had one. True if it was missing. Idempotent.
 
         Raises: ConfigError: producers of the bus may use a codec that this build cannot read.
         """
         self._bus.check_codecs()
         opened = self._bus.open_partition(self._client, self._partition, self.group, self._policy, self._start)
-        self._start = "0"  # should all be destroyed: whatever a stream made anew holds is new to the group
+        self._start = "0"  # after a loss of the stream, all entries of the recreated one are new to the group
         return opened.made_group or opened.made_stream
 
     def read(self, block_ms: int, ack: Sequence[bytes] = (), *, beat: bool = False) -> list[Delivery]:
@@ -197,7 +197,7 @@ class GroupReader:
         Redis: HMGET on the bus's key.
         """
         if cause == DeadCause.UNKNOWN_CODEC:
-            self._bus.look_again(self._client)
+            self._bus.revalidate(self._client)
             self._bus.check_codecs()
 
     def ack(self, ids: Sequence[bytes]) -> None:
@@ -317,7 +317,7 @@ class Position:
             return self.take(self._client.execute_command(*self.command(block_ms)))
 
     def command(self, block_ms: int = 0, count: int = READ_COUNT) -> tuple[Any, ...]:
-        """Return the command whose reply `take` decodes, for a pipeline of many positions; 0: it does not block."""
+        """Return the command for a pipeline of many positions; `take` decodes its reply. 0: it does not block."""
         block = ("BLOCK", block_ms) if block_ms else ()
         return ("XREAD", "COUNT", count, *block, "STREAMS", self.key, self.after)
 

@@ -50,7 +50,7 @@ class BusDescription(msgspec.Struct, frozen=True):
     partitions: int  #: 1..1024, never changed
     in_flight: int  #: batches of one partition in one `publish`, at most
     codecs: tuple[int, ...] = BASELINE_CODECS  #: that producers may use, as of the last look at the bus
-    epoch: str = ""  #: another one where the bus has been made anew, with nothing of what it held
+    epoch: str = ""  #: changes when the bus is recreated, without its former content
 
 
 class PublishRequest(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +75,7 @@ class Transport(Protocol):
     """One connection to one bus, for one thread; only `close` may be called from another.
 
     A batch may be published again: its sequence numbers make this idempotent. Without an answer a call raises or
-    returns an `EventBusError` that says in one line what to do.
+    returns an `EventBusError` of one line with its cure.
     """
 
     def describe(self) -> BusDescription:
@@ -89,9 +89,9 @@ class Transport(Protocol):
 
         *meanwhile* is called once, if at all: where it can be, when all is sent and the answers are to come.
 
-        A partition that turns out to be missing is made anew; its batches are answered MISSING and can be sent again.
-        So are those of a partition of a bus that others have made anew, where this process can go on with that; where
-        it cannot, nothing was taken, and the answer is a ConfigError that says why.
+        A missing partition is created; its batches are answered MISSING and can be sent again. The same applies to a
+        bus that was recreated, if this process can use it; else no batch was stored, and the answer is a ConfigError
+        with the reason.
 
         Returns: an answer each, in the order of *requests*; an error where a batch got none.
         Raises:  BusUnavailable: no answer at all; any of them may have been taken. BusRefused.

@@ -402,17 +402,19 @@ HARM: list[tuple[str, set[Role]]] = [
     ("XGROUP DESTROY {p}incoming none", {Role.DEPLOY}),
     ("XTRIM {p}incoming MAXLEN 0", {Role.WORKER, Role.DEPLOY}),
     ("XRANGE {p}incoming - +", {Role.WORKER, Role.METRICS, Role.DEPLOY}),
-    ("XREAD STREAMS {p}incoming 0", {Role.READER, Role.OPERATOR, Role.WORKER, Role.DEPLOY}),
+    ("XREAD STREAMS {p}incoming 0", {Role.READER, Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
     ("XREADGROUP GROUP none x STREAMS {p}incoming >", {Role.WORKER}),
-    ("MGET {p}object:events:x", {Role.READER, Role.OPERATOR, Role.WORKER, Role.DEPLOY}),
-    ("XADD {p}incoming NOMKSTREAM * a b", {Role.PRODUCER, Role.AGENT, Role.OPERATOR, Role.WORKER, Role.DEPLOY}),
+    ("MGET {p}object:events:x", {Role.READER, Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
+    ("XADD {p}incoming NOMKSTREAM * a b",
+     {Role.PRODUCER, Role.AGENT, Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
     ("FCALL REMOVE 7 {p}version:nodes {p}note:nodes {p}index:name:nodes {p}changes:nodes {p}object:nodes:x {p}meta"
      " {p}spoiled x 60000",
      {Role.DEPLOY, Role.WORKER, Role.AGENT, Role.OPERATOR}),
     ("FCALL REMOVE 7 {p}version:robots {p}note:robots {p}index:name:robots {p}changes:robots {p}object:robots:x"
      " {p}meta {p}spoiled x 60000",
      {Role.DEPLOY, Role.WORKER}),
-    ("MGET {p}object:nodes:x", {Role.READER, Role.AGENT, Role.OPERATOR, Role.WORKER, Role.DEPLOY}),
+    ("MGET {p}object:nodes:x",
+     {Role.READER, Role.AGENT, Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
 ]  # fmt: skip
 #: Of what runs programs or is secret, by verb: one role alone.
 OPERATED: list[tuple[str, set[Role]]] = [

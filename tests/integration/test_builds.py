@@ -81,7 +81,7 @@ def test_a_recorder_and_a_worker_announce_their_build(world: World, tmp_path: Pa
     with Program("worker", "sink", env=env, folder=tmp_path) as worker:
         eventually(lambda: len(read_announcements(world.admin, world.bus.prefix)) == 2)
         assert worker.stop() == 0
-    found = {each.what: each for each in read_announcements(world.admin, world.bus.prefix)}
+    found = {each.role: each for each in read_announcements(world.admin, world.bus.prefix)}
     assert {each.build for each in found.values()} == {build()}
     assert all(each.in_use for each in found.values())
     assert (found["worker"].formats, found["worker"].codecs) == (formats.FORMATS, formats.CODECS)
@@ -95,7 +95,7 @@ def test_a_worker_announces_its_build_before_it_stores_an_event(world: World, tm
     changes = world.bus.keys[0].changes_of("events")
     with Program("worker", "sink", env=environment(world.url, world.settings.prefix), folder=tmp_path) as worker:
         eventually(lambda: world.admin.xlen(changes))
-        assert "worker" in {each.what for each in read_announcements(world.admin, world.bus.prefix)}
+        assert "worker" in {each.role for each in read_announcements(world.admin, world.bus.prefix)}
         assert worker.stop() == 0
 
 
@@ -217,11 +217,11 @@ def held(world: World) -> tuple[bytes, bytes]:
 
 def test_a_later_build_opens_a_bus_as_it_is_and_upgrades_it_only_by_command(world: World, later_build: None) -> None:
     bus = open_bus(world.url, world.settings)
-    bus.look_again(world.admin)
+    bus.revalidate(world.admin)
     assert (bus.format, bus.codecs, held(world)) == (2, (0, 1), (b"2", b"0,1"))
     assert upgrade_format(world.admin, bus, force=False) == (3, (0, 1, 7))
     assert held(world) == (b"3", b"0,1,7")
-    bus.look_again(world.admin)
+    bus.revalidate(world.admin)
     assert (bus.format, bus.codecs) == (3, (0, 1, 7))
 
 
@@ -257,7 +257,7 @@ def test_a_build_refuses_a_format_that_it_does_not_know_in_one_line(world: World
     with pytest.raises(ConfigError, match="the bus has format 3, this build reads and writes format 2: use a version"):
         open_bus(world.url, world.settings)
     with pytest.raises(ConfigError):
-        world.bus.look_again(world.admin)
+        world.bus.revalidate(world.admin)
     said = run("get", "events", env=environment(world.url, world.settings.prefix))
     assert said.returncode == 2
     assert len(said.stderr.splitlines()) == 1

@@ -96,7 +96,7 @@ def test_an_outbox_goes_on_with_a_bus_of_the_same_form_and_sends_what_its_ring_h
         broadcaster.start_recording_to_sink()
         with ObjectStore(made, client) as store:
             eventually(lambda: {event.message for event in store.list().items} >= {"before", "after"})
-    assert caplog.text.count("was made anew, and all that it held is gone: going on with the new one") == 1
+    assert caplog.text.count("was recreated, and its former content is gone: continuing with the new one") == 1
 
 
 @pytest.mark.parametrize("what", ["other partitions", "another format"])

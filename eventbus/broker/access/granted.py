@@ -1,4 +1,4 @@
-"""Asks the server what users may do: the current user, command by command (ACL DRYRUN), and users without a name."""
+"""Checks the rights of users: those of the current user, command by command (ACL DRYRUN), and those without a name."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from eventbus.broker.keys import Keys, bus_key
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, ConfigError
 
-#: The user of whoever does not say who he is; with `requirepass`, of everybody who knows the one password.
+#: The user of connections without a name; with `requirepass`, of all connections with the one password.
 DEFAULT_USER = "default"
 
 
 def check_users(bus: Bus) -> None:
-    """Check that we come as a user of our own, and that the server lets nobody in who says no name.
+    """Check that this process has a user of its own, and that the server refuses connections without a name.
 
-    A socket in a folder that only our own user may enter is as good: the kernel asks there.
+    A socket in a folder that only this user may enter is as good: the kernel checks the user.
 
-    Raises: ConfigError: it is not so; says what to do.  BusUnavailable.
-    Redis:  ACL WHOAMI as we are; then EXISTS on the bus's key, by a connection without any credentials.
+    Raises: ConfigError: one of them is wrong; with the cure.  BusUnavailable.
+    Redis:  ACL WHOAMI; then EXISTS on the bus's key, by a connection without any credentials.
     """
     if _is_private(parse_address(bus.url).socket):
         return
@@ -49,13 +49,15 @@ def check_users(bus: Bus) -> None:
         with redis_errors(bus.url):
             user = node_of(client, bus.keys[0].meta).execute_command("ACL", "WHOAMI").decode()
     except BusRefused as error:
-        raise ConfigError(f"{bus} does not say as whom we come: {error}; give the user +acl|whoami") from error
+        raise ConfigError(f"{bus} does not report our user: {error}; give the user +acl|whoami") from error
     finally:
         client.close()
     if user == DEFAULT_USER:
-        raise ConfigError(f"{bus} knows us as the user {DEFAULT_USER}, as everybody who has no name of his own")
-    if _lets_strangers_in(bus):
-        raise ConfigError(f"{bus} lets in whoever connects, as the user {DEFAULT_USER}: ACL SETUSER {DEFAULT_USER} off")
+        raise ConfigError(f"{bus} has us as the user {DEFAULT_USER}, like all connections without a name")
+    if _accepts_nameless(bus):
+        raise ConfigError(
+            f"{bus} accepts connections without a name, as the user {DEFAULT_USER}: ACL SETUSER {DEFAULT_USER} off"
+        )
 
 
 def _is_private(socket: str) -> bool:
@@ -66,20 +68,20 @@ def _is_private(socket: str) -> bool:
     return folder is not None and folder.st_uid == os.geteuid() and not stat.S_IMODE(folder.st_mode) & 0o077
 
 
-def _lets_strangers_in(bus: Bus) -> bool:
+def _accepts_nameless(bus: Bus) -> bool:
     address = msgspec.structs.replace(parse_address(bus.url), username="", password="")
-    stranger = plain_client(address, name="eventbus-stranger")
+    nameless = plain_client(address, name="eventbus-nameless")
     try:
         with redis_errors(bus.url):
-            stranger.exists(bus_key(bus.prefix))
+            nameless.exists(bus_key(bus.prefix))
     except BusRefused:
         return False
     finally:
-        stranger.close()
+        nameless.close()
     return True
 
 
-#: Words behind the key that make a call of the right length; the server checks that before the rights. K is the key.
+#: Words after the key that make a call of the right length; the server checks that before the rights. K is the key.
 _SHAPES: dict[str, str] = {
     **dict.fromkeys(("GET", "MGET", "DEL", "EXISTS", "HKEYS", "HLEN", "HGETALL", "XLEN", "ZCARD", "PTTL", "TYPE"), "K"),
     **dict.fromkeys(("XINFO|GROUPS", "WATCH"), "K"),
@@ -122,19 +124,19 @@ class Rights(msgspec.Struct, frozen=True):
 
 
 def check_rights(client: Client, prefix: str, role: Role | None) -> Finding:
-    """Say which roles the user of *client* fills, or what it lacks for *role*."""
+    """Report the roles that the user of *client* fills, or the rights that it lacks for *role*."""
     try:
         rights = read_rights(client, prefix)
     except BusRefused:
         return warning(
-            "acl", "this user may not ask what it may do", "give it +acl|whoami +acl|dryrun, as `eventbus acl` does"
+            "acl", "this user may not ask for its rights", "give it +acl|whoami +acl|dryrun, as `eventbus acl` does"
         )
     user = f"user {rights.user}"
     for name, lacking in rights.half.items():
         return error(
             "acl",
             f"{user} may call {name}, which would stop half-way, for want of {_named(lacking)}",
-            f"make the user anew: eventbus acl --role {role or Role.WORKER}; the server undoes nothing",
+            f"make the user again: eventbus acl --role {role or Role.WORKER}; the server does not roll back",
         )
     filled = [one for one, lacking in rights.roles.items() if not lacking]
     if role is not None and role not in filled:
@@ -152,7 +154,7 @@ def check_rights(client: Client, prefix: str, role: Role | None) -> Finding:
 
 
 def check_replay(node: Any, prefix: str) -> list[Finding]:
-    """Check that the user `default` may do what the append-only file holds; no finding: it may, or there is no file.
+    """Check that the user `default` may run the commands of the append-only file; no finding: it may, or has no file.
 
     When Redis 7.0 loads its file it checks each transaction against the rights of `default`, even if that user is off.
     It skips a transaction that `default` may not run, logs that, and goes on. Functions write in transactions. Later
@@ -163,7 +165,7 @@ def check_replay(node: Any, prefix: str) -> list[Finding]:
             if not node.info("persistence").get("aof_enabled"):
                 return []
             denied = _denied(node, DEFAULT_USER, _replayed(Keys(prefix, 0), prefix))
-    except BusRefused:  # `check_rights` names a user who may not ask
+    except BusRefused:  # `check_rights` names a user that may not ask
         return []
     if not denied:
         return []
@@ -172,7 +174,7 @@ def check_replay(node: Any, prefix: str) -> list[Finding]:
             "user",
             f"the user `{DEFAULT_USER}` lacks rights to this bus: Redis 7.0 loads its append-only file with the "
             "rights of that user, so a restart loses the events",
-            f"write `user {DEFAULT_USER} off ~* &* +@all` into the ACL file (it lets nobody log in), then ACL LOAD",
+            f"write `user {DEFAULT_USER} off ~* &* +@all` into the ACL file (it permits no login), then ACL LOAD",
         )
     ]
 
@@ -217,7 +219,7 @@ def _missing(denied: set[str], keys: Keys, prefix: str, role: Role) -> list[str]
 
 
 def _least_lacking(denied: set[str], keys: Keys, prefix: str, ways: Iterable[Iterable[Use]]) -> list[str]:
-    """Return what is missing for the way to call a function that lacks least; empty: one way has all."""
+    """Return the missing rights of the role that lacks least for a function; empty: one role has all."""
     lacking = [[right.what for right in _rights_of(keys, prefix, uses) if right.what in denied] for uses in ways]
     return sorted(sorted(lacking, key=len)[0]) if lacking else []
 

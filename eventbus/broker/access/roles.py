@@ -1,7 +1,7 @@
 """The rights that each kind of user needs, and no more: derived from `Keys`, the functions and this package's calls.
 
-Each key pattern is a selector of its own, with only the commands that are used on it. So whoever may run `publish`,
-which is passed the partition's meta, still cannot write that hash by himself. What no ACL can give, SECURITY.md says.
+Each key pattern is a selector of its own, with only the commands that are used on it. So a user of `publish`, which
+reads the meta of the partition, still cannot write that hash directly. SECURITY.md has the limits of ACLs.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "note": "EXISTS MGET MSET SET DEL",
         "corrupt": "TYPE HGET HSET",
     },
-    "finish": {  # of kinds but events, what put and remove leave
+    "finish": {  # of all kinds but events: interrupted calls of put and remove
         "index_name": "TYPE ZADD ZREM",
         "changes": "TYPE EXISTS XINFO|STREAM XADD XTRIM",
         "object": "EXISTS MGET DEL",
@@ -256,7 +256,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
 
 
 class Use(msgspec.Struct, frozen=True, order=True):
-    """One command, `XADD` or `XGROUP|CREATE`, and the names that `Keys` has for what it is used on; none: no key."""
+    """One command, `XADD` or `XGROUP|CREATE`, and the attributes of `Keys` that are its keys; none: it has no key."""
 
     command: str
     keys: tuple[str, ...] = ()
@@ -301,21 +301,21 @@ class Role(StrEnum):
 
     PRODUCER = "producer"  #: records events
     READER = "reader"  #: lists and watches them
-    WORKER = "worker"  #: correlates, logs, exports; may do what the two above may
+    WORKER = "worker"  #: correlates, logs, exports; includes the two roles above
     NOTIFIER = "notifier"  #: reads events, and sends notifications
     AGENT = "agent"  #: makes a machine, or anything, a node
-    OPERATOR = "operator"  #: says what agents run: pods, config maps, secrets
+    OPERATOR = "operator"  #: writes the desired state of agents: pods, config maps, secrets
     METRICS = "metrics"  #: reads the numbers of `status` and `doctor`
     DEPLOY = "deploy"  #: makes the bus, sets options, looks after groups and the dead letter
     ADMIN = "admin"  #: administers the whole server: loads functions, backs up, reloads users
 
 
-#: What API workers call besides.
+#: Functions that only API workers call.
 _OVER_HTTP = frozenset({"checkpoint"})
 
 #: Which functions each role calls.
 _FUNCTIONS: Mapping[Role, frozenset[str]] = {
-    # Not open: it may destroy groups. A stream that was destroyed is made anew by the workers, and waited for.
+    # Not open: it may destroy groups. Workers recreate a destroyed stream, and producers wait for that.
     Role.PRODUCER: frozenset({"publish", "announce"}),
     Role.READER: frozenset(),
     Role.WORKER: frozenset(
@@ -348,7 +348,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
     Role.ADMIN: frozenset(),
 }
 
-#: What each role calls besides functions: the commands in `broker/`, `store/` and `cli/`, by key.
+#: The direct commands of each role, without functions: those of `broker/`, `store/` and `cli/`, by key.
 _DIRECT: Mapping[Role, Mapping[str, str]] = {
     Role.PRODUCER: {"producer": "HMGET PEXPIRE"},
     Role.READER: {
@@ -444,7 +444,7 @@ _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
     Role.DEPLOY: (Role.PRODUCER, Role.READER, Role.METRICS),
 }
 
-#: Roles whose functions work on these kinds alone.
+#: Roles with functions for these kinds only.
 _KINDS: Mapping[Role, tuple[str, ...]] = {
     Role.AGENT: ("nodes", "leases"),
     Role.OPERATOR: ("nodes", "leases", *sorted(OPERATED)),
@@ -452,14 +452,14 @@ _KINDS: Mapping[Role, tuple[str, ...]] = {
 #: Keys that each kind has of its own. `object:nodes` is that of one kind.
 _OF_A_KIND = frozenset({"object", "index_name", "changes", "version", "note"})
 
-#: How anybody opens a bus that is there.
+#: Opening an existing bus, with every role.
 _OPENING: Mapping[str, str] = {"bus": "HMGET", "meta": "HMGET", "incoming": "EXISTS", "version": "EXISTS"}
 #: Connecting, also to a cluster; INFO is how a server is judged, and how a function sees that memory is full.
 _CONNECTING = "PING AUTH HELLO SELECT CLIENT|SETNAME INFO TIME ACL|WHOAMI ACL|DRYRUN CLUSTER|SLOTS CLUSTER|MYID ASKING"
 _KEYLESS: Mapping[Role, str] = {
     Role.METRICS: "SCAN",
     Role.DEPLOY: "MULTI EXEC DISCARD UNWATCH",
-    # Of the whole server, whatever the prefix: a server has one set of functions, one file of users, one backup.
+    # Of the whole server, for all prefixes: a server has one set of functions, one file of users, one backup.
     # No ACL|SETUSER: users are made in the ACL file, which only the server's machine can write.
     Role.ADMIN: (
         "FUNCTION|LOAD FUNCTION|LIST FUNCTION|DELETE SCAN BGREWRITEAOF BGSAVE LASTSAVE CONFIG|GET ACL|LOAD ACL|USERS "
@@ -482,7 +482,7 @@ def role_functions(role: Role) -> tuple[Function, ...]:
 
 
 def uses_of(role: Role, function: Function) -> frozenset[Use]:
-    """Return what *function* does when *role* calls it: where a role has kinds of its own, on their keys."""
+    """Return the uses of *function* when *role* calls it; a role with kinds of its own uses only their keys."""
     kinds = _KINDS.get(role)
     if kinds is None:
         return frozenset(function.uses)
@@ -510,8 +510,8 @@ def acl_rules(
 ) -> tuple[str, ...]:
     """Return the rules of ACL SETUSER for *role*, without user and password; a selector is one item, with brackets.
 
-    *also*: further roles that the user has. *with_builds*: other builds whose functions it may call, too; an ACL
-    names functions one by one, and a pattern matches none. *add*: rules that leave the user what it has.
+    *also*: further roles of the user. *with_builds*: other builds with functions that it may call; an ACL names
+    functions one by one, and a pattern matches none. *add*: rules that are added to the rights of the user.
     """
     roles = (role, *also)
     uses = frozenset[Use]().union(*map(role_uses, roles))
@@ -521,17 +521,17 @@ def acl_rules(
     rules += [f"+{_word(name)}" for name in keyless]
     rules += [f"+fcall|{function_name('build', of)}" for of in builds]
     if called := sorted({function.verb for one in roles for function in role_functions(one)}):
-        # One pattern, since a call may pass hundreds of keys. What a function does to them is judged by the rest.
+        # One pattern, since a call may have hundreds of keys. The other rules limit the commands of the function.
         words = [f"+fcall|{function_name(verb, of)}" for of in builds for verb in called]
         rules.append(f"(~{prefix}:{{*}}:* {' '.join(words)})")
     by_keys: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for use in uses:
         if use.keys:
             by_keys[use.keys].add(use.command)
-    # The server tries them in this order; those of several keys are what correlate_and_store reads and writes most.
+    # The server tries them in this order; correlate_and_store uses those of several keys most.
     for keys, commands in sorted(by_keys.items(), key=lambda item: (-len(item[0]), item[0])):
         rules.append(_selector(prefix, keys, map(_word, sorted(commands)), read_only=commands <= READS))
-    if Role.ADMIN in roles:  # all prefixes use the same functions: who uses which says each bus
+    if Role.ADMIN in roles:  # all prefixes use the same functions, and each bus has the builds in use
         rules.append("(%R~*:{*}:builds +hgetall)")
     return tuple(rules)
 
@@ -545,7 +545,7 @@ def acl_setuser(
     also: Iterable[Role] = (),
     with_builds: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """Return the words of ACL SETUSER that make *user* anew. The password goes in as its hash."""
+    """Return the words of ACL SETUSER that replace *user*. The password is included as its hash."""
     secret = "#" + (sha256(password.encode()).hexdigest() if password else "SHA256-OF-THE-PASSWORD")
     return (user, "reset", "on", secret, *acl_rules(role, prefix, also=also, with_builds=with_builds))
 
@@ -562,7 +562,7 @@ def key_patterns(prefix: str, keys: Iterable[str]) -> list[str]:
 
 
 def name_of(prefix: str, keys: Keys, key: str) -> bytes:
-    """The key, or what keys of this name begin with, which ends in a colon: users register kinds of their own."""
+    """Return the key, or the beginning of its keys, which ends in a colon: users register kinds of their own."""
     key, _, kind = key.partition(":")
     match key:
         case "bus":

@@ -132,8 +132,8 @@ def safe_url(url: str) -> str:
     except ConfigError:
         return f"{scheme}://***"
     named = bool(parts.password or "password" in parts.query) or not parts.user_part
-    who = (parts.user_part.partition(":")[0] if named else "***") + "@" if "@" in parts.authority else ""
-    return f"{scheme}://{who}{parts.hosts}{parts.path}"
+    user = (parts.user_part.partition(":")[0] if named else "***") + "@" if "@" in parts.authority else ""
+    return f"{scheme}://{user}{parts.hosts}{parts.path}"
 
 
 class _Parts(NamedTuple):
@@ -198,7 +198,9 @@ def _path(parts: _Parts, shown: str) -> tuple[str, str]:
     if "sentinel" not in parts.scheme:
         return "", parts.query.get("db", "/".join(names))
     if not names or len(names) > 2:
-        raise ConfigError(f"{shown} must say what the sentinels call the primary: redis+sentinel://host:26379/NAME/0")
+        raise ConfigError(
+            f"{shown} must have the name of the primary at the sentinels: redis+sentinel://host:26379/NAME/0"
+        )
     return names[0], parts.query.get("db", "".join(names[1:]))
 
 

@@ -42,13 +42,13 @@ from eventbus.util.log import log
 _KEYLESS = frozenset(
     ("ACL", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "FUNCTION", "HELLO", "INFO", "PING", "SCRIPT", "TIME")
 )
-#: Those whose keys stand behind their number, from the fourth word on.
+#: Commands with the keys after their number, from the fourth word on.
 _COUNTED = frozenset(("FCALL", "FCALL_RO", "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO"))
-#: Those whose keys stand behind the word STREAMS, before as many ids.
+#: Commands with the keys after the word STREAMS, before as many ids.
 _STREAMS = frozenset(("XREAD", "XREADGROUP"))
-#: Those of two words, whether they come as one string or as two.
+#: Commands of two words, in one string or in two.
 _TWO_WORDS = frozenset(("XGROUP", "XINFO", "OBJECT", "MEMORY"))
-#: Those that have nothing but keys.
+#: Commands that have only keys.
 _ALL_KEYS = frozenset(("MGET", "DEL", "EXISTS", "UNLINK", "TOUCH"))
 
 
@@ -69,9 +69,9 @@ def slot_of(args: Sequence[Any]) -> int | None:
     if name in _COUNTED:
         keys = args[3 : 3 + int(args[2])]
     elif name in _STREAMS:
-        first = 4 if name == "XREADGROUP" else 1  # a group, or who reads in it, may have that name
-        behind = next(i for i in range(first, len(args)) if _text(args[i]).upper() == "STREAMS") + 1
-        keys = args[behind : behind + (len(args) - behind) // 2]
+        first = 4 if name == "XREADGROUP" else 1  # a group or a consumer may have that name
+        first_key = next(i for i in range(first, len(args)) if _text(args[i]).upper() == "STREAMS") + 1
+        keys = args[first_key : first_key + (len(args) - first_key) // 2]
     elif name in _ALL_KEYS:
         keys = args[1:]
     else:
@@ -188,7 +188,7 @@ class ClusterMap:
         """Return the node that listens at *endpoint*; without an id if no map has named it yet."""
         return next((node for node in self._told.nodes if node.endpoint == endpoint), Node(endpoint))
 
-    # -- what users of the map have met ------------------------------------------------------------------------------
+    # -- reports of its users ----------------------------------------------------------------------------------------
 
     def moved(self, slot: int, endpoint: Endpoint) -> Node:
         """Note that a node has redirected *slot* to *endpoint*, and return the node there."""
@@ -289,7 +289,7 @@ class ClusterMap:
         try:
             self.load()
         except RedisError as error:
-            log.debug("no node tells where the slots are: %s", error)
+            log.debug("no node reports the slots: %s", error)
             return False
         owners = self.primaries()
         return all([self._is_back(node) for node in list(self._away) if node in owners])
@@ -517,8 +517,8 @@ class ClusterPipeline(_Commands):
         commands, self._commands = self._commands, []
         replies = self._client.exchange(commands)
         errors = [reply for reply in replies if isinstance(reply, Exception)]
-        nobody = len(errors) == len(replies) and not any(isinstance(error, ResponseError) for error in errors)
-        if errors and (raise_on_error or nobody):
+        unreached = len(errors) == len(replies) and not any(isinstance(error, ResponseError) for error in errors)
+        if errors and (raise_on_error or unreached):
             raise errors[0]
         return replies
 

@@ -64,7 +64,7 @@ def connect(url: str, *, block_ms: int = 0, name: str = "eventbus", password: st
     where this process knows the cluster already, for a second or two for each node that is away.
 
     Raises: BusUnavailable: not reachable now; call again.  BusRefused: it will not have us; the message says why.
-            ConfigError: the url cannot be used, or not for what is there.
+            ConfigError: the url cannot be used, or not for this kind of server.
     Redis:  INFO, or HELLO where the user may not; a cluster: CLUSTER SLOTS.
     """
     from redis.exceptions import RedisError
@@ -242,7 +242,7 @@ def _facts_of_hello(client: Client) -> ServerInfo:
 
 
 def _is_sentinel(client: Client) -> str:
-    """Return the error message for a sentinel, naming the primaries that it watches if it tells."""
+    """Return the error message for a sentinel, with the primaries that it watches, if it reports them."""
     from redis.exceptions import RedisError
 
     names: list[str] = []

@@ -39,7 +39,7 @@ class Sentinels:
 
         Blocks for up to 2 s a sentinel that is away.
 
-        Raises: MasterNotFoundError: nobody says; call again.
+        Raises: MasterNotFoundError: none of them has the address; call again.
         """
         problems = []
         for endpoint in list(self._order):

@@ -13,7 +13,7 @@ _YES, _NO = ("true", "yes", "1"), ("false", "no", "0")
 _VERSIONS = ("TLSv1.2", "TLSv1.3")
 _CERT_REQS = ("required", "optional", "none")
 
-#: OpenSSL's number of what is wrong with a certificate → the cure
+#: OpenSSL's number of an error of a certificate → the cure
 _VERIFIED: dict[int, str] = {
     9: "its certificate is not valid yet: correct the clock here or there, or renew the certificate",
     10: "its certificate has expired: renew it there",
@@ -57,7 +57,7 @@ def tls_options(address: Address) -> dict[str, Any]:
         # Without a word OpenSSL would ask for it on the terminal.
         options["ssl_password"] = given.get("ssl_password", "")
         if "ssl_certfile" not in given:
-            raise ConfigError(f"{shown}: ssl_keyfile needs the certificate beside it: add ssl_certfile=/path/cert.pem")
+            raise ConfigError(f"{shown}: ssl_keyfile needs a certificate: add ssl_certfile=/path/cert.pem")
     _load(options, shown)
     return options
 
@@ -70,7 +70,7 @@ def checks_name(address: Address) -> bool:
 
 def explain(error: BaseException | None) -> tuple[type[EventBusError], str] | None:
     """Translate a failed TLS handshake into an error class and its cure; None: *error* is something else."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}  # by name: ssl is a tenth of what importing takes
+    kinds = {kind.__name__ for kind in type(error).__mro__}  # by name: ssl takes a tenth of the import time
     if "SSLError" not in kinds:
         return None
     if "SSLCertVerificationError" in kinds:

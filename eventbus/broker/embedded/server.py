@@ -130,7 +130,7 @@ def default_directory(environ: Mapping[str, str]) -> Path:
         try:
             return Path(chosen).expanduser().absolute()
         except RuntimeError as error:
-            raise ConfigError(f"EVENTBUS_STATE_DIR: nobody here has the home directory of {chosen}") from error
+            raise ConfigError(f"EVENTBUS_STATE_DIR: there is no home directory of {chosen}") from error
     state_home = environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(state_home):  # the XDG specification: ignore a relative path
         return Path(state_home) / "eventbus"
@@ -144,9 +144,9 @@ def default_directory(environ: Mapping[str, str]) -> Path:
 class EmbeddedServer:
     """The server of one state directory, if one runs. Any number of processes may have such an object.
 
-    Args: directory: this user's own and no symbolic link, where nobody else may write; made when missing. Data of each
-    kind and major version of server has its own folder below, since one need not read the other's.  config: directives
-    of the server's configuration, over ours.  binary: the program to run; default: `find_binary()`.
+    Args: directory: a folder of this user, no symbolic link, that no other user can write to; created if missing. The
+    data of each kind and major version of server have their own folder, since they may not be compatible.  config:
+    directives of the configuration of the server, over ours.  binary: the program to run; default: `find_binary()`.
     """
 
     def __init__(self, directory: Path, *, config: Mapping[str, str] | None = None, binary: Path | None = None) -> None:
@@ -160,7 +160,7 @@ class EmbeddedServer:
     def start(self, timeout_s: float = 60) -> str:
         """Find the directory's server, or start it, and wait until it answers.
 
-        If several processes start at once, one wins and all get its url. A running server is used as it is, whatever
+        If several processes start at once, one wins and all get its url. A running server is used as it is, with
         its kind and configuration. *timeout_s*: a long append-only file takes long to load.
 
         Returns: url, `unix:///….sock`.
@@ -192,10 +192,10 @@ class EmbeddedServer:
         """Stop the directory's server, whichever process started it, if there is one. Data stays.
 
         Blocks until it is gone. After *timeout_s* it is killed, which may lose writes that `everysec` had not synced.
-        A process gets a signal only if the kernel confirms that it is the server, whatever `server.pid` says.
+        A process gets a signal only if the kernel confirms that it is the server; `server.pid` alone is not enough.
 
-        Raises: BusUnavailable: it does not even die, a child still rewrites its files (call again), or nobody can tell
-                which process it is.  ConfigError: the directory is not this user's alone.
+        Raises: BusUnavailable: it does not even die, a child still rewrites its files (call again), or its process is
+                unknown.  ConfigError: the directory is not this user's alone.
         """
         if not self.running():
             return
@@ -205,7 +205,7 @@ class EmbeddedServer:
             if killed := self._signal(signal.SIGKILL):
                 logger.warning("the server in %s did not stop within %s s: killed", self.directory, timeout_s)
             if not self._wait_until_free(5 if killed else 0):
-                raise BusUnavailable(self._say_unstoppable())
+                raise BusUnavailable(self._describe_unstoppable())
         self._forget_far_socket()
 
     def running(self) -> bool:
@@ -278,7 +278,7 @@ class EmbeddedServer:
             if log.exists() and log.stat().st_size > LOG_BYTES:
                 log.replace(home / "server.log.1")
             url = self._write_url()
-            with log.open("ab") as output, _hearing_all_signals():
+            with log.open("ab") as output, _all_signals_unblocked():
                 output.write(b"---- start\n")
                 output.flush()
                 arguments = [f for key, value in self._settings(home, url).items() for f in (f"--{key}", value)]
@@ -359,7 +359,7 @@ class EmbeddedServer:
 
     @property
     def _far_name(self) -> str:
-        """Return a folder in a common place, for a socket whose path in the directory would be too long."""
+        """Return a folder in a common place, for a socket with a path in the directory that would be too long."""
         return f"eventbus-{os.geteuid()}-{hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]}"
 
     def _ask(self, command: str, timeout_s: float = 1) -> str | None:
@@ -417,10 +417,10 @@ class EmbeddedServer:
         except OSError:
             return None
 
-    def _say_unstoppable(self) -> str:
+    def _describe_unstoppable(self) -> str:
         found = ", ".join(map(str, processes_with(self._lock_path)))
-        who = f"process {found} has" if found else "some process has"
-        return f"the server in {self.directory} cannot be stopped: {who} {self._lock_path} open: end that"
+        holder = f"process {found} has" if found else "some process has"
+        return f"the server in {self.directory} cannot be stopped: {holder} {self._lock_path} open: end that"
 
     def _wait_until_free(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -432,7 +432,7 @@ class EmbeddedServer:
 
 
 @contextmanager
-def _hearing_all_signals() -> Iterator[None]:
+def _all_signals_unblocked() -> Iterator[None]:
     """Unblock all signals during the block.
 
     A child inherits the mask, and a server that blocks signals cannot be stopped by one."""

@@ -1,1 +1,1 @@
-"""Reads how a bus is doing: its numbers, and checks that say what is wrong with the cure."""
+"""Reads the state of a bus: its numbers, and checks with a cure for each problem."""

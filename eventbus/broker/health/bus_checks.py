@@ -17,12 +17,12 @@ from eventbus.errors import BusRefused, EventBusError
 from eventbus.settings import MIB, Options, Settings
 from eventbus.util.text import printable
 
-#: A pause is told after so long, and is no passing outage any more after so long, ms.
+#: A pause is reported after the first, and is an error after the second, ms.
 PAUSED_MS, PAUSED_LONG_MS = 60_000, 600_000
 
 
 def check_exports(sinks: Sequence[SinkStatus], now_ms: int) -> Iterator[Finding]:
-    """Find sinks that do not get what they should. *now_ms*: since 1970."""
+    """Find sinks that do not get their events. *now_ms*: since 1970."""
     well = waiting = 0
     for sink in sinks:
         found = [*_paused(sink, now_ms), *_without_worker(sink)]
@@ -40,8 +40,8 @@ def _paused(sink: SinkStatus, now_ms: int) -> Iterator[Finding]:
     if not sink.paused_since_ms or paused_ms < PAUSED_MS or len(sink.orphans) == len(sink.parts):
         return
     why = f": {printable(sink.error)}" if sink.error else ""
-    text = f"{sink.name} has been paused for {paused_ms // 60_000} min, {sink.lag} changes behind{why}"
-    cure = "mend what it says; the worker goes on by itself, and loses nothing while the events live (eventTtlS)"
+    text = f"{sink.name} has been paused for {paused_ms // 60_000} min, with a lag of {sink.lag} changes{why}"
+    cure = "correct this error; the worker then continues, and no event is lost during its life (eventTtlS)"
     yield (error if paused_ms >= PAUSED_LONG_MS else warning)("exports", text, cure)
 
 
@@ -52,14 +52,14 @@ def _without_worker(sink: SinkStatus) -> Iterator[Finding]:
     where = "" if len(parts) == len(sink.parts) else f" on partition {', '.join(map(str, sink.orphans))}"
     yield warning(
         "exports",
-        f"{sink.name} has no worker{where}{_silent(parts)}, and is {sum(part.lag for part in parts)} changes behind",
+        f"{sink.name} has no worker{where}{_silent(parts)}, and a lag of {sum(part.lag for part in parts)} changes",
         f"start it again (eventbus worker export --to …), or if it was only tried: eventbus group delete "
         f"export:{sink.name}",
     )
 
 
 def _silent(parts: Sequence[SinkPart]) -> str:
-    """Say since when nobody has held them."""
+    """Return since when they have had no worker."""
     seen_s = min(part.seen_s for part in parts)
     hours = seen_s / 3600
     return f" since {int(hours)} h" if hours >= 1 else f" since {int(seen_s // 60)} min" if seen_s >= 60 else ""
@@ -96,7 +96,7 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
     try:
         status = read_status(bus, client)
     except BusRefused:
-        # As it should be, for a producer or reader.
+        # This is right for a producer or reader.
         return [there, ok("workers", "not looked at: this user may not read the numbers (role metrics)")]
     return [
         there,
@@ -151,7 +151,7 @@ def _check_room(status: BusStatus) -> Iterator[Finding]:
     for partition in status.partitions:
         incoming = partition.incoming
         if incoming.share > NEARLY_FULL:
-            holder = f"group {partition.holder} holds it" if partition.holder else "nobody reads it"
+            holder = f"group {partition.holder} holds it" if partition.holder else "no group reads it"
             yield error(
                 "stream",
                 f"partition {partition.number} is {int(100 * incoming.share)}% full: {holder}; producers must wait",
@@ -178,7 +178,7 @@ def _check_groups(status: BusStatus) -> Iterator[Finding]:
         elif not group.alive and group.policy == GroupPolicy.WAIT and group.name != SINK_GROUP:
             yield warning(
                 "workers",
-                f"group {group.name} has no worker, and will hold the stream for whatever comes",
+                f"group {group.name} has no worker, and will hold the stream when events come",
                 f"start its workers, or if they are gone for good: eventbus group delete {group.name}",
             )
     sink = next((group for group in status.groups if group.name == SINK_GROUP), None)
@@ -186,7 +186,7 @@ def _check_groups(status: BusStatus) -> Iterator[Finding]:
         cure = "start a worker: eventbus worker sink"
         yield error("workers", "the store's group `sink` was destroyed: nothing is recorded", cure)
     elif sink.alive:
-        yield ok("workers", f"{sink.alive} sink worker{'s' * (sink.alive != 1)} alive, {sink.lag} events behind")
+        yield ok("workers", f"{sink.alive} sink worker{'s' * (sink.alive != 1)} alive, a lag of {sink.lag} events")
     elif sink.lag == 0:
         yield ok("workers", "no sink worker is alive, and nothing waits for one")
 
@@ -207,7 +207,7 @@ def _check_dead(status: BusStatus) -> Iterator[Finding]:
 
 
 def _check_lifecycle(status: BusStatus) -> Iterator[Finding]:
-    """Nodes that nobody would miss."""
+    """Find nodes that no worker monitors."""
     found = status.lifecycle
     if found is None or not (found.nodes or found.alive):
         return

@@ -36,11 +36,9 @@ def check_tls(url: str) -> Finding:
     if address.tls:
         if address.options.get("ssl_cert_reqs") == "none":
             cure = "take ssl_cert_reqs=none out of the url; a private authority: ?ssl_ca_certs=/path/ca.pem"
-            return warning("tls", "TLS without looking at the certificate: anybody can pose as the server", cure)
+            return warning("tls", "TLS without checking the certificate: any host can pose as the server", cure)
         if not checks_name(address):
-            problem = (
-                "TLS without looking whose certificate it is: anybody whom that authority trusts can pose as the server"
-            )
+            problem = "TLS without checking the name in the certificate: other hosts can pose as the server"
             return warning(
                 "tls", problem, "take ssl_check_hostname out of the url, and connect by a name in the certificate"
             )
@@ -52,7 +50,7 @@ def check_tls(url: str) -> Finding:
 
 
 def check_default_user(url: str) -> Finding:
-    """Check that the all-powerful user `default` is not open to everybody who reaches the server."""
+    """Check that the user `default`, which has all rights, is not open to all hosts that reach the server."""
     address = parse_address(url)
     named = bool(address.username) and address.username != "default"
     if is_local(url) and not named:
@@ -61,9 +59,9 @@ def check_default_user(url: str) -> Finding:
         return ok("user", f"{address.username}; default is closed")
     cure = "eventbus acl --role … makes users; then ACL SETUSER default off"
     if named:
-        return warning("user", "the user `default` is open to everybody, and may do everything", cure)
-    who = "everybody who has the password" if address.password else "everybody"
-    return warning("user", f"{who} is the user `default`, who may do everything", cure)
+        return warning("user", "the user `default` is open without a password, and has all rights", cure)
+    open_to = "all programs with the password" if address.password else "all hosts"
+    return warning("user", f"the user `default`, which has all rights, is open to {open_to}", cure)
 
 
 def is_local(url: str) -> bool:
@@ -163,7 +161,7 @@ def check_persistence(info: dict[str, Any], config: dict[str, str]) -> Finding:
     if not aof:
         kept = config.get("save")
         problem = (
-            "AOF is off: a restart loses what came since the last snapshot"
+            "AOF is off: a restart loses all events since the last snapshot"
             if kept != ""
             else ("AOF is off, and so are snapshots: a restart loses every event and every count")
         )
@@ -176,14 +174,14 @@ def check_persistence(info: dict[str, Any], config: dict[str, str]) -> Finding:
             "CONFIG SET appendfsync everysec",
         )
     words = {
-        "always": "AOF, appendfsync always: what was acknowledged is on the disk",
-        "everysec": "AOF, appendfsync everysec: producers send again what a crash takes",
+        "always": "AOF, appendfsync always: acknowledged events are on the disk",
+        "everysec": "AOF, appendfsync everysec: producers send events again that a crash loses",
     }
     return ok("persistence", words.get(fsync or "", "AOF is on (appendfsync: this user may not ask)"))
 
 
 def check_replication(info: dict[str, Any]) -> list[Finding]:
-    """Check what a failover would lose; a server without replicas outside a cluster gives no finding."""
+    """Check the losses of a failover; a server without replicas outside a cluster gives no finding."""
     if info.get("role") == "slave":
         problem = f"this is a replica of {info.get('master_host')}:{info.get('master_port')}: it takes no events"
         return [error("replicas", problem, "give the primary's address, or redis+sentinel://host:26379/NAME/0")]
@@ -194,11 +192,11 @@ def check_replication(info: dict[str, Any]) -> list[Finding]:
     if not replicas:
         return []
     several = "s" * (replicas != 1)
-    # The server tells how many replicas are good only where it has been told how many it needs.
+    # The server reports the number of good replicas only if it has a minimum.
     if "min_slaves_good_slaves" not in info:
         problem = (
             f"{replicas} replica{several}, and min-replicas-to-write is 0: a primary that is cut off goes on taking "
-            "events, and a failover throws them away; what their producers no longer hold is lost"
+            "events, and a failover drops them; those that their producers no longer have are lost"
         )
         cure = "CONFIG SET min-replicas-to-write 1 on it and its replicas, and write it into their configuration files"
         return [warning("replicas", problem, cure)]
@@ -210,11 +208,15 @@ def check_replication(info: dict[str, Any]) -> list[Finding]:
 def check_clock(skew_s: float) -> Finding:
     """Compare the server's clock with this machine's, from which ages are computed."""
     size = abs(skew_s)
-    direction = "ahead of" if skew_s > 0 else "behind"
+    direction = "fast" if skew_s > 0 else "slow"
     if size < CLOCK_WARNING_S:
         return ok("clock", f"differs from here by {size:.1f} s at the most")
     found = error if size >= CLOCK_ERROR_S else warning
-    return found("clock", f"the server is {size:.0f} s {direction} this machine", "let both follow a time server (NTP)")
+    return found(
+        "clock",
+        f"the clock of the server is {size:.0f} s {direction}, compared with this machine",
+        "let both follow a time server (NTP)",
+    )
 
 
 def check_functions(client: Client, prefix: str) -> Finding:
@@ -222,7 +224,7 @@ def check_functions(client: Client, prefix: str) -> Finding:
     try:
         call_function(client, "build", ())
     except FunctionsForbidden:
-        cure = "add what `eventbus acl --add` of this version prints for the user's role"
+        cure = "add the rights that `eventbus acl --add` of this version prints for the role of the user"
         return error("functions", f"this user may not call the functions of build {build()}", cure)
     except FunctionsMissing:
         with redis_errors():
@@ -248,7 +250,9 @@ def check_other_builds(client: Client) -> Iterator[Finding]:
             yield ok("functions", f"those of build {library.build} are in use: {describe(library.announced[0])}")
         else:
             last = f", last by {describe(library.announced[0])}" if library.announced else ""
-            yield warning("functions", f"nobody uses those of build {library.build}{last}", "eventbus functions prune")
+            yield warning(
+                "functions", f"those of build {library.build} are not in use{last}", "eventbus functions prune"
+            )
 
 
 def _may(node: Any, *command: str) -> bool:
@@ -277,9 +281,9 @@ def _config(node: Any, name: str) -> dict[str, str]:
 def examine(url: str, settings: Settings, *, role: Role | None) -> list[Finding]:
     """Run every check on the server at *url* and the bus on it.
 
-    Never raises for what is wrong with them: that is a finding.
+    Never raises for their problems: those are findings.
 
-    Args: role: what the user is meant for; None: any.
+    Args: role: the intended role of the user; None: any.
     """
     try:
         client = connect(url, name="eventbus-doctor")

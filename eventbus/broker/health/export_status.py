@@ -14,7 +14,7 @@ from eventbus.broker.health.status import Beats, moving
 from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, whole_number
 from eventbus.broker.redis_errors import redis_errors
 
-#: Changes behind a sink's position that are opened to find how old the oldest is.
+#: Changes after the position of a sink that are opened to find the age of the oldest.
 OPENED = 20
 #: The least number of versions that `last_version` in objects.lua jumps over.
 JUMP = 10_000_000
@@ -23,14 +23,14 @@ MOST_LOOKS = 100
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """*events*: changes behind a position.  *seconds*: how long ago the oldest of them was published."""
+    """*events*: changes after a position.  *seconds*: the time since the oldest of them was published."""
 
     events: int
     seconds: float
 
 
 def read_lag(node: Any, keys: Keys, position: int) -> Lag:
-    """Count the changes that a partition's stream holds behind *position*. *node* is the server that holds it.
+    """Count the changes after *position* in the stream of a partition. *node* is its server.
 
     Changes that were trimmed are not among them: a sink that needs them lists the store. A change that only moves the
     count that readers see is one, too. The number is exact, unless the stream holds more than MOST_LOOKS jumps: then it
@@ -45,19 +45,19 @@ def read_lag(node: Any, keys: Keys, position: int) -> Lag:
         pipe.time()
         pipe.xrevrange(changes, count=1)
         pipe.xrange(changes, f"({position}-0", "+", count=OPENED)
-        time, newest, behind = pipe.execute()
-        if not behind or not newest:
+        time, newest, entries = pipe.execute()
+        if not entries or not newest:
             return Lag(0, 0.0)
-        oldest = behind[0]
+        oldest = entries[0]
         held = _last(oldest) - max(position, _first(oldest) - 1)
         held += _count_between(node, changes, _last(oldest), _last(newest[0]))
     now_ms = time[0] * 1000 + time[1] // 1000
-    published = [ms for _, fields in behind if (ms := _published_ms(fields))]
+    published = [ms for _, fields in entries if (ms := _published_ms(fields))]
     return Lag(held, max(0, now_ms - published[0]) / 1000 if published else 0.0)
 
 
 def _count_between(node: Any, changes: bytes, low: int, high: int) -> int:
-    """Count the changes in the entries behind the entry *low*, up to the entry *high*.
+    """Count the changes in the entries after the entry *low*, up to the entry *high*.
 
     Versions are consecutive, but for jumps after a restart of the server. A jump is much larger than all that a stream
     holds, so the middle of a range with a jump lies in it.
@@ -96,7 +96,7 @@ def _first(entry: tuple[bytes, Any]) -> int:
 def _published_ms(fields: Mapping[bytes, bytes]) -> int:
     """Return when the first event recorded in an entry was published, ms since 1970; 0: there is none.
 
-    What expires was published long ago: that it went is what happened now.
+    An expired event was published long ago: only its expiry is new.
     """
     for name, packed in fields.items():
         if name[:1] in (b"A", b"M") and len(name) == 1 + ID_CHARS:
@@ -116,9 +116,9 @@ class SinkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     partition: int
     position: int  #: version up to which everything is settled, 0: it has not begun
-    lag: int  #: changes behind that
+    lag: int  #: changes after that
     behind_s: float  #: how long ago the oldest of them was published
-    holder: str  #: the worker that has it, '' if nobody
+    holder: str  #: the worker that has it, '' if none
     seen_s: float  #: since its last sign of life, by the server's clock
     pending: int  #: events in hand while it is paused or tries again
     retrying: int  #: those of them that have failed
@@ -212,9 +212,9 @@ def _forget_part(client: Client, keys: Keys, name: bytes) -> int:
 
 
 def forget_sink(bus: Bus, client: Client, name: str) -> bool:
-    """Remove a sink that has no worker any more; a worker of this name begins anew. False: there is none.
+    """Remove a sink that has no worker any more; a worker of this name begins again. False: there is none.
 
-    What it had returned for each event is of a generation that nobody asks for again, and goes with its time.
+    Its answers for each event belong to a generation that is not read again, and expire.
     """
     found = 0
     for keys in bus.keys:

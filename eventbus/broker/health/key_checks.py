@@ -30,7 +30,7 @@ _STEP: Final = 1_000
 
 
 class KeyType(msgspec.Struct, frozen=True):
-    """The type of a key, what stops while it has another type, and what follows from the loss of its content."""
+    """The type of a key, the effect of another type, and the effect of losing its content."""
 
     type: str
     stops: str

@@ -29,7 +29,7 @@ PENDING_OPENED = 64
 
 
 class Level(msgspec.Struct, frozen=True, rename="camel"):
-    """The amount of something and its bound; None: not known (its key is gone or spoilt), or no bound."""
+    """The amount of something and its bound; None: not known (its key is missing or corrupt), or no bound."""
 
     used: int | None
     bound: int | None
@@ -43,7 +43,7 @@ class Level(msgspec.Struct, frozen=True, rename="camel"):
 class Worker(msgspec.Struct, frozen=True, rename="camel"):
     """A member of a group. *seen_s*: seconds since it last asked for work, by the server's clock.
 
-    None: the server does not know (Redis 7.0, while there was no work for it yet); its heartbeat tells.
+    None: the server does not know (Redis 7.0, before its first work); its heartbeat shows it.
     """
 
     name: str
@@ -65,7 +65,7 @@ class GroupPart(msgspec.Struct, frozen=True, rename="camel"):
     behind_bytes: int  #: of the stream, from that entry on
     pending: int  #: batches
     workers: tuple[Worker, ...] = ()
-    destroyed: bool = False  #: by hand, and not yet made anew at its floor
+    destroyed: bool = False  #: by hand, and not recreated at its floor yet
 
 
 class Partition(msgspec.Struct, frozen=True, rename="camel"):
@@ -80,12 +80,12 @@ class Partition(msgspec.Struct, frozen=True, rename="camel"):
     stored: Level
     records: Level
     dead_events: int | None
-    holder: str  #: the group with the lowest floor, '' if nobody holds anything
+    holder: str  #: the group with the lowest floor, '' if no group holds entries
     groups: tuple[GroupPart, ...]
 
 
 class Read(msgspec.Struct, frozen=True):
-    """A partition, every whole number of its two hashes, and how often a function met a value that is not ours."""
+    """A partition, every whole number of its two hashes, and the number of corrupt values that functions have found."""
 
     partition: Partition
     meta: dict[str, int]
@@ -197,7 +197,7 @@ def _open_pending(node: Any, keys: Keys, ids: Sequence[bytes]) -> dict[bytes, An
 
 
 def _lag(total: int, opened: Sequence[Any], unread: Sequence[Any], *, complete: bool) -> tuple[int | None, bool]:
-    """Compute how far a group is behind: each entry has its number of events (`n`) and that of its last one (`to`)."""
+    """Compute the lag of a group: each entry has its number of events (`n`) and that of its last one (`to`)."""
     first_unread = unread[0] if unread else None
     if not all(b"to" in (entry[1] or {}) for entry in [*opened, *(unread or [])]):
         return None, False
@@ -292,7 +292,7 @@ def read_beats(client: Client, every: Sequence[Keys]) -> list[Beats]:
 
 
 def moving(before: Sequence[Beats], after: Sequence[Beats]) -> list[set[str]]:
-    """Return, by partition, the workers whose counter rose between two readings; long work raises it too."""
+    """Return, by partition, the workers with a counter that rose between two readings; long work raises it too."""
     return [
         {field for field, beats in now.items() if was.get(field) != beats}
         for was, now in zip(before, after, strict=True)
@@ -306,7 +306,7 @@ def _read_counters(client: Client, keys: Keys) -> Beats:
     return {field.decode("utf-8", "replace"): beats for field, beats in found.items()}
 
 
-#: First part of a counter's name → what it counts. Fields that begin with anything else are the functions' own.
+#: First part of the name of a counter → its meaning. Other fields are for the functions only.
 COUNTED = {"S": "suppressed", "A": "aggregated", "M": "not_created", "E": "evicted"}
 
 
@@ -416,7 +416,7 @@ def _lease(packed: bytes) -> Lease | None:
 
 #: Sources shown of each kind; `eventbus get suppressed` has all.
 LEADING = 3
-#: Fields of `meta` that count events, and what they are called here.
+#: Counters here → fields of `meta`.
 _COUNTERS = {
     "recorded": "events",
     "created": "created",
@@ -445,8 +445,8 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
     workers: tuple[Worker, ...]
     lost: int  #: events it never got: it was made to skip them, or they were destroyed
     lost_batches: int  #: batches that were trimmed while pending
-    holds: tuple[int, ...]  #: partitions whose stream only it holds up
-    destroyed: bool = False  #: by hand on some partition, and not yet made anew at its floor
+    holds: tuple[int, ...]  #: partitions in which only this group holds the stream
+    destroyed: bool = False  #: by hand on some partition, and not recreated at its floor yet
 
     @property
     def alive(self) -> int:
@@ -590,7 +590,7 @@ def _moving(client: Client, every: Sequence[Keys]) -> list[set[str]]:
 
 
 def _with_heartbeats(partitions: Sequence[Partition], moving: Sequence[set[str]]) -> list[Partition]:
-    """Mark as alive the workers whose counter moves on that very partition."""
+    """Mark the workers as alive that raise their counter on that partition."""
     return [_judged(partition, moved) for partition, moved in zip(partitions, moving, strict=True)]
 
 
@@ -623,7 +623,7 @@ def _by_cause(numbers: Mapping[str, int], start: str) -> dict[str, int]:
 
 
 def _losses(incoming: Mapping[str, int]) -> dict[str, int]:
-    """Return the losses by cause. Older builds also reported what only watchers of a producer's process missed."""
+    """Return the losses by cause. Older builds also reported events that watchers of a producer missed."""
     return {cause: n for cause, n in _by_cause(incoming, "losses:").items() if cause != "missed"}
 
 

@@ -140,7 +140,7 @@ def _row(library: Library) -> tuple[str, ...]:
     used = "<unknown>" if library.in_use is None else "<none>"
     if library.announced:
         last = library.announced[0]
-        program = last.what
+        program = last.role
         used = f"{human_duration(last.age_s)} ago, {program} {last.name} (bus {last.prefix})"
     build = f"{library.build or '<none>'}{' *' * library.is_ours}"
     return build, library.name, str(library.functions), str(library.servers), used

@@ -209,8 +209,8 @@ REPLIES: list[tuple[Exception, type[EventBusError], str]] = [
     (redis.AuthenticationError("invalid username-password pair", status_code="WRONGPASS"), BusRefused, "password"),
     (redis.exceptions.NoPermissionError("no permissions", status_code="NOPERM"), BusRefused, "ACL"),
     (redis.ResponseError("Function not found", status_code="ERR"), FunctionsMissing, "load"),
-    (redis.ResponseError("NOGROUP No such key 'k' or consumer group 'g'"), GroupMissing, "anew"),
-    (redis.ResponseError("UNBLOCKED the stream key no longer exists"), GroupMissing, "anew"),
+    (redis.ResponseError("NOGROUP No such key 'k' or consumer group 'g'"), GroupMissing, "recreate it"),
+    (redis.ResponseError("UNBLOCKED the stream key no longer exists"), GroupMissing, "recreate it"),
     (redis.exceptions.ClusterError("10.0.0.7:6379 is away: Connection refused"), BusUnavailable, "failover"),
     (redis.ResponseError("WRONGTYPE Operation against a key"), EventBusError, "WRONGTYPE"),
 ]

@@ -48,7 +48,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ssl_ca_certs={0}/folder", "is a folder: a folder of certificates is ssl_ca_path"),
         ("ssl_ca_path={0}/c.pem", "is no folder: a file of certificates is ssl_ca_certs"),
         ("ssl_ca_certs={0}/garbage.pem", "holds no certificate in PEM form"),
-        ("ssl_keyfile={0}/k.pem", "ssl_keyfile needs the certificate beside it"),
+        ("ssl_keyfile={0}/k.pem", "ssl_keyfile needs a certificate"),
         ("ssl_certfile={0}/c.pem", "add ssl_keyfile="),
         ("ssl_certfile={0}/folder&ssl_keyfile={0}/k.pem", "is a folder; give a file"),
         ("ssl_certfile={0}/garbage.pem&ssl_keyfile={0}/k.pem", "no certificate and key in PEM form"),

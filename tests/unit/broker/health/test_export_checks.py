@@ -47,5 +47,5 @@ def test_a_pause_is_told_and_a_long_one_is_an_error() -> None:
 def test_a_sink_without_a_worker_is_told_with_both_cures() -> None:
     found = only(sink(orphans=(0,), paused_since_ms=1))
     assert found.severity is Severity.WARNING
-    assert "pg has no worker since 2 h, and is 5 changes behind" in found.message
+    assert "pg has no worker since 2 h, and a lag of 5 changes" in found.message
     assert "eventbus group delete export:pg" in found.cure

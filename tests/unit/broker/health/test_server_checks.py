@@ -86,9 +86,9 @@ def test_a_clock_that_is_off_is_named(skew: float, severity: Severity) -> None:
     assert check_clock(skew).severity is severity
 
 
-def test_a_clock_s_direction_is_told() -> None:
-    assert "100 s ahead of this machine" in check_clock(100).message
-    assert "100 s behind this machine" in check_clock(-100).message
+def test_the_direction_of_a_clock_error_is_reported() -> None:
+    assert "100 s fast, compared" in check_clock(100).message
+    assert "100 s slow, compared" in check_clock(-100).message
 
 
 @pytest.mark.parametrize(
