@@ -213,17 +213,3 @@ def _parse(variable: str, text: str, kind: Any) -> Any:
     except ValueError as error:
         choices = f" (one of {', '.join(kind)})" if isinstance(kind, type) and issubclass(kind, StrEnum) else ""
         raise ConfigError(f"{variable}={text!r} is not a valid {kind.__name__}{choices}") from error
-
-
-__all__ = [
-    "MIB",
-    "AggregateKey",
-    "FullBuffer",
-    "LogFormat",
-    "Options",
-    "Settings",
-    "SpamKey",
-    "SpoolWhen",
-    "float32",
-    "read_secret",
-]

@@ -46,5 +46,3 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=lambda: _lock.acquire(), after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
     )
-
-__all__ = ["decodable"]

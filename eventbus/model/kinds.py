@@ -224,5 +224,3 @@ class Kinds:
 
 #: The kinds of this process; a user's are registered here.
 KINDS = Kinds()
-
-__all__ = ["CONFIGMAP", "EVENT", "EVENTS_V1", "KINDS", "LEASE", "NODE", "POD", "SECRET", "Kind", "Kinds"]

@@ -166,17 +166,3 @@ class ListerWatcher(Protocol[T]):
 def is_older(version: str, than: str) -> bool:
     """Return True if *version* of an object is smaller than *than*; False if either is not a number."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
-
-
-__all__ = [
-    "HasMetadata",
-    "InformedKind",
-    "ListOptions",
-    "ListerWatcher",
-    "ObjectList",
-    "VersionMatch",
-    "Watch",
-    "WatchEvent",
-    "WatchEventType",
-    "is_older",
-]

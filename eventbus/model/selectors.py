@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from eventbus.errors import EventBusError
-from eventbus.model.event import Event, ObjectMeta
+from eventbus.model.event import Event
+from eventbus.model.list_watch import HasMetadata
 from eventbus.model.names import MAX_LABEL, is_dns_subdomain, is_qualified_name
 
 
@@ -223,13 +224,8 @@ def _is_integer(text: str) -> bool:
 T = TypeVar("T")
 
 
-class _HasMetadata(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
 #: The selectable fields of every kind.
-OBJECT_FIELDS: Final[Mapping[str, Callable[[_HasMetadata], str]]] = {
+OBJECT_FIELDS: Final[Mapping[str, Callable[[HasMetadata], str]]] = {
     "metadata.name": lambda found: found.metadata.name,
     "metadata.namespace": lambda found: found.metadata.namespace,
 }

@@ -151,6 +151,3 @@ def _words(field: bytes) -> Words:
 
 def _moment(minute: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(minutes=minute)
-
-
-__all__ = ["MINUTE", "Minutes", "Occurrences", "OccurrencesRead", "Words", "read_minutes", "read_occurrences"]

@@ -44,5 +44,3 @@ class _Armed:
 
 # At import, unlike every setting: a place that asked at each call would cost something in normal runs.
 failpoint = _Armed(order) if (order := os.environ.get("EVENTBUS_CRASH", "")) else _pass_by
-
-__all__ = ["failpoint"]

@@ -37,5 +37,3 @@ class GuardedLog(logging.LoggerAdapter[logging.Logger]):
 
 
 log: Final = GuardedLog(logging.getLogger("eventbus"))
-
-__all__ = ["OURS", "GuardedLog", "log"]

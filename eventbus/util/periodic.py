@@ -54,6 +54,3 @@ class Periodic:
                 self._wake.wait(due - self.last_round)
             if self._wake.is_set():
                 due = time.monotonic()
-
-
-__all__ = ["Periodic"]

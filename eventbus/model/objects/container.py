@@ -253,28 +253,3 @@ class Container(FrozenStruct, frozen=True, rename="camel", omit_defaults=True):
     stdin: bool = False
     stdin_once: bool = False
     tty: bool = False
-
-
-__all__ = [
-    "Container",
-    "ContainerPort",
-    "EnvFrom",
-    "EnvVar",
-    "EnvVarSource",
-    "ExecAction",
-    "HTTPGetAction",
-    "HTTPHeader",
-    "KeySelector",
-    "Lifecycle",
-    "LifecycleHandler",
-    "ObjectFieldSelector",
-    "PodSecurityContext",
-    "Port",
-    "Probe",
-    "ResourceFieldSelector",
-    "ResourceRequirements",
-    "SecurityContext",
-    "SleepAction",
-    "TCPSocketAction",
-    "VolumeMount",
-]

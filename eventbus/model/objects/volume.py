@@ -117,14 +117,3 @@ def _modes(source: object, where: str) -> Iterator[tuple[str, object]]:
     elif isinstance(source, list | tuple):
         for place, value in enumerate(source):
             yield from _modes(value, f"{where}[{place}]")
-
-
-__all__ = [
-    "FILE_MODE_RULE",
-    "ConfigMapVolumeSource",
-    "EmptyDirVolumeSource",
-    "HostPathVolumeSource",
-    "KeyToPath",
-    "SecretVolumeSource",
-    "Volume",
-]
