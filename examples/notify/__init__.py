@@ -1,0 +1,1 @@
+"""Notifications: a rules file, cases for it, and a program that receives them."""
