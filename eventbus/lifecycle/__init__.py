@@ -1,4 +1,4 @@
-"""Watches the leases of all nodes and turns silence into one event, on every machine's behalf.
+"""Watches the leases of all nodes and records each silent node once.
 
 Any number of lifecycle workers watch, and one acts. Silence is measured by their own clocks, not by a node's times.
 """

@@ -16,7 +16,7 @@ from eventbus.model.objects.cluster import LIFECYCLE_LEASE, Lease, LeaseSpec
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 
-#: A holder that does not renew for so long, as others have watched it, has lost it. Seconds.
+#: A holder loses the lease if others observe no renewal for so many seconds.
 LEASE_S = 8
 
 

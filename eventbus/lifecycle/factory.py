@@ -30,7 +30,7 @@ def open_lifecycle(
     clock: Clock | None = None,
     on_change: Callable[[str, str], object] = lambda _reason, _message: None,
 ) -> LifecycleRunner:
-    """A lifecycle worker; nothing is sent before its `start`.
+    """Return a lifecycle worker; it sends nothing before its `start`.
 
     Args: identity: a name that no other worker has.  on_lost: a shell command, run once for each lost node.
     """

@@ -46,7 +46,7 @@ class LostPods:
         try:
             self._mark_all(new)
         except BusRefused as error:  # nodes are judged all the same
-            if str(error) != self._problem:  # one line for all that follow
+            if str(error) != self._problem:  # one line for equal errors in a row
                 log.error("the pods of lost nodes are not marked: %s (that takes the role operator as well)", error)
             self._problem = str(error)
         self._done |= new
@@ -75,7 +75,7 @@ class LostPods:
 
 
 def _is_left(pod: Pod, nodes: Collection[str]) -> bool:
-    """Return True if *pod* is one of those nodes', has not ended, and is not marked yet."""
+    """Return True if *pod* is on one of *nodes*, has not ended, and is not marked yet."""
     return pod.spec.node_name in nodes and pod.status.phase not in _TERMINAL and not _is_marked(pod)
 
 

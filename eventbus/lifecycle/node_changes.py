@@ -29,7 +29,7 @@ HEARD_AT: Final = "lifecycle.eventbus.dev/heard-at"
 
 
 def lost(node: Node, lease: Lease | None, now: datetime) -> NodeStatus:
-    """Return the status of a node that fell silent. lastHeartbeatTime keeps the time of the node's last sign.
+    """Return the status of a node that fell silent. lastHeartbeatTime keeps the time of the node's last heartbeat.
 
     Source: node controller `node_lifecycle_controller.go` tryUpdateNodeHealth. Departure: all conditions, not three.
     """
@@ -47,13 +47,13 @@ def lost(node: Node, lease: Lease | None, now: datetime) -> NodeStatus:
 
 
 def recovered(node: Node, lease: Lease | None, now: datetime) -> NodeStatus:
-    """Return the status of a node that gives signs again and has no agent to report more."""
+    """Return the status of a node that sends heartbeats again and has no agent."""
     heartbeat = lease.spec.renew_time if lease is not None else None
     return with_condition(node.status, READY, TRUE, HEARTBEAT, "node is renewing its lease", now, heartbeat)
 
 
 def made_for(name: str, lease: Lease, now: datetime) -> Node:
-    """Return the node of a lease that was written without one."""
+    """Return the node for a lease that was written without a node."""
     node = Node(metadata=ObjectMeta(name=name, annotations={FROM_LEASE: "true"}))
     return msgspec.structs.replace(node, status=recovered(node, lease, now))
 

@@ -44,17 +44,17 @@ from eventbus.util.log import log
 COMPONENT = "eventbus-lifecycle"
 #: The time in which an agent must report itself ready again after its lease is renewed, seconds.
 AGENT_SPEAKS_S = 30.0
-#: For so long a new leader reports decisions that a dead leader may not have reported.
+#: The age of decisions that a new leader reports, because a dead leader may not have reported them.
 REPORT_AGAIN = timedelta(hours=1)
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """The times at which nodes are judged. Seconds."""
 
-    period_s: float = 5.0  #: --node-monitor-period: the acting worker judges so often
+    period_s: float = 5.0  #: --node-monitor-period: between two judgements of the acting worker
     grace_s: float = DEFAULT_LEASE_S  #: of a node without a lease
     startup_grace_s: float = 60.0  #: --node-startup-grace-period: of a node that never reported its state
-    forget_after_s: float = 7 * 86_400.0  #: a node that is silent for so long leaves
+    forget_after_s: float = 7 * 86_400.0  #: a node that is silent for longer is removed
 
 
 class NodeMonitor:
@@ -111,7 +111,7 @@ class NodeMonitor:
     def observe(self) -> None:
         """Observe which nodes and leases changed since the last call.
 
-        Raises: BusUnavailable, BusRefused: nothing was seen; say so with `blinded`.
+        Raises: BusUnavailable, BusRefused: nothing was observed; call `blinded`.
         """
         # Nodes first: an agent removes its lease before its node, so a lease without a node is a new one.
         nodes = self._node_cache.poll()
@@ -169,7 +169,7 @@ class NodeMonitor:
             self._lost_pods.look([name for name, node in nodes.items() if _is_given_up(node)])
 
     def report_again(self) -> None:
-        """Report the decisions that the leader before may not have reported. Reported decisions are not repeated."""
+        """Report decisions that the former leader may not have reported. Reported decisions are not repeated."""
         now = self._now()
         self._lost_pods.forget()
         for node in self._node_cache.items.values():
@@ -212,7 +212,7 @@ class NodeMonitor:
         return allowed
 
     def _is_back(self, name: str, node: Node) -> bool:
-        """True if a lost node has given a sign since, and its agent is not about to report it itself."""
+        """Return True if a lost node has sent a heartbeat since, and its agent is not about to report it itself."""
         ready, lease = node.status.condition(READY), self._lease_cache.items.get(name)
         if ready is None or ready.status != UNKNOWN or lease is None:
             self._back_since.pop(name, None)

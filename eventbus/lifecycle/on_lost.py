@@ -1,4 +1,4 @@
-"""Runs a person's command for each node that is lost, or back, one at a time and never in the way of judging."""
+"""Runs a command of the user for each lost node, one at a time, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LostCommand:
             self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Run no further one, and wait for the one under way."""
+        """Start no other command, and wait for the running one."""
         self._waiting.put(None)
         if self._thread.is_alive():
             self._thread.join(timeout_s)

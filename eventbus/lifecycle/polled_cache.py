@@ -19,7 +19,7 @@ PAGE_SIZE = 500
 
 
 class Polled(NamedTuple):
-    """The changes since the last poll: names of objects that were added or changed, and of those that are gone."""
+    """The changes since the last poll: names of objects that were added or changed, and of deleted objects."""
 
     written: set[str]
     gone: set[str]
@@ -28,7 +28,7 @@ class Polled(NamedTuple):
 class PolledCache(Generic[T]):
     """The objects of one kind in one namespace, by name. One thread.
 
-    A poll that finds nothing new is one GET; one that finds that changes were lost lists everything.
+    A poll without changes is one GET. If changes were lost, it lists all objects.
     """
 
     def __init__(self, objects: ObjectReader[T], namespace: str = "") -> None:

@@ -1,4 +1,4 @@
-"""A lifecycle worker: one thread that observes all the time, stands for election, and judges while it is elected."""
+"""A lifecycle worker: one thread that observes, takes part in the election, and judges while it is elected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eventbus.util.clock import Clock
 from eventbus.util.log import log
 from eventbus.util.periodic import Periodic
 
-#: How often signs of life are looked for: a sign is dated so much too late at the most. Seconds.
+#: Seconds between two observations: the time of a heartbeat is at most so much too late.
 OBSERVE_EVERY_S = 0.5
 
 _GAUGES = {
@@ -74,7 +74,7 @@ class LifecycleRunner:
         self._loop.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End after the round under way, and let another worker act at once. Idempotent."""
+        """End after the current round, and let another worker act immediately. Idempotent."""
         if self._loop.stop(timeout_s):
             with suppress(EventBusError):
                 self._election.resign()
@@ -120,7 +120,7 @@ class LifecycleRunner:
 
     def _failed(self, error: EventBusError) -> None:
         self._failures += 1
-        if str(error) != self._problem:  # one line for all that follow
+        if str(error) != self._problem:  # one line for equal errors in a row
             log.error("nodes are not watched as they should be: %s", error)
         self._problem = str(error)
 

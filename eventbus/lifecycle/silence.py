@@ -39,7 +39,7 @@ class SilenceObserver:
             sign.grace_s = grace_s
 
     def heard(self, name: str, grace_s: float) -> None:
-        """*name* has just given a sign."""
+        """Note a heartbeat of *name*."""
         known = name in self._signs
         self._signs[name] = _Sign(self._clock.monotonic(), grace_s, known)
 
@@ -59,12 +59,12 @@ class SilenceObserver:
             sign.moved = False
 
     def has_moved(self, name: str) -> bool:
-        """True if its last sign was seen, and it was watched before that."""
+        """Return True if its last heartbeat was observed, and it was watched before that."""
         sign = self._signs.get(name)
         return sign is not None and sign.moved
 
     def silent_s(self, name: str) -> float:
-        """Since its last sign, or since it is watched, or the last `restart`."""
+        """Return the seconds since its last heartbeat, its first observation, or the last `restart`."""
         sign = self._signs.get(name)
         return 0.0 if sign is None else self._clock.monotonic() - sign.at
 
@@ -82,11 +82,11 @@ def _kept(grace_s: float, silent_s: float) -> float:
     return min(silent_s, max(0.0, grace_s - LEAST_LEFT_S))
 
 
-#: Nodes that fall silent within so many seconds are one disruption.
+#: Nodes that fall silent within this time are one disruption. Seconds.
 WINDOW_S = 60.0
 #: With at most this many nodes the two cases cannot be distinguished, as in kube's controller.
 FEW = 2
-#: In a disruption one node is given up in so many seconds; kube's --node-eviction-rate is 0.1 a second.
+#: In a disruption, the seconds between two nodes that are given up. Kubernetes' --node-eviction-rate is 0.1.
 ONE_EVERY_S = 10.0
 
 
@@ -104,9 +104,11 @@ class Disruption:
         self._last = -math.inf
 
     def allowed(self, silent: Sequence[str], total: int) -> Sequence[str]:
-        """Choose those of *silent* that may be judged now, of *total* nodes: not yet judged, the longest silent first.
+        """Return the nodes of *silent* that may be judged now, of *total* nodes.
 
-        `is_on` says afterwards whether there is a disruption.
+        Args: silent: nodes that are not judged yet, the longest silent first.
+
+        Sets `is_on`: whether there is a disruption.
         """
         now = self._clock.monotonic()
         self._judged = [at for at in self._judged if now - at < WINDOW_S]
@@ -129,5 +131,5 @@ class Disruption:
             self._given_up.add(name)
 
     def is_back(self, name: str) -> None:
-        """*name* has given a sign again."""
+        """Note a heartbeat of a node that was given up."""
         self._given_up.discard(name)

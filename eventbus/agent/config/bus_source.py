@@ -18,7 +18,7 @@ from eventbus.model.selectors import escape_value
 class BusSource:
     """Sets the pods that the bus has for this node, and the mirrors of the node's static pods.
 
-    While the bus is away nothing is set, and the pods run on.
+    While the bus is unavailable, no list is set, and the pods run on.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class BusSource:
         self._factory.stop()
 
     def _set_pods_without(self, last: Pod | DeletedFinalStateUnknown[Pod]) -> None:
-        """Say first how it was deleted: one that was forced out of the store has no other time for its end."""
+        """Set the deleted pod first: a pod that was forced out of the store has no other deletion time."""
         if isinstance(last, Pod) and last.metadata.deletion_timestamp is not None:
             self._set_pods(last)
         self._set_pods()
@@ -78,7 +78,7 @@ def _is_run_by_up(pod: Pod) -> bool:
 
 
 def _of_bus(pod: Pod) -> Pod:
-    """Return *pod* without a word of its own about where it came from: only files make static pods."""
+    """Return *pod* without its own annotation of a source: only files make static pods."""
     if is_mirror(pod):
         return pod
     annotations = {

@@ -18,7 +18,7 @@ from eventbus.util.clock import Clock
 from eventbus.util.log import log
 from eventbus.util.periodic import Periodic
 
-#: Everything is read again so often; the folder is looked at for changes every second.
+#: Seconds between two reads of all files. Changes of the folder are noticed every second.
 READ_EVERY_S: Final = 20.0
 LOOK_EVERY_S: Final = 1.0
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -71,7 +71,7 @@ class FileSource:
         return self._loop.stop(timeout_s)
 
     def look(self) -> None:
-        """Read everything, if something has changed or the last time was 20 s ago."""
+        """Read all files if one has changed, or if the last read was 20 s ago."""
         stamps = list(self._stamps())
         now = self._clock.monotonic()
         if stamps != self._read_stamps or now - self._read_at >= READ_EVERY_S:
@@ -124,7 +124,7 @@ class FileSource:
         return paths + [self._manifests / name for name in names if name.endswith(_SUFFIXES) and name[0] != "."]
 
     def _without_doubles(self) -> list[Pod]:
-        """Return all pods; of two with one name the first stays, as with the kubelet."""
+        """Return all pods; of two pods with the same name the first stays, as with the kubelet."""
         pods: dict[tuple[str, str], tuple[Path, Pod]] = {}
         doubles: dict[str, Path] = {}
         for path, pods_of_file in sorted(self._pods.items()):

@@ -52,7 +52,7 @@ class HttpSource:
         return ended
 
     def ask(self) -> None:
-        """Ask once, and set the pods if they changed. Raises nothing of the network."""
+        """Request the manifest once, and set the pods if they changed. Network errors are logged."""
         headers = {"Accept": "application/yaml, application/json", "User-Agent": "eventbus"}
         try:
             reply = self._client.get(
@@ -89,7 +89,7 @@ class HttpSource:
 def open_http_source(
     config: PodConfig, url: str, *, node: str, invalid: Invalid, environ: Mapping[str, str]
 ) -> HttpSource:
-    """Return the source of *url*. Raises: ConfigError: the URL may not be asked."""
+    """Return the source of *url*. Raises: ConfigError: the URL is not allowed."""
     names = environ.get(ALLOW_HOSTS, "").split(",")
     guard = Guard(allow_hosts=frozenset(name.strip().lower() for name in names if name.strip()))
     try:

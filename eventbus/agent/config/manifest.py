@@ -18,7 +18,7 @@ from eventbus.model.names import MAX_SUBDOMAIN
 from eventbus.model.objects.pod import Pod
 from eventbus.model.objects.pod_rules import check_pod
 
-#: The most bytes of a manifest; a longer one is refused.
+#: The most bytes of a manifest; a longer manifest is refused.
 MAX_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -54,9 +54,9 @@ def read_pods(data: bytes, where: str, *, node: str, source: Source) -> list[Pod
 
 
 def static_pod(pod: Pod, *, node: str, source: Source, where: str) -> Pod:
-    """Return *pod* with all that a pod of *node* itself has: uid and hash by its content, a name with the node's.
+    """Return *pod* as a static pod of *node*: uid and hash by its content, a name that ends with the node's.
 
-    The same content at the same place is the same pod; another one is another pod, which takes its place.
+    The same content at the same place is the same pod; other content is a new pod, which replaces it.
 
     Raises: InvalidObject: it breaks a rule of pods.
     Source: kubelet `config/common.go` applyDefaults.

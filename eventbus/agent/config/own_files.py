@@ -51,7 +51,7 @@ def read_own(path: Path, most_bytes: int) -> bytes:
 
 
 def check_own_folders(path: Path) -> None:
-    """Check *path*, and every folder and link on the way: a user could replace one of them by another.
+    """Check *path*, and every folder and link on the way: another user could replace one of them.
 
     Raises: ConfigError.
     """

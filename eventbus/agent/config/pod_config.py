@@ -15,7 +15,7 @@ _ORDER = (Op.REMOVE, Op.ADD, Op.UPDATE, Op.DELETE, Op.RECONCILE)
 class PodConfig:
     """Merges sources into one stream of updates. Thread-safe; `deliver` is called by the source's thread.
 
-    A source that is down says nothing, and its pods stay; none knows of the others'.
+    A source that is unavailable sends nothing, and its pods stay. Sources are independent.
 
     Source: kubelet `config/config.go` podStorage.
     """
@@ -32,7 +32,7 @@ class PodConfig:
 
     @property
     def all_ready(self) -> bool:
-        """Return True when every source has spoken once."""
+        """Return True when every source has sent a list."""
         return self._expected <= self._pods.keys()
 
     def set(self, source: Source, pods: Sequence[Pod]) -> None:
@@ -46,7 +46,7 @@ class PodConfig:
                     self._deliver(PodUpdate(op, tuple(changes[op]), source))
 
     def _without_forged(self, source: Source, pods: Sequence[Pod]) -> Sequence[Pod]:
-        """Return *pods* without those of the bus that have the uid of this machine's own pods.
+        """Return *pods* without pods of the bus that have the uid of a static pod.
 
         Otherwise a user of the bus could end a pod of a file, also in a namespace that this agent does not accept.
         """

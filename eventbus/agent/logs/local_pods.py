@@ -15,7 +15,7 @@ from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.observed import Observer
 from eventbus.util.clock import SystemClock
 
-#: A log that is followed is looked at so often, seconds.
+#: Seconds between two reads of a followed log.
 LOOK_EVERY_S = 0.2
 #: In an agent's folder: a file with the name of the agent's node.
 NODE_NAME: Final = "node"
@@ -29,7 +29,7 @@ class LocalPods:
         self._observer = Observer(self._folders, SystemClock())
 
     def all(self) -> Sequence[PodRuntimeStatus]:
-        """Return all pods of which there is anything."""
+        """Return all pods with any traces."""
         return self._observer.pods()
 
     def named(self, name: str, namespace: str) -> list[PodRuntimeStatus]:

@@ -29,7 +29,7 @@ class LogTail:
         self._file = file
 
     def read(self) -> bytes:
-        """Return the next output, at most 64 KiB; empty: nothing now."""
+        """Return the next output, at most 64 KiB; empty: no output yet."""
         if self._file is None:
             # From the beginning is from the oldest piece: much may have been written before the first look.
             self._file = _opened(self._oldest())

@@ -1,4 +1,4 @@
-"""The agent of one node: registers it, keeps its status current and its lease moving, removes both at its end."""
+"""The agent of one node: registers it, updates its status, renews its lease, and removes both at its end."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ RENEWALS_A_LEASE = 4
 
 
 class Agent:
-    """One node's agent; a worker's `Part`. Its lease is renewed by a thread of its own, which nothing holds up.
+    """One node's agent; a worker's `Part`. A separate thread renews the lease, so that no status function delays it.
 
     Args: node_status_funcs: the functions that make the status, in this order.
-          keep_node: a clean end leaves node and lease, so that the node falls silent like one that died.
+          keep_node: a clean end leaves node and lease, so that the node falls silent as after a crash.
           started: set once `Starting` is recorded. An agent that is built again after a change of options gets the
           one of the agent before, because its process did not start again.
           closing: called last, in `stop`.
@@ -109,7 +109,7 @@ class Agent:
             self._remove_node()
 
     def lease_round(self) -> None:
-        """Renew the lease, once the node is registered. Raises nothing of the bus."""
+        """Renew the lease if the node is registered. Errors of the bus are logged."""
         if not self._registered.is_set():
             return
         try:
@@ -124,7 +124,7 @@ class Agent:
             self._failed("the lease is not renewed", error)
 
     def status_round(self) -> None:
-        """Register the node where it is not, else write its status if there is news. Raises nothing of the bus."""
+        """Register the node if it is not, else write its status if it changed. Errors of the bus are logged."""
         try:
             if self._registered.is_set():
                 self._write()
@@ -191,7 +191,7 @@ class Agent:
 
     def _failed(self, what: str, error: EventBusError) -> None:
         self._failures += 1
-        if str(error) != self._problem:  # one line for all that follow
+        if str(error) != self._problem:  # one line for equal errors in a row
             log.error("%s: %s", what, error)
         self._problem = str(error)
 

@@ -88,7 +88,7 @@ def open_agent(
     started: threading.Event | None = None,
     on_change: Callable[[str, str], object] = lambda _reason, _message: None,
 ) -> Agent:
-    """An agent for the machine that this process runs on; nothing is sent before its `start`.
+    """Return an agent for this machine; it sends nothing before its `start`.
 
     Args:   name: of the node; "": the host's.  labels: besides the host's name, system and architecture.
             node_status_funcs: run after the default ones and before those of the entry points.
@@ -151,7 +151,7 @@ def node_name(hostname: str) -> str:
 
 
 def open_objects(bus: Bus, client: Client, kind: Kind[T], clock: Clock) -> ObjectWriter[T]:
-    """The objects of *kind* over *client*; nothing watches."""
+    """Return the objects of *kind* over *client*, without watches."""
     return ObjectWriter(bus=bus, client=client, hub=ChangeHub(bus), kind=kind, clock=clock)
 
 

@@ -1,4 +1,4 @@
-"""Makes anything a node for as long as it runs: a block of code, a command, a cron job."""
+"""Makes a block of code, a command or a cron job a node for as long as it runs."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
     from eventbus.broker.connection.connect import Client
 
-#: A sign is given so often, seconds, and the grace is four times as long.
+#: Seconds between two heartbeats; the grace is four times as long.
 EVERY_S = 10.0
 GRACES = 4
 
 
 class Heartbeat:
-    """A lease that is renewed by a thread of its own, and taken away with its node at the end. A context manager.
+    """A lease that a thread renews, and that is removed with its node at the end. A context manager.
 
         with eventbus.heartbeat("batch-7"):
             work()
 
-    A lifecycle worker makes the node of it, and says NodeNotReady when no sign came for the grace. The block is never
-    held up and nothing is raised into it: while Redis is away the log says so, and the next sign is tried again. A
-    block that raises leaves the node, which falls silent; one that ends removes it, within *flush_s*. A
-    fork gives no signs: a child begins a heartbeat of its own.
+    A lifecycle worker creates the node, and records NodeNotReady if no heartbeat came for the grace. The block is never
+    delayed, and no error is raised into it: while Redis is unavailable, that is logged, and the next heartbeat is
+    tried. A block that raises leaves the node, which falls silent. A block that ends removes it, within *flush_s*. A
+    fork sends no heartbeats: a child begins its own.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class Heartbeat:
         self.stop(leave=kind is None)
 
     def start(self) -> None:
-        """Begin to give signs; returns at once."""
+        """Begin to send heartbeats; returns at once."""
         self._loop.start()
 
     def stop(self, *, leave: bool = True) -> None:
-        """Give no more signs, and with *leave* take lease and node away. Waits for at most *flush_s*, about."""
+        """Send no more heartbeats, and with *leave* remove lease and node. Waits for about *flush_s* at most."""
         if not self._loop.stop(self._flush_s):
             log.warning("node %s stays, and will be found silent: Redis does not answer", self.name)
             return
@@ -102,7 +102,7 @@ class Heartbeat:
             self._is_away = True
 
     def renew(self) -> None:
-        """Give one sign. Raises: BusUnavailable, BusRefused, ConfigError: it was not given."""
+        """Send one heartbeat. Raises: BusUnavailable, BusRefused, ConfigError: it was not sent."""
         with self._lock:
             if self._renewal is None:
                 self._renewal = self._open()
@@ -153,10 +153,10 @@ def heartbeat(
     """Make this block of code a node called *name*: `with eventbus.heartbeat("batch-7"): ...`.
 
     Args:   name: lower case letters, digits, '-' and '.'.
-            every_s: how often a sign is given; None: every 10 s.
+            every_s: seconds between two heartbeats; None: 10.
             for_s: how long it may be silent; None: four times as long.
             url, settings: where the bus is; None: as a broadcaster's.
-    Raises: ConfigError: one of these will not do, or no bus is configured.
+    Raises: ConfigError: an argument is invalid, or no bus is configured.
     """
     chosen = settings or Settings.from_environ(os.environ)
 
@@ -179,9 +179,9 @@ def check_name(name: str) -> None:
 
 
 def pace_of(every_s: float | None, for_s: float | None) -> tuple[float, int]:
-    """Return the seconds between two signs, and the grace in whole seconds.
+    """Return the seconds between two heartbeats, and the grace in whole seconds.
 
-    Raises: ConfigError: signs do not come within it.
+    Raises: ConfigError: the grace is shorter.
     """
     if every_s is None:
         every_s = EVERY_S if for_s is None else min(EVERY_S, for_s / GRACES)

@@ -1,4 +1,4 @@
-"""Renews the lease that says that a node is there: one small write each time, and nothing is read before it."""
+"""Renews the lease of a node: one small write each time, without a read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LeaseRenewal:
         self.renewed += 1
 
     def remove(self) -> None:
-        """Take the lease away; one that is gone is no error."""
+        """Remove the lease, if it exists."""
         self._lease = None
         with suppress(NotFound):
             self._leases.delete(self._name, NODE_LEASES)
@@ -80,5 +80,5 @@ class LeaseRenewal:
         return msgspec.structs.replace(lease, spec=spec)
 
 
-#: Errors that the next renewal may not meet.
+#: Errors that may be gone at the next renewal.
 PASSING = (Conflict, AlreadyExists, NotFound)

@@ -18,7 +18,7 @@ _LOADS, _THREADS_MAX = Path("/proc/loadavg"), Path("/proc/sys/kernel/threads-max
 _PID_MAX, _BOOT_ID = Path("/proc/sys/kernel/pid_max"), Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _SYSTEM_UUID = Path("/sys/class/dmi/id/product_uuid")
-#: The largest pid_max that Linux takes on 64 bits, where it does not say its own.
+#: The largest pid_max of Linux on 64 bits, if it cannot be read.
 _MOST_PIDS = 4_194_304
 
 
@@ -84,13 +84,13 @@ class Machine:
         return Disk(total=usage.total, free=usage.free)
 
     def pids(self) -> tuple[int, int]:
-        """Return how many there are, and how many the kernel lets there be. Source: kubelet `stats/pidlimit`."""
+        """Return the number of processes, and the limit of the kernel. Source: kubelet `stats/pidlimit`."""
         loads = _read(_LOADS).split()
         used = int(loads[3].partition("/")[2]) if len(loads) > 3 else len(self._psutil.pids())
         return used, min(int(_read(bound) or _MOST_PIDS) for bound in (_PID_MAX, _THREADS_MAX))
 
     def boot_id(self) -> str:
-        """Another one after each start of the machine; where the system has none, the time of its start."""
+        """Return an id that changes with each boot; if the system has none, the boot time."""
         return _read(_BOOT_ID) or f"{self._psutil.boot_time():.0f}"
 
 
@@ -107,7 +107,7 @@ class Identity(msgspec.Struct, frozen=True):
     runtime: str  #: the program that runs processes
 
 
-#: Go's words for architectures and systems, which Kubernetes' labels have.
+#: Go's names of architectures, as in Kubernetes' labels.
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "i686": "386"}
 
 

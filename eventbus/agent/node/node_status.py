@@ -40,7 +40,7 @@ NodeStatusFunc: TypeAlias = Callable[[Node], Node]
 #: The kubelet's.
 USUAL: Final = Thresholds()
 ENTRY_POINTS: Final = "eventbus.node_status"
-#: Under this share of pid_max the Node says that it is short of processes.
+#: With a smaller free share of pid_max, the Node has PIDPressure.
 LEAST_PID_SHARE: Final = 0.05
 #: The time of the status functions in a round, seconds; one that takes longer hangs.
 FUNCTIONS_S: Final = 5.0
@@ -49,7 +49,7 @@ MOST_PODS: Final = 110
 
 
 def registered_node_status_funcs() -> list[NodeStatusFunc]:
-    """Those that installed packages have registered, by name; one that cannot be loaded is logged and left out."""
+    """Return the functions of installed packages, by name. A function that cannot be loaded is logged and left out."""
     functions: list[NodeStatusFunc] = []
     for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         try:
@@ -109,7 +109,7 @@ class NodeStatusSetters:
         return _with_status(node, addresses=tuple(addresses))
 
     def machine_info(self, node: Node) -> Node:
-        """Capacity and Allocatable, which is all of it but the memory and disk under which there is pressure."""
+        """Capacity and Allocatable: the capacity without the memory and disk of the pressure thresholds."""
         memory, disk = self._machine.memory(), self._machine.disk()
         cpus, pods = str(self._machine.cpus()), str(self._max_pods)
         capacity = {"cpu": cpus, "memory": _kib(memory.total), "ephemeral-storage": _kib(disk.total), "pods": pods}
@@ -136,13 +136,13 @@ class NodeStatusSetters:
         return _with_status(node, node_info=info)
 
     def memory_pressure(self, node: Node) -> Node:
-        """MemoryPressure: True while less is available than the threshold says."""
+        """MemoryPressure: True while less memory than the threshold is available."""
         memory = self._machine.memory()
         pressed = memory.available < self._thresholds.memory.least(memory.total)
         return self._pressure(node, MEMORY_PRESSURE, pressed, "InsufficientMemory", "SufficientMemory", "memory")
 
     def disk_pressure(self, node: Node) -> Node:
-        """DiskPressure: True while less of the state folder's disk is free than the threshold says."""
+        """DiskPressure: True while less than the threshold of the state folder's disk is free."""
         disk = self._machine.disk()
         pressed = disk.free < self._thresholds.disk.least(disk.total)
         return self._pressure(node, DISK_PRESSURE, pressed, "DiskPressure", "NoDiskPressure", "disk space")
@@ -160,7 +160,7 @@ class NodeStatusSetters:
         return self._condition(node, NETWORK_UNAVAILABLE, FALSE, "BusReachable", "the bus answers")
 
     def ready(self, node: Node) -> Node:
-        """Ready: True whenever a status is written; the lifecycle workers say when it is not."""
+        """Ready: True whenever a status is written; lifecycle workers set it to Unknown."""
         return self._condition(node, READY, TRUE, "AgentReady", "agent is posting ready status")
 
     def _pressure(self, node: Node, type: str, pressed: bool, bad: str, good: str, resource: str) -> Node:
@@ -179,7 +179,7 @@ class StatusFunctions:
     """The status functions of a node, in their order. One thread calls `apply`.
 
     They run in another thread: a function that hangs is left out until it returns, and its fields stay as they were.
-    So do those of a function that raises, or returns something else than this node. *failures* counts both by name.
+    So do those of a function that raises, or does not return this node. *failures* counts both by name.
     """
 
     def __init__(self, functions: Sequence[NodeStatusFunc], timeout_s: float = FUNCTIONS_S) -> None:

@@ -1,4 +1,4 @@
-"""Writes a node's status when there is something to say, and records the transitions that the write was."""
+"""Writes a node's status if it changed or is old, and records the transitions of the write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eventbus.model.objects.cluster import (
 )
 from eventbus.util.clock import Clock
 
-#: The status is written at least so often, though nothing but its heartbeat times has changed. Seconds.
+#: Seconds after which the status is written, even if only its heartbeat times have changed.
 REPORT_EVERY_S = 300.0
 #: Tries of one round, each against the newest object. The kubelet's nodeStatusUpdateRetry.
 ATTEMPTS = 5
@@ -39,7 +39,7 @@ class NodeObjects(Protocol):
 class NodeStatusWriter:
     """Keeps the Node of one name in the store. One thread.
 
-    Args: status_of: the node with the status it has now; called with the node as it is stored.
+    Args: status_of: returns the stored node with its current status.
           labels: the labels of the node; other labels that it has are left alone.
           report: called after a write with each transition in it, and with the node as written.
     """
@@ -78,7 +78,7 @@ class NodeStatusWriter:
         raise AssertionError("unreachable")
 
     def write(self) -> bool:
-        """One round: read the node, find its status, and write that if there is news or the last report is old.
+        """One round: read the node, make its status, and write it if it changed or the last report is old.
 
         Returns: True if it was written.
         Raises:  NotFound: the node was removed; register it again. Conflict: after 5 tries.
@@ -120,7 +120,7 @@ class NodeStatusWriter:
         return True
 
     def _put(self, node: Node, new: Node) -> Node:
-        # With the version that was read: another writer in between has made transitions of its own.
+        # With the version that was read: another writer would record its own transitions.
         with self._unsure_without_answer(node, new.status):
             written = self._nodes.update_status(msgspec.structs.replace(node, status=new.status))
         self._wrote(node, written)

@@ -13,12 +13,12 @@ from eventbus.model.objects.cluster import MEMORY_PRESSURE
 from eventbus.model.objects.container import Container
 from eventbus.model.objects.pod import Pod
 
-#: The reason why a pod may not come while the machine is short of something, as the kubelet names it.
+#: The reason of a pod that is rejected under pressure, as in the kubelet.
 EVICTED: Final = "Evicted"
 #: The kubelet's SystemCriticalPriority.
 SYSTEM_CRITICAL: Final = 2_000_000_000
 _MEMORY_TAINT: Final = "node.kubernetes.io/memory-pressure"
-#: The resources of a node: resource → its unit in messages, as one of it is written.
+#: The resources of a node → the unit of their numbers in messages.
 _UNITS: Final = {"cpu": 1000.0, "memory": 1.0, "ephemeral-storage": 1.0}
 
 
@@ -145,7 +145,7 @@ def _host_ports(pod: Pod, others: Sequence[Pod]) -> Refusal | None:
 
 
 def _ports(pod: Pod) -> Iterator[tuple[str, int]]:
-    """Yield protocol and number of each port; a process has its machine's ports, so of one host all are host ports."""
+    """Yield protocol and number of each port. With the network of the host, all ports are host ports."""
     for container in pod.spec.containers:
         for port in container.ports:
             number = port.host_port or (port.container_port if pod.spec.host_network else 0)

@@ -38,7 +38,7 @@ from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
 from eventbus.util.clock import Clock, SystemClock
 
-#: In the agent's folder: held by the one agent that runs its pods, with its pid in it.
+#: In the agent's folder: locked by the agent that runs its pods, with the agent's pid.
 _LOCK: Final = "agent.lock"
 
 
@@ -46,7 +46,7 @@ class OpenedPods(NamedTuple):
     """An agent's pods, and the broadcaster of their events.
 
     *labels*: of the node, that of its isolation among them.
-    *kill*: ends all that the agent would not leave to the next one, at once; a signal's handler may call it.
+    *kill*: kills all processes that the agent does not leave to the next agent; for signal handlers.
     """
 
     agent: PodAgent
@@ -73,7 +73,7 @@ def open_pods(
     standalone: bool,
     environ: Mapping[str, str] = os.environ,
 ) -> OpenedPods:
-    """Open the agent of this machine's pods; nothing runs before its agent's `start`.
+    """Open the agent of this machine's pods; no pod runs before its `start`.
 
     Events that the bus does not take are kept in a spool, and sent in order when it is there.
 

@@ -88,7 +88,7 @@ class Mirrors:
             log.error("pod %s runs, and is not shown in the store: %s", full_name(static), problem)
 
     def remove(self, pods: PodObjects, mirror: Pod) -> None:
-        """Take *mirror* out, if it is still this one. Raises: BusUnavailable, BusRefused."""
+        """Remove *mirror*, if the stored pod has its uid. Raises: BusUnavailable, BusRefused."""
         metadata = mirror.metadata
         self._manager.remove(mirror)
         with suppress(NotFound, Conflict):

@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
 
 
 class Permission:
-    """The rules of one agent. Those of *allow_commands* are for every pod that comes from no file of ours.
+    """The rules of one agent. *allow_commands* and *allow_env* restrict pods of the bus and of a URL.
 
     Args:   allow_commands: patterns of absolute paths: `*` stands for anything within a folder, `**` for folders too.
             allow_users: ids that a pod may run as besides our own.
@@ -165,7 +165,7 @@ def _handlers(container: Container) -> Iterator[Probe | LifecycleHandler]:
 
 
 def _commands_present(pod: Pod) -> Iterator[Refusal]:
-    """Yield commands that no search can find; archives and volumes are not searched yet."""
+    """Yield commands that are not in PATH; archives and volumes do not exist yet, so they are not searched."""
     for container in pod.spec.every_container:
         if container.image.startswith(ARCHIVE):
             continue

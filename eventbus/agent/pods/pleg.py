@@ -42,7 +42,7 @@ class _Record(NamedTuple):
 class Pleg:
     """Relists all processes every second, and reports differences, in a thread of its own.
 
-    Differences for which there is no room are found again by the next relist.
+    If the channel is full, the next relist reports the differences.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Pleg:
             self._watched.close()
 
     def problem(self) -> str:
-        """Return "" while it relists; else why it is held to be dead: nothing for 3 min. Any thread."""
+        """Return "" while it relists; else that the last relist was over 3 min ago. Any thread."""
         silent_s = self._clock.monotonic() - self._last_relist
         if silent_s <= DEAD_AFTER_S:
             return ""
@@ -88,7 +88,7 @@ class Pleg:
             self.failures += 1
             log.exception("the pods of this machine cannot be listed")
             return
-        # A pod that is the very same object is as it was.
+        # The same object means that the pod has not changed.
         changed = [pod for pod in pods if self._reported.get(pod.uid) is not pod]
         gone = self._records.keys() - {pod.uid for pod in pods}
         for pod in changed:

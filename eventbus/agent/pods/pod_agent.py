@@ -1,4 +1,4 @@
-"""All that runs the pods of one machine, wired: sources, loop, workers, runtime, statuses."""
+"""Runs the pods of one machine: makes and connects sources, loop, workers, runtime and statuses."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import Clock
 from eventbus.util.periodic import Periodic
 
-#: Statuses that changed are written so often; the first at once.
+#: Seconds between two writes of changed statuses; the first is immediate.
 WRITE_EVERY_S = 1.0
-#: Without a watch on the pods of the bus, the mirrors are compared with the bus so often, seconds.
+#: Seconds between two comparisons of the mirrors with the bus, if no pods of the bus are watched.
 COMPARE_MIRRORS_S = 5.0
 #: The last seconds of the agent's time to end, in which pods that have not ended are killed.
 LAST_S = 1.0
@@ -198,7 +198,7 @@ class PodAgent:
     def _leave(self, *, ended: bool) -> None:
         """Write the last statuses, and remove the mirrors of static pods that ended.
 
-        A bus that does not answer is asked once, so that the end waits for one time-out only.
+        If the bus does not answer, there is only one request, so that the end waits for one timeout only.
         """
         is_there = self._write()
         store = self._store_handle.pods()
@@ -228,7 +228,7 @@ class PodAgent:
             self.statuses.flush(store)
             if self.config.all_ready:
                 self._mirrors.remove_orphans(store)
-        except BusUnavailable:  # the agent's other loops say so
+        except BusUnavailable:  # the agent's other loops log it
             return False
         except BusRefused:
             pass

@@ -66,7 +66,7 @@ class PodLoop:
         self._returning: dict[str, Pod] = {}  # wanted again while they end, by uid; the manager does not know them
 
     def on_config(self, update: PodUpdate) -> None:
-        """A source has another thing to say."""
+        """A source reports a change."""
         if update.op is Op.ADD:
             for pod in sorted(update.pods, key=_created):
                 self._add(pod)
@@ -114,7 +114,7 @@ class PodLoop:
         self._runtime.collect()
 
     def _begin_anew(self) -> None:
-        """Start pods again that were wanted again while they ended, once nothing of them is left."""
+        """Start pods again that were wanted again while they ended, after all their traces are removed."""
         for uid, pod in list(self._returning.items()):
             phases = self._workers.phases()
             if (left := self._runtime.status(PodUid(uid))) is not None:
@@ -131,7 +131,7 @@ class PodLoop:
         self._events.event(about_pod(pod), WARNING, "FailedSync", f"Error syncing pod, skipping: {error}")
 
     def active(self) -> list[Pod]:
-        """Return the pods that were let in, and have not ended."""
+        """Return the admitted pods that have not ended."""
         return [
             pod
             for pod in self._manager.pods()
@@ -187,7 +187,7 @@ class PodLoop:
     def _mirror_changed(self, mirror: Pod) -> None:
         static = self._manager.static_of(mirror)
         if static is None:
-            return  # housekeeping takes it out, once every source has spoken
+            return  # housekeeping removes it after every source has sent a list
         self._statuses.write_again(static)
         if mirror.metadata.deletion_timestamp is not None:
             self._sync(static.metadata.uid)

@@ -1,4 +1,4 @@
-"""The pods that this machine should have: the one truth that everything else of the agent asks."""
+"""The desired pods of this machine, for all parts of the agent."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Refuse = Callable[[Pod], tuple[str, str] | None]
 
 
 class SyncFailed(ExpectedError):
-    """A step of the sync did not succeed; it is tried again after 10 s, and a FailedSync says why."""
+    """A step of the sync failed; it is retried after 10 s, and recorded as FailedSync."""
 
 
 class PodSyncer:
@@ -168,7 +168,7 @@ class PodSyncer:
         return Done(over=True)
 
     def _end(self, work: PodWork) -> Done:
-        """Kill path: nothing else is done for a pod that has to go."""
+        """End a pod: the kill path, without any other step."""
         pod = work.pod
         uid = PodUid(pod.metadata.uid)
         if work.reason:

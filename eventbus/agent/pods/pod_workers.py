@@ -44,7 +44,7 @@ class Done(NamedTuple):
     again_s: float | None = None
 
 
-#: Does one piece of work. Raises anything: it is tried again after 10 s.
+#: Does one piece of work. May raise any error: the work is retried after 10 s.
 Perform = Callable[[PodWork], Done]
 
 
@@ -157,7 +157,7 @@ class PodWorkers:
         return not any(worker.thread is not None and worker.thread.is_alive() for worker in workers)
 
     def _may_begin(self, work: PodWork) -> bool:
-        """A static pod begins when no other of its name is left; it waits otherwise, and the latest one wins."""
+        """Return False if a static pod waits for the end of another of its name; the latest waiting pod wins."""
         if not is_static(work.pod):
             return True
         name, uid = full_name(work.pod), work.pod.metadata.uid
@@ -217,7 +217,7 @@ class PodWorkers:
         self.sync_after(worker.uid, resync_s if done.again_s is None else min(done.again_s, resync_s))
 
     def retry_kills(self, uids: Collection[str]) -> list[str]:
-        """Retry kills that failed. Returns: those of *uids* that had none."""
+        """Retry kills that failed. Returns: the *uids* without a failed kill."""
         rest = []
         for uid in uids:
             with self._lock:

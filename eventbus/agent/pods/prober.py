@@ -35,7 +35,7 @@ _AT_FIRST: Final = {ProbeType.LIVENESS: True, ProbeType.READINESS: False, ProbeT
 class ProbeState:
     """Counts the answers of one probe against its thresholds. One thread at a time uses it.
 
-    After a failure that ends the container it asks nothing until there is a new run.
+    After a failure that ends the container, it does not probe until the next run.
     """
 
     def __init__(self, pod: Pod, container: Container, type: ProbeType, probe: Probe, due: float) -> None:
@@ -61,7 +61,7 @@ class ProbeState:
         return float(max(1, self.probe.period_seconds))
 
     def meet(self, run: ContainerRuntimeStatus | None) -> bool:
-        """See which run there is. Returns: whether it is another than before, and the result is the first again."""
+        """Note the current run. Returns: whether it is another run, so that the result starts again."""
         id = run.id if run is not None else ContainerId("")
         if id == self.run_id:
             return False
@@ -101,7 +101,7 @@ def probes_of(container: Container) -> list[tuple[ProbeType, Probe]]:
     return [(type, probe) for type, probe in probes if probe is not None]
 
 
-#: Probes asked at the same time; one that hangs holds one of these for its timeout.
+#: Probes at the same time; a probe that hangs takes one of these places until its timeout.
 MOST_AT_ONCE: Final = 32
 #: How often at least is looked, seconds: a run that began meets its probes so soon.
 LOOK_EVERY_S: Final = 1.0
@@ -155,7 +155,7 @@ class ProbeManager:
         self._drop_all(uid, (ProbeType.LIVENESS, ProbeType.STARTUP))
 
     def remove_pod(self, uid: PodUid) -> None:
-        """Ask nothing of it any more."""
+        """Stop all its probes."""
         self._drop_all(uid, tuple(ProbeType))
 
     def started(self, uid: PodUid, container: Container, status: ContainerRuntimeStatus | None) -> bool:

@@ -29,7 +29,7 @@ class PodObjects(Protocol):
 
 
 class StatusManager:
-    """The one place that knows how pods are. `set` is any thread's and never blocks; `flush` is one thread's.
+    """The statuses of all pods. Any thread calls `set`, which never blocks; one thread calls `flush`.
 
     A static pod's status is written to its mirror. Without a store nothing is written, and all is kept.
 
@@ -45,7 +45,7 @@ class StatusManager:
         self._pods: dict[str, Pod] = {}
         self._statuses: dict[str, PodStatus] = {}
         self._waiting: dict[str, None] = {}  # uids, in the order they changed
-        self._over: set[str] = set()  # nothing of them runs, and they were asked to end
+        self._over: set[str] = set()  # uids of pods that have ended on request
         self._written = ""  # the uid of the status that is being written
 
     def get(self, pod: Pod) -> PodStatus:
@@ -72,7 +72,7 @@ class StatusManager:
         return status
 
     def finish(self, pod: Pod) -> None:
-        """Note that nothing of *pod* runs any more; a deleted one is let go."""
+        """Note that no process of *pod* runs any more. A deleted pod is released."""
         with self._lock:
             self._pods[pod.metadata.uid] = pod
             self._over.add(pod.metadata.uid)
@@ -87,7 +87,7 @@ class StatusManager:
         self._changed()
 
     def forget(self, known: Collection[str]) -> None:
-        """Forget all that is not among *known* uids and has been written."""
+        """Forget written statuses of pods that are not among the *known* uids."""
         with self._lock:
             kept = {*known, *self._waiting, self._written}
             for uid in self._pods.keys() - kept:
@@ -115,7 +115,7 @@ class StatusManager:
             try:
                 self._write(pods, pod, status, over=over)
             except (NotFound, Conflict):
-                continue  # it is gone, or another one of its name is there: that one has a status of its own
+                continue  # it is gone, or replaced by another pod of its name, which has its own status
             except BusUnavailable:
                 with self._lock:
                     if uid in self._pods:  # not dropped meanwhile

@@ -1,4 +1,4 @@
-"""The bus as pods use it, while there is one: for mirrors, statuses, ConfigMaps, Secrets."""
+"""Access to the bus for pods, while it is connected: mirrors, statuses, ConfigMaps, Secrets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _Key = tuple[str, str, str]
 
 
 class StoreHandle:
-    """The store, from `attach` to `detach`; before, between and afterwards there is none. Thread-safe.
+    """The store, from `attach` to `detach`. At other times there is no store. Thread-safe.
 
-    Each call under way has a connection of its own: one that waits for the bus delays no other pod.
+    Each running call has its own connection, so a call that waits for the bus delays one pod only.
 
     It is a `ConfigSource`: while the bus is away, the last answer is returned again.
     """
@@ -43,7 +43,7 @@ class StoreHandle:
             self._store = store
 
     def detach(self) -> None:
-        """Begin no more calls; those under way end by themselves."""
+        """Begin no more calls. Running calls end by themselves."""
         with self._lock:
             self._store, idle = None, self._idle
             self._idle = []
@@ -72,7 +72,7 @@ class StoreHandle:
 
     @contextmanager
     def borrowed(self) -> Iterator[AnyStore]:
-        """Lend a store of one's own. Raises: BusUnavailable: there is no bus now."""
+        """Lend a store that no other caller uses. Raises: BusUnavailable: there is no bus now."""
         with self._lock:
             parent = self._store
             store = self._idle.pop() if self._idle else None
@@ -101,7 +101,7 @@ class StoreHandle:
                 self._read.pop(key, None)
         except BusUnavailable:
             pass
-        except EventBusError as error:  # this user may not read it: that is the pod's problem, not ours
+        except EventBusError as error:  # the agent's user may not read it: the pod reports the missing object
             log.error("%s %s/%s cannot be read: %s", kind.name, namespace, name, error)
         last: T | None = self._read.get(key)
         return last

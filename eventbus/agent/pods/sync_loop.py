@@ -1,4 +1,4 @@
-"""The agent's one loop: takes a message from one of five channels, and hands it to that channel's handler."""
+"""The agent's loop: takes a message from one of five channels, and passes it to the handler of the channel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HANGS_AFTER_S: Final = 120.0
 class SyncLoop:
     """Passes each message to its handler, exactly one a turn. `run` is for one thread; `offer` for any.
 
-    The channel that is looked at first moves on by one each turn, so that none starves. A handler that raises is
+    Each turn starts at the next channel, so that none starves. A handler that raises is
     logged and counted in *failures*, and the loop goes on. While *runtime_problem* returns a text, no message is taken.
 
     Args:   handlers: by channel; of sync and housekeeping they get None.
@@ -77,13 +77,13 @@ class SyncLoop:
                 self._wait()
 
     def stop(self) -> None:
-        """Take no further turn; the one under way ends. Any thread. Idempotent."""
+        """End after the current turn. Any thread. Idempotent."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def turn(self) -> bool:
-        """Handle one message, or none. Returns: False: there was none, or the runtime cannot be trusted."""
+        """Handle one message, if there is one. Returns: False: no message, or the runtime has a problem."""
         if problem := self._runtime_problem():
             log.error("skipping pod synchronization: %s", problem)
             self._pause()
@@ -117,7 +117,7 @@ class SyncLoop:
         return None
 
     def _tick(self) -> None:
-        """Put the ticks that are due; one that was not taken yet is not doubled, as with Go's ticker."""
+        """Add the due ticks, unless the last tick is not handled yet, as with Go's ticker."""
         now = self._clock.monotonic()
         for channel, (every_s, due) in self._ticks.items():
             if now >= due:

@@ -57,7 +57,7 @@ def full_name(pod: Pod) -> str:
 
 
 def source_of(pod: Pod) -> Source:
-    """Return where *pod* came from; without a word of it, the bus."""
+    """Return the source of *pod*; without an annotation, the bus."""
     word = pod.metadata.annotations.get(CONFIG_SOURCE, "")
     return next((source for source in Source if source == word), Source.BUS)
 

@@ -1,1 +1,1 @@
-"""The agent's runtime: pods as processes of this machine. `contract.py` is all that the agent's loop knows of it."""
+"""The agent's runtime: pods as processes of this machine. `contract.py` has its values and errors."""

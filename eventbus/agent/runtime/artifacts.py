@@ -1,7 +1,7 @@
 """Provides a container's programs: those of this machine, or an archive that is unpacked into a cache.
 
-An image is "" or `local` (the machine's own programs), or `file:/path/app.tar.gz@sha256:…`, which is unpacked once into
-`<state_dir>/artifacts/<sha256>` and shared by all that name it. Archives unused for ten minutes are removed.
+An image is "" or `local` (the machine's own programs), or `file:/path/app.tar.gz@sha256:…`. An archive is unpacked once
+into `<state_dir>/artifacts/<sha256>`, for all containers with that image, and removed when unused for ten minutes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _ARCHIVE: Final = re.compile(r"file:(?://)?(?P<path>/[^@]+)@sha256:(?P<digest>[0
 _CHUNK: Final = 1024 * 1024
 #: The end of the name of an unpacked archive that is being removed.
 _GONE: Final = "-gone"
-#: An unpacked archive that no pod uses is kept for so long; its file, which is on this machine, can be unpacked again.
+#: The time that an unused unpacked archive is kept, seconds. Its file is on this machine and can be unpacked again.
 UNUSED_S: Final = 600.0
-#: imagePullPolicy. Without one an archive is unpacked when it is not in the cache: its digest says all.
+#: imagePullPolicy. By default, an archive is unpacked if its digest is not in the cache.
 NEVER, ALWAYS = "Never", "Always"
 
 
@@ -56,7 +56,7 @@ class Archive(NamedTuple):
 
 
 class Artifacts:
-    """The cache of unpacked archives. Any thread; one archive is unpacked by one at a time."""
+    """The cache of unpacked archives. Any thread; an archive is unpacked by one thread at a time."""
 
     def __init__(self, state_dir: Path) -> None:
         self._root = state_dir / "artifacts"
@@ -100,7 +100,7 @@ class Artifacts:
                     f'Container image "{container.image}" is not present with pull policy of Never',
                 )
             if present:
-                os.utime(self.folder(archive))  # used now, though no run says so yet: see `collect`
+                os.utime(self.folder(archive))  # it is used before its run is recorded: see `collect`
             if present and container.image_pull_policy != ALWAYS:
                 return False
             pulling()
@@ -110,7 +110,7 @@ class Artifacts:
     def collect(self, images: Collection[str]) -> None:
         """Remove archives that no container of *images* has used for UNUSED_S, and half unpacked ones of a dead agent.
 
-        *images* are those of all runs that there are. When an archive was used last is its folder's own time.
+        *images* are the images of all runs. The time of last use is the mtime of the archive's folder.
         """
         used = {match["digest"] for image in images if (match := _ARCHIVE.fullmatch(image))}
         for path in sorted(self._root.glob("*")):

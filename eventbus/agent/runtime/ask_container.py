@@ -35,7 +35,7 @@ def ask(
 ) -> Answer:
     """Do the action of *handler*; blocks for at most *timeout_s*, and while a host's name is resolved.
 
-    Raises nothing of the runtime.
+    Errors of the runtime are returned as failures.
     """
     try:
         if handler.exec is not None:
@@ -112,13 +112,13 @@ def _connect(container: Container, action: TCPSocketAction, timeout_s: float) ->
 
 
 class _Deadline:
-    """The end of one question. A socket's own timeout would begin again with each byte of the answer."""
+    """The deadline of one request. A socket's own timeout would begin again with each byte of the answer."""
 
     def __init__(self, timeout_s: float) -> None:
         self._ends_at = time.monotonic() + timeout_s
 
     def left_s(self) -> float:
-        """Return the seconds that are left, more than none. Raises: TimeoutError: there are none."""
+        """Return the seconds that are left, above 0. Raises: TimeoutError: none are left."""
         left_s = self._ends_at - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")

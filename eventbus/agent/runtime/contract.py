@@ -19,7 +19,7 @@ from eventbus.model.frozen import EMPTY, FrozenStruct
 from eventbus.model.objects.config import ConfigMap, Secret
 
 PodUid = NewType("PodUid", str)
-#: `<pod uid>/<container name>/<attempt>`: of one run of a container, never given twice.
+#: `<pod uid>/<container name>/<attempt>`: the id of one run of a container, never used twice.
 ContainerId = NewType("ContainerId", str)
 
 
@@ -58,7 +58,7 @@ class ContainerRuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     hash: str  #: of its definition when it was started; see `container_hash`
     image: str = ""
     pid: int = 0
-    start_ticks: int = 0  #: of the process, since boot: with the pid it means one process and no other
+    start_ticks: int = 0  #: of the process, since boot; pid and start ticks identify a process
     created_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -74,7 +74,7 @@ class ContainerRuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The sandbox that holds a pod's processes together: its shim, session and, where there are any, cgroup.
+    """The sandbox that holds a pod's processes together: its shim, session and, if delegated, cgroup.
 
     *ready* is False when the shim is gone: its processes are found by pid and start time, but not their exit codes.
     """
@@ -87,7 +87,7 @@ class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodRuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod as it runs. *containers*: of each the newest run and, if there is one, the run before it.
+    """A pod as it runs. *containers*: the newest run of each container, and the run before it.
 
     Its pod may be unknown by now: uid, name and namespace are those it was started with.
     """
@@ -124,7 +124,7 @@ class StartFailure(msgspec.Struct, frozen=True):
 class SyncResult(FrozenStruct, frozen=True, kw_only=True):
     """The result of `sync_pod`. *waiting*: container → why it does not run; empty: all is as it should be.
 
-    `retry_s`: in how many seconds to call again though nothing changes (a back-off ends then); None: no need.
+    `retry_s`: seconds until the next call without a change, for example the end of a back-off; None: not needed.
     """
 
     waiting: Mapping[str, StartFailure] = EMPTY
@@ -132,7 +132,7 @@ class SyncResult(FrozenStruct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Return True if something does not run as it should: the sandbox, or a container."""
+        """Return True if the sandbox or a container does not run as it should."""
         return bool(self.waiting or self.sandbox_failure)
 
     @property
@@ -167,11 +167,11 @@ class RuntimeProblem(EventBusError):
 
 
 class MountFailed(RuntimeProblem):
-    """A volume cannot be made, or not yet: something it needs is not there."""
+    """A volume cannot be made, perhaps because its source does not exist yet."""
 
 
 class CommandNotFound(RuntimeProblem):
-    """There is no such command on this machine, or it may not be run."""
+    """The command does not exist on this machine, or may not be run."""
 
 
 class ShimGone(RuntimeProblem):
@@ -218,6 +218,6 @@ class ProbeResult(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-#: Takes a report; never blocks. False: there is no room; the report is repeated.
+#: Takes a report; never blocks. Returns False if the channel is full; the report is repeated then.
 ReportChange: TypeAlias = Callable[[PodLifecycleEvent], bool]
 ReportProbe: TypeAlias = Callable[[ProbeResult], bool]

@@ -10,23 +10,23 @@ from typing import Final, NamedTuple
 
 #: Below our own cgroup: where the agent itself lives, and where pods do.
 ASIDE, PODS = "agent", "pods"
-#: Those that limits need; where version 1 has them (a hybrid machine), version 2 limits nothing.
+#: The controllers that limits need. On a hybrid machine version 1 has them, and version 2 cannot limit.
 _NEEDED: Final = frozenset(("cpu", "memory"))
 _PASSED_ON: Final = (*sorted(_NEEDED), "pids")
-#: By which systemd says that a cgroup is another's to divide.
+#: The attributes by which systemd marks a delegated cgroup.
 _MARKS: Final = ("user.delegate", "trusted.delegate")
 _SELF: Final = Path("/proc/self")
 
 
 class Cgroup(NamedTuple):
-    """Our own cgroup. *inside*: its path in the kernel's words; `/` is the top of the visible tree."""
+    """Our own cgroup. *inside*: its path in /proc; `/` is the top of the visible tree."""
 
     folder: Path
     inside: str
 
 
 def delegated_cgroup(proc: Path = _SELF) -> Cgroup | None:
-    """Return our own cgroup if it is ours to divide; None: none is. Changes nothing."""
+    """Return our own cgroup if it is delegated to us, else None. Changes nothing."""
     try:
         own = own_cgroup(proc)
         return own if own is not None and _is_ours(own) else None
@@ -91,14 +91,14 @@ def _plain(escaped: str) -> str:
 
 
 def _has_moved(folder: Path) -> bool:
-    """Return True of where an agent of ours stands that has moved aside, or was started by one that had."""
+    """Return True for the cgroup of an agent that has moved aside, or was started by such an agent."""
     return folder.name == ASIDE and (folder.parent / PODS).is_dir()
 
 
 def _is_ours(own: Cgroup) -> bool:
     """Return True if we may divide *own*: it has the controllers for limits, and was delegated to us.
 
-    Root may write everywhere, so that says nothing: the cgroup of a session or service is systemd's unless marked.
+    Root may write everywhere, so write access is no proof: an unmarked cgroup of a session or service is systemd's.
     The top of a container's own view is the container's.
     """
     controllers = own.folder / "cgroup.controllers"

@@ -37,7 +37,7 @@ class EnvironmentMaker:
     def make(self, pod: Pod, container: Container, own: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of a container. Raises: ConfigMissing.
 
-        Later ones replace earlier ones: inherited variables, *own* (of the runtime), `envFrom`, `env`.
+        Later variables replace earlier ones: inherited, *own* (of the runtime), `envFrom`, `env`.
         """
         environment = {"PATH": _DEFAULT_PATH} | {name: os.environ[name] for name in INHERITED if name in os.environ}
         environment |= own

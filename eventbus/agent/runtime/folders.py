@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class PodFolder(NamedTuple):
-    """The folder of one pod. Nothing in it is made before `make`."""
+    """The folder of one pod. `make` creates it."""
 
     root: Path
 
@@ -30,7 +30,7 @@ class PodFolder(NamedTuple):
         return self.volumes / checked(name)
 
     def container(self, name: str) -> Path:
-        """The folder that the container begins in, unless it says another."""
+        """Return the default working folder of a container."""
         return self.root / "containers" / checked(name)
 
     def log(self, name: str, attempt: int) -> Path:
@@ -38,7 +38,7 @@ class PodFolder(NamedTuple):
         return self.root / "logs" / checked(name) / f"{attempt}.log"
 
     def remove_old_logs(self, name: str, attempt: int) -> None:
-        """Remove the logs of a container's runs, but those of *attempt* and of the run before. Raises: OSError."""
+        """Remove the logs of a container's runs, except *attempt* and the run before it. Raises: OSError."""
         kept = {str(attempt), str(attempt - 1)}
         for piece in self.log(name, attempt).parent.iterdir():
             if piece.name.partition(".")[0] not in kept:
@@ -69,7 +69,7 @@ class PodFolders:
         return PodFolder(self.root / checked(uid))
 
     def uids(self) -> Iterator[PodUid]:
-        """Those there is a folder of."""
+        """Yield the uids of all pods with a folder."""
         try:
             names = os.listdir(self.root)
         except OSError:
@@ -84,7 +84,7 @@ class PodFolders:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that others may not look into; one that is there is left as it is. Raises: OSError."""
+    """Make a folder that other users may not list. An existing folder is not changed. Raises: OSError."""
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
 
 

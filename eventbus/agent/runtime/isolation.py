@@ -1,4 +1,4 @@
-"""Holds pods apart and limits them: by cgroups of our own where there are any, else by rlimits."""
+"""Isolates pods and limits them: by delegated cgroups, or else by rlimits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Isolation(Protocol):
         ...
 
     def remove(self, uid: PodUid) -> None:
-        """Take the pod's cgroups away; nothing runs there."""
+        """Remove the pod's cgroups, in which no process runs."""
         ...
 
 
@@ -87,7 +87,7 @@ class CgroupIsolation:
             folder = _below(folder, part)
         _write(folder, _limits_of(_sums(pod)))
         own = _below(folder, container.name)
-        # As the kubelet does: a container that has lost a process for want of memory ends, and says so.
+        # As in the kubelet: if the kernel kills one process because of memory, the whole container ends.
         _write(own, _limits_of(container.resources.limits, container.resources.requests) | {"memory.oom.group": "1"})
         return str(own)
 
@@ -109,7 +109,7 @@ def isolation_name() -> str:
 def find_isolation() -> Isolation:
     """cgroups, where this process may make some (systemd: `Delegate=yes`); else rlimits.
 
-    With cgroups the processes of our own one move: see `pods_cgroup`.
+    With cgroups, the processes of our own cgroup move: see `pods_cgroup`.
     """
     root = pods_cgroup()
     return RlimitIsolation() if root is None else CgroupIsolation(root)

@@ -32,7 +32,7 @@ from eventbus.util.text import printable
 
 #: The least grace of SIGTERM after a slow pre-stop hook: the kubelet's minimumGracePeriodInSeconds.
 LEAST_GRACE_S: Final = 2.0
-#: The shim's own clock decides; its word is waited for so much longer.
+#: The shim's clock decides about the grace time; the agent waits this much longer for its report.
 _WORD_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.02
 #: longer than any grace time that a run may have been given
@@ -125,8 +125,8 @@ class ContainerKiller:
             self._clock.sleep(_LOOK_EVERY_S)
 
     def _learn(self, uid: PodUid, run: ContainerRuntimeStatus) -> None:
-        """Have the shim say how a run ended: on a full disk it cannot write it down. Older shims say nothing of it."""
-        # It may not have seen the end yet: no shorter time than it was given, or the end would count as a killing.
+        """Ask the shim how a run ended, because it cannot record that on a full disk."""
+        # It may not have noticed the end yet. With a shorter grace time, the end would count as a kill.
         reply = call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": _A_DAY_S})
         if record := reply.get("run"):
             self._observer.learn(uid, record)

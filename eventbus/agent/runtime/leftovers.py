@@ -12,14 +12,14 @@ from eventbus.agent.shim.procfs import Process, all_processes, descendants, is_a
 from eventbus.agent.shim.state import EXITED, State, is_this_boot
 from eventbus.util.clock import Clock
 
-#: From one look at all processes to the next: each is longer than the last, up to the most.
+#: Pauses between two searches of all processes: the first, the factor, the longest.
 _FIRST_LOOK_S, _LONGER, _MOST_LOOK_S = 0.02, 1.5, 1.0
-#: SIGKILL works when the process next runs; one that hangs in the kernel is not waited for longer.
+#: The longest wait for killed processes: a process may hang in the kernel.
 _GONE_WITHIN_S = 5.0
 
 
 def leftovers(state: State, folder: str) -> list[Process]:
-    """The processes of the pod in *folder* that run though its shim is gone: of its runs, and all they started."""
+    """Return the processes of the pod in *folder* that run without a shim: its runs and their descendants."""
     if not is_this_boot(state):
         return []
     processes = all_processes()
@@ -50,7 +50,7 @@ def end_leftovers(state: State, folder: str, grace_s: float, clock: Clock) -> bo
 def _look(
     state: State, folder: str, seconds: float, clock: Clock, number: signal.Signals | None = None
 ) -> list[Process]:
-    """Wait for the remaining processes to end, and send them *number* each time. Returns: those that did not."""
+    """Wait for the remaining processes, and send them *number* each time. Returns: the processes that did not end."""
     deadline, pause_s = clock.monotonic() + seconds, _FIRST_LOOK_S
     while (left := leftovers(state, folder)) and (left_s := deadline - clock.monotonic()) > 0:
         if number is not None:
@@ -80,9 +80,9 @@ def _signal(processes: Sequence[Process], number: signal.Signals) -> None:
 
 
 def send_signal(pid: int, start_ticks: int, number: signal.Signals) -> None:
-    """Send a signal to that very process, if it runs. Raises: OSError: it may not be sent.
+    """Send a signal to that process, if it runs. Raises: OSError: it may not be sent.
 
-    A descriptor names one process for good. By its number, a process that began after the check could be hit.
+    A pidfd always means the same process. A pid could be reused after the check.
     """
     try:
         process = os.pidfd_open(pid)

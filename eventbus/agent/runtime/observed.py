@@ -30,7 +30,7 @@ UNKNOWN_EXIT_CODE = 137
 class _Read(NamedTuple):
     """A state file as it was read. *status*: its pod's status while the shim lived; the shim alone changes it.
 
-    *stamp*: None: the file was taken away beneath its shim, which lives.
+    *stamp*: None: the file was removed while its shim lives.
     """
 
     stamp: tuple[int, int, int] | None
@@ -51,7 +51,7 @@ class Observer:
         self._learned: dict[PodUid, dict[str, Run]] = {}  # ends that shims have said and could not write down
 
     def pods(self) -> list[PodRuntimeStatus]:
-        """All pods there is a state of."""
+        """Return all pods with a state."""
         uids = list(self._folders.uids())
         for gone in self._paths.keys() - set(uids):
             if self._read(gone) is not None:
@@ -61,7 +61,7 @@ class Observer:
         return [status for uid in uids if (status := self.status(uid)) is not None]
 
     def status(self, uid: PodUid) -> PodRuntimeStatus | None:
-        """One of them, as it is now: the very same object as before, if nothing has changed."""
+        """Return one of them, as it is now: the same object as before, if it has not changed."""
         read = self._read(uid)
         if read is None:
             return None
@@ -81,7 +81,7 @@ class Observer:
         return read.state if read is not None else None
 
     def learn(self, uid: PodUid, run: Run) -> None:
-        """Take a shim's word that a run has ended, until it stands in the file."""
+        """Use a shim's report that a run has ended, until the state file has it."""
         if run["phase"] == EXITED:
             with self._lock:
                 self._learned.setdefault(uid, {})[run["id"]] = run
@@ -140,7 +140,7 @@ class Observer:
         )
 
     def _container(self, run: Run, *, ready: bool, booted: bool) -> ContainerRuntimeStatus:
-        # While its shim lives, the shim's word counts: it may be about to write down how the process ended.
+        # While its shim lives, only the shim decides: it may be about to record the end.
         lost = not ready and (
             run["phase"] == CREATED
             or (run["phase"] == RUNNING and not (booted and is_alive(run["pid"], run["start_ticks"])))

@@ -142,7 +142,7 @@ def _next_init(pod: Pod, status: PodRuntimeStatus) -> tuple[Container | None, bo
 
 
 def _in_sandbox(status: PodRuntimeStatus, name: str) -> ContainerRuntimeStatus | None:
-    """The newest run of a container, if it is of the sandbox that there is now."""
+    """Return the newest run of a container, if it is of the current sandbox."""
     run, sandbox = status.container(name), status.sandbox
     if run is None or sandbox is None or run.created_at is None or sandbox.created_at is None:
         return run

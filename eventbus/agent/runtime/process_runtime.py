@@ -41,7 +41,7 @@ from eventbus.model.objects.pod import Pod
 from eventbus.util.clock import Clock
 from eventbus.util.failpoints import failpoint
 
-#: Unpacked archives are looked through so often.
+#: Seconds between two collections of unused archives.
 COLLECT_EVERY_S: Final = 60.0
 
 

@@ -130,7 +130,7 @@ def _opened(folder: str | Path, within: int | None, closed_by: ExitStack) -> int
 
 
 def _lay(name: str, target: str, within: int, problem: str) -> None:
-    """Make *name* in the folder *within* a link to *target*. Raises: MountFailed: says *problem*."""
+    """Make *name* in the folder *within* a link to *target*. Raises: MountFailed: with *problem*."""
     try:
         if os.readlink(name, dir_fd=within) == target:
             return

@@ -67,7 +67,7 @@ class Sandboxes:
         self._zygote.fork(folder.root, state)
 
     def end(self, uid: PodUid) -> None:
-        """End the shim of a pod of which no container runs. Raises: RuntimeProblem: it does not."""
+        """End the shim of a pod without running containers. Raises: RuntimeProblem: it does not end."""
         state = self._observer.state(uid)
         if state is None:
             return
@@ -101,7 +101,7 @@ class Sandboxes:
     def kill_without_shim(self, uid: PodUid, grace_s: float) -> None:
         """End all processes of a pod without its shim's help, and write down that their exit codes are unknown.
 
-        Raises: RuntimeProblem: something does not end.
+        Raises: RuntimeProblem: a process does not end.
         """
         state = self._observer.state(uid)
         if state is None:
@@ -132,5 +132,5 @@ class Sandboxes:
 
 
 def shim_is_dead(status: PodRuntimeStatus) -> bool:
-    """True if something of a pod may run that no shim watches."""
+    """Return True if processes of a pod may run without a shim."""
     return status.sandbox is None or not status.sandbox.ready

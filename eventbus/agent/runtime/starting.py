@@ -43,9 +43,9 @@ from eventbus.util.clock import Clock
 from eventbus.util.failpoints import failpoint
 from eventbus.util.text import printable
 
-#: A post-start hook has no bound in the kubelet; one that hangs would hold its pod's worker for ever.
+#: The limit of a post-start hook, which would block its pod's worker. The kubelet has no limit. Seconds.
 POST_START_S: Final = 120.0
-#: Whether a pod is still wanted is looked at so often while its hook runs, seconds.
+#: Seconds between two checks if the pod is still wanted, while its hook runs.
 _LOOK_EVERY_S: Final = 0.1
 
 
@@ -88,7 +88,7 @@ class ContainerStarter:
     ) -> StartFailure | None:
         """Start *container* in the pod's sandbox. Returns: why it does not run; None: it does.
 
-        Its post-start hook is waited for no longer than *wanted* says.
+        Waits for its post-start hook only while *wanted* returns True.
         """
         run = status.container(container.name)
         if waits := self._back_off(pod, container, run):

@@ -42,7 +42,7 @@ class PodVolumes:
     def mount(self, pod: Pod) -> None:
         """Make all of them, or bring files of ConfigMaps and Secrets up to date, atomically. Idempotent, quick.
 
-        Raises: MountFailed: names every missing one, as `FailedMount` shows it; call again later.
+        Raises: MountFailed: names every missing volume, as in `FailedMount`; call again later.
         """
         problems = []
         for volume in pod.spec.volumes:
@@ -218,7 +218,7 @@ def _target(folder: Path) -> str:
 
 
 def _link(folder: Path, names: set[str]) -> None:
-    """Let each top-level name lead into `..data`; take away those that lead to nothing any more."""
+    """Link each top-level name into `..data`, and remove the other links."""
     for name in names:
         if not os.path.lexists(folder / name):
             os.symlink(f"{_DATA}/{name}", folder / name)

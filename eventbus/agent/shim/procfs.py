@@ -10,14 +10,14 @@ from typing import NamedTuple
 #: In the environment of every process of a pod: the run it belongs to, see `mark`. Children inherit it.
 MARK = "EVENTBUS_CONTAINER_ID"
 _ZOMBIE, _DEAD = "Z", "X"
-#: A process that becomes another program is waited for so long, seconds: as it gives its memory back, milliseconds;
-#: longer if the program's disk hangs.
+#: The longest wait for a process that executes another program, seconds: usually milliseconds, until its memory is
+#: freed; longer if the disk of the program hangs.
 _BECOMES_WITHIN_S = 1.0
 _LOOK_EVERY_S = 0.001
 
 
 class Process(NamedTuple):
-    """One line of /proc/PID/stat. *start_ticks*: since boot; with the pid it means one process and no other."""
+    """One line of /proc/PID/stat. *start_ticks*: since boot; pid and start ticks identify a process."""
 
     pid: int
     state: str
@@ -58,13 +58,13 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
-    """True if that very process runs; one that only waits to be reaped does not."""
+    """Return True if that process runs. A process that waits to be reaped does not run."""
     process = read_process(pid) if pid > 0 else None
     return process is not None and process.start_ticks == start_ticks and not process.gone
 
 
 def all_processes() -> list[Process]:
-    """Every process that this one may see."""
+    """Return all visible processes."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [process for pid in pids if (process := read_process(pid)) is not None]
 
@@ -97,7 +97,7 @@ def _environ(pid: int) -> bytes:
 
 
 def _has_environ(pid: int) -> bool:
-    """True if a process with an environment that reads as empty has one all the same, or will have it in a moment."""
+    """Return True if the environment of a process reads as empty, but is not, or will not be in a moment."""
     if (fields := _stat(pid)) is None or not int(fields[20]):  # a thread of the kernel, or it has ended: no memory
         return False
     code, begin, end = int(fields[23]), int(fields[47]), int(fields[48])

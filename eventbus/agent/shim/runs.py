@@ -15,7 +15,7 @@ from eventbus.agent.shim.protocol import Process as Wanted
 from eventbus.agent.shim.state import EXITED, RUNNING, Run, State, forget_old_runs, write_state
 from eventbus.util.failpoints import failpoint
 
-#: The disk is full: it is tried again so often, seconds.
+#: Seconds between two tries to save, if the disk is full.
 _SAVE_AGAIN_S = 1.0
 #: The longest wait for processes killed at the end, seconds: less than the agent waits for the shim.
 _GONE_WITHIN_S = 3.0
@@ -32,9 +32,11 @@ class Runs:
         self.outputs: dict[int, Output] = {}  #: pid of a process → its output
         self._processes: dict[str, Wanted] = {}  #: of runs that run: their definitions
         self._asked: dict[str, bool] = {}  #: runs that were asked to end → whether they were killed
-        self._oom_kills: dict[str, int] = {}  #: run → those of its cgroup before it; a restarted container keeps that
+        self._oom_kills: dict[
+            str, int
+        ] = {}  #: run → kills in its cgroup before it; a restarted container keeps its cgroup
         self._save_at = 0.0  #: when to save again after an error, on the monotonic clock; 0.0: all is on disk
-        self.leftovers = False  #: whether a run has ended of which there may be processes still
+        self.leftovers = False  #: whether processes of ended runs may be left
 
     @property
     def running(self) -> list[Run]:
@@ -46,7 +48,10 @@ class Runs:
         return next((run for run in self._state["runs"] if run["id"] == id), None)
 
     def inside(self, id: str, argv: list[str]) -> Wanted | None:
-        """A command with all that a run has; None: it does not run. Raises: FileNotFoundError."""
+        """Return a process for *argv* with the user, environment and limits of a run; None: it does not run.
+
+        Raises: FileNotFoundError.
+        """
         if id not in self._processes or not any(run["id"] == id for run in self.running):
             return None
         process = self._processes[id].copy()
@@ -54,7 +59,7 @@ class Runs:
         return process
 
     def start(self, run: Run, process: Wanted) -> Run:
-        """Start the process of *run*; one of that id that was started before is returned as it is.
+        """Start the process of *run*. If a run of that id was started before, return it.
 
         Raises: OSError: it cannot be recorded, or made. Nothing is left of it, and it may be tried again.
         """
@@ -112,7 +117,7 @@ class Runs:
         self._kill_due()
 
     def stop_all(self) -> None:
-        """Ask all that run to end, each in its grace time."""
+        """Ask all runs to end, each in its grace time."""
         for run in self.running:
             if not run["kill_at"]:
                 self.stop(run, run["grace_s"])
@@ -193,7 +198,7 @@ class Runs:
         self._save_or_later()
 
     def _signal(self, run: Run, number: signal.Signals) -> None:
-        # Not reaped yet: the number of its group is still its own.
+        # Not reaped yet, so no other process group can have the number.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(run["pid"], number)
 
@@ -207,9 +212,11 @@ class Runs:
 
 
 def kill_all() -> None:
-    """Kill every process below this one, and reap it, before our end is seen. No run may run any more."""
+    """Kill and reap all descendants before the shim ends. No run may run any more."""
     deadline = time.monotonic() + _GONE_WITHIN_S
-    with contextlib.suppress(ChildProcessError):  # none is left: those below us became ours when they lost theirs
+    with contextlib.suppress(
+        ChildProcessError
+    ):  # none is left: descendants became our children when they lost their parents
         while time.monotonic() < deadline:
             for process in descendants(os.getpid(), all_processes()):
                 _kill(process.pid, signal.SIGKILL)

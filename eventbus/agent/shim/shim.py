@@ -17,7 +17,7 @@ from eventbus.agent.shim.runs import Runs, kill_all
 from eventbus.agent.shim.state import State, new_run
 from eventbus.util.failpoints import failpoint
 
-#: A shim of which nothing runs looks so often whether its folder is still there, milliseconds.
+#: Milliseconds between two checks if the folder exists, while no process runs.
 _ALONE_MS = 30_000
 #: The longest wait for a deadline: `poll` takes no number above 2^31 ms, 24 days.
 _MOST_WAIT_S = 3600.0
@@ -25,7 +25,7 @@ _MOST_WAIT_S = 3600.0
 _TRIES, _TRY_AGAIN_S = 3, 0.5
 #: Connections at a time.
 _MOST_CLIENTS = 64
-#: It accepts no connections for so long if it has too many of them, or no descriptor for one, seconds.
+#: A pause in accepting connections, if there are too many of them or no free descriptors, seconds.
 _ACCEPT_AGAIN_S = 1.0
 
 
@@ -36,7 +36,7 @@ class EndNotRecorded(Exception):
 class Shim:
     """Owns the processes of the pod in *folder*: its children, and their descendants that lose their parents.
 
-    It ends when it is asked to and nothing runs any more. SIGTERM has it end everything first, each in its grace time.
+    It ends on request if no process runs. On SIGTERM it ends all processes first, each in its grace time.
     """
 
     def __init__(self, folder: str, state: State) -> None:
@@ -134,13 +134,15 @@ class Shim:
         raise EndNotRecorded(f"the end of process {pid} cannot be recorded")
 
     def _accept(self) -> None:
-        try:
-            if len(self._clients) >= _MOST_CLIENTS:
-                raise OSError("too many clients")
-            client, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError:  # the connection waits, and the listener stays ready
+        client = None
+        if len(self._clients) < _MOST_CLIENTS:
+            try:
+                client, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # no descriptor is left
+                pass
+        if client is None:  # the connection waits, so the listener stays ready
             self._poll.unregister(self._listener.fileno())
             self._accept_at = time.monotonic() + _ACCEPT_AGAIN_S
             return

@@ -127,12 +127,12 @@ def write_state(folder: str, state: State) -> None:
 
 
 def is_this_boot(state: State) -> bool:
-    """False: the machine was restarted since, and its pids mean nothing."""
+    """Return False if the machine was restarted since: the pids are invalid then."""
     return state["boot_id"] == boot_id()
 
 
 def forget_old_runs(runs: list[Run]) -> list[Run]:
-    """Return *runs*, newest first, without those that are not needed any more."""
+    """Return *runs*, newest first, without old runs that are not needed any more."""
     kept: list[Run] = []
     for run in sorted(runs, key=lambda run: (run["name"], -run["attempt"])):
         newer = [other for other in kept if other["name"] == run["name"]]
