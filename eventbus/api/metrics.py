@@ -2,118 +2,146 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Final
+from importlib.metadata import version
+from typing import Final, NamedTuple
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 
 from eventbus.api import status
 from eventbus.api.context import API, USER
-from eventbus.api.histograms import Histogram
 from eventbus.api.kube.resources import Resource
 from eventbus.api.limits import EventRate, Limits, is_long
 
-#: Seconds; those of apiserver_request_duration_seconds that say something here.
+#: Bounds in seconds: those of apiserver_request_duration_seconds that can occur here.
 _SECONDS: Final = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5, 10, 15, 30, 60)
-#: Bytes; the API server's own of replies to reads, and of lines of watches.
-_REPLIES: Final = tuple(10**power for power in range(3, 10))
-_FRAMES: Final = tuple(1024 << power for power in range(8))
+#: Bounds in bytes, as in the API server: of responses to reads, and of lines of watches.
+_RESPONSES: Final = tuple(10**power for power in range(3, 10))
+_LINES: Final = tuple(1024 << power for power in range(8))
 _PREFIX: Final = "eventbus_apiserver_"
-_VERBS: Final = {"GET": "GET", "POST": "POST", "PUT": "PUT", "PATCH": "PATCH", "DELETE": "DELETE"}
-#: Of replies to others the API server measures no sizes.
+_METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+#: The API server measures sizes of responses to these verbs only.
 _READS: Final = ("GET", "LIST")
-_LABELS: Final = ("verb", "group", "version", "resource", "scope")
-#: Set by who knows what is asked for; of others these are empty.
-ASKED: Final = web.RequestKey("asked", tuple[str, ...])
-#: The labels of no request.
-NOTHING: Final = ("",) * len(_LABELS)
+_RESOURCE: Final = ("group", "version", "resource")
+
+
+class Labels(NamedTuple):
+    """The labels of a request. Paths that are no resource have only a verb."""
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    scope: str = ""
+
+
+#: Labels of a connection without a readable request.
+UNKNOWN: Final = Labels("")
+#: The labels of requests for resources; see `count_as`.
+LABELS: Final = web.RequestKey("labels", Labels)
 
 
 class Metrics:
-    """Counts requests. Lives in the loop."""
+    """The metrics of a worker. Lives in the loop."""
 
-    def __init__(
-        self,
-        *,
-        limits: Limits,
-        event_rate: EventRate,
-        tokens_refused: Mapping[str, int] | None,
-    ) -> None:
-        self._limits = limits
-        self._event_rate = event_rate
-        self._tokens_refused = tokens_refused  # by reason
-        self._requests: Counter[tuple[str, ...]] = Counter()
-        self._durations: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_SECONDS))
-        self._replies: defaultdict[tuple[str, ...], Histogram] = defaultdict(lambda: Histogram(_REPLIES))
-        #: Answers that were cut off because their client read nothing; each connection counts them.
-        self.aborted: Counter[tuple[str, ...]] = Counter()
-        #: Of the lines that watches of a resource have been told; `Frames` notes them.
-        self.frames: defaultdict[Resource, Histogram] = defaultdict(lambda: Histogram(_FRAMES))
+    def __init__(self, *, limits: Limits, event_rate: EventRate, tokens_refused: Mapping[str, int] | None) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each series: as many lines again
+        self._registry = CollectorRegistry()
+        self._registry.register(_Collector(limits, event_rate, tokens_refused))
+        self._requests = self._counter("request", "Requests by their response.", (*Labels._fields, "code"))
+        self._aborts = self._counter("request_aborts", "Connections of clients that read nothing.", Labels._fields)
+        self._durations = self._histogram(
+            "request_duration_seconds", "Durations of requests.", Labels._fields, _SECONDS
+        )
+        self._responses = self._histogram("response_sizes", "Bytes of responses to reads.", Labels._fields, _RESPONSES)
+        self._lines = self._histogram(
+            "watch_events_sizes",
+            "Bytes of lines, counted once for all watches.",
+            _RESOURCE,
+            _LINES,
+        )
+        self._events = self._counter("watch_events", "Lines written to watches.", _RESOURCE)
+        build = Info("eventbus_build", "The version of eventbus.", registry=self._registry)
+        build.info({"version": version("eventbus")})
 
     async def serve(self, request: web.Request) -> web.Response:
-        """Prometheus text."""
+        """Answer with all metrics, in the format that Prometheus asks for."""
         user = request[USER]
         if not request.app[API].access.allowed(user, "get", "metrics"):
             raise status.forbidden_path(user.name, request.path)
-        text = "\n".join(self._lines()) + "\n"
-        return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
     def note(self, request: web.Request, answer: web.StreamResponse | None, took_s: float) -> None:
-        """Note a request by its answer, or that it had none."""
-        code = answer.status if answer is not None else 0
+        """Count a request by its response; code 0: it had none."""
         labels = labels_of(request)
-        self._requests[*labels, str(code)] += 1
+        self._requests.labels(*labels, answer.status if answer is not None else 0).inc()
         if not is_long(request):
-            self._durations[labels].note(took_s)
-            if labels[0] in _READS and answer is not None:
-                self._replies[labels].note(answer.content_length or 0)
+            self._durations.labels(*labels).observe(took_s)
+            if labels.verb in _READS and answer is not None:
+                self._responses.labels(*labels).observe(answer.content_length or 0)
 
-    def _lines(self) -> Iterator[str]:
-        yield f"# TYPE {_PREFIX}request_total counter"
-        for (*key, code), count in sorted(self._requests.items()):
-            yield f'{_PREFIX}request_total{{{_labels(key)},code="{code}"}} {count}'
-        yield from _histograms("request_duration_seconds", {_labels(key): one for key, one in self._durations.items()})
-        yield from _histograms("response_sizes", {_labels(key): one for key, one in self._replies.items()})
-        frames = {_resource(key): one for key, one in self.frames.items()}
-        yield f"# TYPE {_PREFIX}watch_events_total counter"
-        for labels, one in sorted(frames.items()):
-            yield f"{_PREFIX}watch_events_total{{{labels}}} {one.count}"
-        yield from _histograms("watch_events_sizes", frames)
-        yield f"# TYPE {_PREFIX}current_inflight_requests gauge"
-        for sort in ("mutating", "readOnly"):
-            yield f'{_PREFIX}current_inflight_requests{{request_kind="{sort}"}} {self._limits.in_flight[sort]}'
-        yield f"# TYPE {_PREFIX}longrunning_requests gauge"
-        yield f'{_PREFIX}longrunning_requests{{verb="WATCH"}} {self._limits.watches.total()}'
-        yield f"# TYPE {_PREFIX}request_terminations_total counter"
-        for sort, count in sorted(self._limits.refused.items()):
-            yield f'{_PREFIX}request_terminations_total{{request_kind="{sort}",code="429"}} {count}'
-        yield f"# TYPE {_PREFIX}request_aborts_total counter"
-        for cut, count in sorted(self.aborted.items()):
-            yield f"{_PREFIX}request_aborts_total{{{_labels(cut)}}} {count}"
-        yield f"# TYPE {_PREFIX}event_rate_limit_refused_total counter"
-        yield f'{_PREFIX}event_rate_limit_refused_total{{type="User"}} {self._event_rate.refused}'
+    def note_abort(self, labels: Labels) -> None:
+        """Count a connection that is aborted because its client reads nothing."""
+        self._aborts.labels(*labels).inc()
+
+    def note_watch_line(self, resource: Resource, size: int) -> None:
+        """Count an encoded line of watches by its bytes."""
+        self._lines.labels(resource.group, resource.version, resource.plural).observe(size)
+
+    def note_watch_lines(self, resource: Resource, lines: int) -> None:
+        """Count *lines* that are written to watches of *resource*."""
+        self._events.labels(resource.group, resource.version, resource.plural).inc(lines)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(_PREFIX + name, text, labels, registry=self._registry)
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...], bounds: tuple[float, ...]) -> Histogram:
+        return Histogram(_PREFIX + name, text, labels, buckets=bounds, registry=self._registry)
+
+
+class _Collector:
+    """Reads the numbers that other parts of the worker keep."""
+
+    def __init__(self, limits: Limits, event_rate: EventRate, tokens_refused: Mapping[str, int] | None) -> None:
+        self._limits = limits
+        self._event_rate = event_rate
+        self._tokens_refused = tokens_refused
+
+    def collect(self) -> Iterator[Metric]:
+        """Make the metrics of limits and of signed tokens."""
+        kinds = ("mutating", "readOnly")
+        in_flight = GaugeMetricFamily(
+            _PREFIX + "current_inflight_requests", "Requests in progress, without watches.", labels=["request_kind"]
+        )
+        for kind in kinds:
+            in_flight.add_metric([kind], self._limits.in_flight[kind])
+        yield in_flight
+        watches = GaugeMetricFamily(_PREFIX + "longrunning_requests", "Open watches.", labels=["verb"])
+        watches.add_metric(["WATCH"], self._limits.watches.total())
+        yield watches
+        refused = CounterMetricFamily(
+            _PREFIX + "request_terminations", "Requests beyond a limit of the worker.", labels=["request_kind", "code"]
+        )
+        for kind, count in sorted(self._limits.refused.items()):
+            refused.add_metric([kind, "429"], count)
+        yield refused
+        rate = CounterMetricFamily(
+            _PREFIX + "event_rate_limit_refused", "Requests beyond a user's rate of events.", labels=["type"]
+        )
+        rate.add_metric(["User"], self._event_rate.refused)
+        yield rate
         if self._tokens_refused is not None:
-            yield f"# TYPE {_PREFIX}jwt_refused_total counter"
+            tokens = CounterMetricFamily(_PREFIX + "jwt_refused", "Signed tokens refused.", labels=["reason"])
             for reason, count in sorted(self._tokens_refused.items()):
-                yield f'{_PREFIX}jwt_refused_total{{reason="{reason}"}} {count}'
+                tokens.add_metric([reason], count)
+            yield tokens
 
 
-def labels_of(request: web.BaseRequest) -> tuple[str, ...]:
-    """Return what *request* is counted by: verb, group, version, resource, scope."""
-    return request.get(ASKED) or (_VERBS.get(request.method, "other"), *NOTHING[1:])
-
-
-def _histograms(name: str, found: Mapping[str, Histogram]) -> Iterator[str]:
-    """One metric by its labels."""
-    yield f"# TYPE {_PREFIX}{name} histogram"
-    for labels, one in sorted(found.items()):
-        yield from one.lines(_PREFIX + name, labels)
-
-
-def _resource(resource: Resource) -> str:
-    return f'group="{resource.group}",version="{resource.version}",resource="{resource.plural}"'
-
-
-def _labels(labels: tuple[str, ...] | list[str]) -> str:
-    return ",".join(f'{name}="{value}"' for name, value in zip(_LABELS, labels, strict=True))
+def labels_of(request: web.BaseRequest) -> Labels:
+    """Return the labels of *request*; before `count_as`, only its verb is known."""
+    found: Labels | None = request.get(LABELS)
+    return found or Labels(request.method if request.method in _METHODS else "other")

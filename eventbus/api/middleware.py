@@ -12,15 +12,18 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.auth.sender_check import SenderCheck
+from eventbus.api.connection import count_as
 from eventbus.api.context import AUDIT_NOTE, USER
 from eventbus.api.limits import Limits, only_reads
-from eventbus.api.metrics import Metrics
+from eventbus.api.metrics import Metrics, labels_of
 from eventbus.errors import EventBusError
 from eventbus.util.log import GuardedLog, log
 from eventbus.util.text import printable
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+#: True if the head of the response has been sent.
+STARTED: Final = web.RequestKey("started", bool)
 audit_log: Final = GuardedLog(logging.getLogger("eventbus.audit"))
 
 
@@ -69,12 +72,15 @@ class Middleware:
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Note each request by the code of its answer; 0: there was none."""
         begun, place = time.monotonic(), ""
+        count_as(request, labels_of(request))
         answer: web.StreamResponse | None = None
         try:
             await self._sender.check(request)  # first, for it may wait for an issuer's keys, and holds no place then
             place = self._limits.begin(request)
             answer = await handler(request)
         except Exception as error:
+            if request.get(STARTED):
+                raise _cut_off(request, error) from error
             answer = answer_of(request, error)
         finally:
             self._limits.end(place)
@@ -83,6 +89,21 @@ class Middleware:
             if self._audits is not None:
                 audit(request, answer, took_s, self._audits)
         return answer
+
+
+async def prepare(request: web.Request, answer: web.StreamResponse) -> None:
+    """Complete the head of a response, just before it is sent."""
+    status.protect(answer)
+    request[STARTED] = True
+
+
+def _cut_off(request: web.Request, error: Exception) -> ConnectionError:
+    """Close the connection in the middle of a response, so that the client notices the failure."""
+    if not isinstance(error, ConnectionError):
+        log.error("%s %s failed", request.method, request.path, exc_info=error)
+    if request.transport is not None:
+        request.transport.abort()
+    return ConnectionResetError("the response has failed")
 
 
 def answer_of(request: web.Request, error: Exception) -> web.Response:

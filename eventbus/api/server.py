@@ -11,16 +11,17 @@ from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
+import uvloop
 from aiohttp import web
 
-from eventbus.api import health, status
+from eventbus.api import health
 from eventbus.api.auth.access import Access
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.auth.reread_file import RereadFile
 from eventbus.api.auth.reviews import Reviews
 from eventbus.api.auth.sender_check import SenderCheck
-from eventbus.api.connection import ABORTED, CONNECTED, Runner
+from eventbus.api.connection import Connection
 from eventbus.api.context import API, Api
 from eventbus.api.eventbus_v1.openapi import PATH as OWN_PATH
 from eventbus.api.eventbus_v1.openapi import own_document
@@ -34,15 +35,14 @@ from eventbus.api.kube.resources import Resources
 from eventbus.api.limits import Bounds, EventRate, Limits
 from eventbus.api.listeners import BACKLOG, Listener
 from eventbus.api.metrics import Metrics
-from eventbus.api.middleware import Middleware
+from eventbus.api.middleware import Middleware, prepare
 from eventbus.api.page.files import ROOT as PAGE
 from eventbus.api.page.files import PageFiles
 from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.tls import ServerTls
 from eventbus.api.versions.numbering import Numbering
 from eventbus.api.versions.ordered_hub import OrderedHub
-from eventbus.api.watch.hub import FanHub
-from eventbus.api.watch.watcher import Frames
+from eventbus.api.watch.hub import WatchHub
 from eventbus.broker.bus import Bus
 from eventbus.broker.health.worker_problems import report_problem
 from eventbus.consume.heartbeat import LoopHealth
@@ -139,7 +139,9 @@ class ApiServer:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            # Over TLS, a connection of asyncio's own loop has a buffer of 256 KiB; uvloop's takes memory as it is used.
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve())
         except BaseException as error:
             self._failure = error
             log.debug("the API ended", exc_info=True)
@@ -147,35 +149,47 @@ class ApiServer:
             self._serving.set()
 
     async def _serve(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        loop = self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
         self._note_round()
         hub = ChangeHub(self._bus)
         numbering = Numbering(self._bus) if self._bus.partitions > 1 else None
         ordered = OrderedHub(hub, numbering)
-        pool = BlockingPool(bus=self._bus, hub=FanHub(ordered, self._loop), numbering=numbering)
+        watch_hub = WatchHub(ordered, loop)
+        pool = BlockingPool(bus=self._bus, hub=watch_hub, numbering=numbering)
         options = self._options
-        app = _make_app(Api(bus=self._bus, pool=pool, access=options.access, event_rate=options.event_rate), options)
-        runner = Runner(
-            app,
-            access_log=None,
-            handle_signals=False,
-            handler_cancellation=True,
-            shutdown_timeout=SHUTDOWN_S,
-            keepalive_timeout=KEEP_ALIVE_S,
-            lingering_time=LINGER_S,
-            max_line_size=MAX_LINE,
-            max_field_size=MAX_LINE,
+        api = Api(bus=self._bus, pool=pool, access=options.access, event_rate=options.event_rate)
+        limits = Limits(options.bounds)
+        metrics = Metrics(limits=limits, event_rate=options.event_rate, tokens_refused=options.authenticator.refused)
+        app = _make_app(api, options, watch_hub, limits, metrics)
+        runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
         )
+        servers: list[asyncio.Server] = []
+
+        def connect() -> Connection:
+            assert runner.server is not None
+            return Connection(
+                runner.server,
+                metrics=metrics,
+                connected=options.authenticator.connected,
+                loop=loop,
+                access_log=None,
+                keepalive_timeout=KEEP_ALIVE_S,
+                lingering_time=LINGER_S,
+                max_line_size=MAX_LINE,
+                max_field_size=MAX_LINE,
+            )
+
         try:
             await pool.run(make_default)
-            await pool.run(
-                lambda context: context.objects(EVENT).newest()
-            )  # so that the first write gets a later number
+            # Numbers the versions of all earlier writes, so that the first write gets a later number.
+            await pool.run(lambda context: context.objects(EVENT).newest())
             await runner.setup()
             for listener in self._listeners:
                 # A copy, because the caller's socket must stay open.
                 copied = listener.socket.dup()
-                await web.SockSite(runner, copied, ssl_context=listener.tls, backlog=BACKLOG).start()
+                servers.append(await loop.create_server(connect, sock=copied, ssl=listener.tls, backlog=BACKLOG))
             self._serving.set()
             while not self._stopping.is_set():
                 with suppress(TimeoutError):
@@ -183,6 +197,8 @@ class ApiServer:
                         await self._stopping.wait()
                 await self._take_care(pool)
         finally:
+            for server in servers:
+                server.close()
             await runner.cleanup()
             ordered.close()
             hub.close()
@@ -211,19 +227,15 @@ class ApiServer:
             log.debug("the API goes on: %s", error)
 
 
-def _make_app(api: Api, options: ApiOptions) -> web.Application:
+def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metrics: Metrics) -> web.Application:
     """Make the application. The routes of the Kubernetes API come last and match every other path."""
     sender = SenderCheck(authenticator=options.authenticator, names=options.names)
-    limits = Limits(options.bounds)
-    metrics = Metrics(limits=limits, event_rate=options.event_rate, tokens_refused=options.authenticator.refused)
     audits = options.proxies if options.audit else None
     middleware = Middleware(metrics=metrics, limits=limits, sender=sender, audits=audits)
     app = web.Application(middlewares=[middleware.handle], client_max_size=MAX_BODY)
     app[API] = api
-    app[ABORTED] = metrics.aborted
-    app[CONNECTED] = options.authenticator.connected
     resources = Resources([*KINDS, NAMESPACE])
-    kubernetes = KubernetesApi(api=api, resources=resources, limits=limits, frames=Frames(metrics.frames))
+    kubernetes = KubernetesApi(api=api, resources=resources, hub=hub, limits=limits, metrics=metrics)
     app[KUBERNETES] = kubernetes
     app[health.READINESS] = health.readiness_of(api.pool)
     for path in health.PATHS:
@@ -243,13 +255,6 @@ def _make_app(api: Api, options: ApiOptions) -> web.Application:
     async def end_watches(_app: web.Application) -> None:
         kubernetes.stop()
 
-    async def see_watchers_off(_app: web.Application) -> None:
-        await kubernetes.see_off(SHUTDOWN_S)
-
-    async def protect(_request: web.Request, answer: web.StreamResponse) -> None:
-        status.protect(answer)
-
-    app.on_response_prepare.append(protect)
+    app.on_response_prepare.append(prepare)
     app.on_shutdown.append(end_watches)
-    app.on_cleanup.append(see_watchers_off)
     return app

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 from eventbus.api.versions.numbered_objects import open_objects
 from eventbus.api.versions.numbering import Numbering
 from eventbus.api.versions.wire_versions import Bases, WireVersions
-from eventbus.api.watch.hub import FanHub
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS
@@ -152,8 +151,8 @@ class BlockingPool:
     Args: numbering: of events, where the bus has several partitions; else None.
     """
 
-    def __init__(self, *, bus: Bus, hub: FanHub, numbering: Numbering | None) -> None:
-        self.hub = hub
+    def __init__(self, *, bus: Bus, hub: Hub, numbering: Numbering | None) -> None:
+        self._hub = hub
         self._bus = bus
         self._bases = Bases(bus)
         self._numbering = numbering
@@ -176,7 +175,7 @@ class BlockingPool:
     def _context(self) -> ThreadContext:
         context: ThreadContext | None = getattr(self._local, "context", None)
         if context is None:
-            context = self._local.context = ThreadContext(self._bus, self.hub, self._bases, self._numbering)
+            context = self._local.context = ThreadContext(self._bus, self._hub, self._bases, self._numbering)
             with self._lock:
                 self._contexts.append(context)
         return context

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio.sslproto
 import fcntl
 import hashlib
 import ipaddress
@@ -18,8 +17,6 @@ from typing import Any, Final, NamedTuple
 from eventbus.errors import ConfigError
 from eventbus.util.extras import extra_needed
 
-#: Bytes of asyncio's read buffer per connection. Its default of 256 KiB takes 600 MB for 2 000 watches.
-READ_BUFFER: Final = 16 * 1024
 _CA_LIFE: Final = timedelta(days=3650)
 _LEAF_LIFE: Final = timedelta(days=365)
 #: A leaf certificate is renewed when it has no more than this left.
@@ -52,7 +49,6 @@ class ServerTls:
     def __init__(
         self, files: Files, *, client_ca: Path | None = None, renew: Callable[[], object] | None = None
     ) -> None:
-        asyncio.sslproto.SSLProtocol.max_size = READ_BUFFER  # type: ignore[misc,unused-ignore]
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols(["http/1.1"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from eventbus.cli.commands.kubeconfig import make_config
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker
 from tests.support.kubectl_replay import Kubectl
+from tests.support.metrics import value
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("api clients")
@@ -98,8 +100,17 @@ def test_metrics_and_the_audit_tell_what_happened(embedded_url: str, prefix: str
         assert worker.call("DELETE", f"{EVENTS}/e0").status == 200
         assert worker.call("DELETE", f"{EVENTS}/e1", X_Forwarded_For="203.0.113.7").status == 200
         metrics = worker.call("GET", "/metrics").data.decode()
-        wanted = 'verb="POST",group="",version="v1",resource="events",scope="namespace",code="201"'
-        assert f"eventbus_apiserver_request_total{{{wanted}}} " in metrics
+        wanted = {
+            "verb": "POST",
+            "group": "",
+            "version": "v1",
+            "resource": "events",
+            "scope": "namespace",
+            "code": "201",
+        }
+        assert value(metrics, "eventbus_apiserver_request_total", **wanted) == 2
+        assert "# HELP eventbus_apiserver_request_total " in metrics
+        assert value(metrics, "eventbus_build_info", version=version("eventbus")) == 1
         line = re.search(r"audit: user=system:local from=127.0.0.1 POST (\S+) -> 201", worker.program.err)
         assert line
         assert line[1] == EVENTS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tests.acceptance.programs import environment, run
 from tests.support.api_in_process import serving
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker
+from tests.support.metrics import value
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("api watches")
@@ -154,20 +154,16 @@ UPGRADE = (
 @pytest.mark.parametrize(
     ("path", "head", "counted"),
     [
-        ("/api/v1/nodes?watch=1", "", 'verb="WATCH",group="",version="v1",resource="nodes",scope="cluster"'),
-        ("/api/v1/nodes?watch=1", UPGRADE, 'verb="WATCH",group="",version="v1",resource="nodes",scope="cluster"'),
-        ("/eventbus/v1/stream", "", 'verb="GET",group="",version="",resource="",scope=""'),
-        ("/api/v1/nodes", "", 'verb="LIST",group="",version="v1",resource="nodes",scope="cluster"'),
-        (
-            "/api/v1/nodes",
-            "Connection: close\r\n",
-            'verb="LIST",group="",version="v1",resource="nodes",scope="cluster"',
-        ),
+        ("/api/v1/nodes?watch=1", "", {"verb": "WATCH", "resource": "nodes", "scope": "cluster"}),
+        ("/api/v1/nodes?watch=1", UPGRADE, {"verb": "WATCH", "resource": "nodes", "scope": "cluster"}),
+        ("/eventbus/v1/stream", "", {"verb": "GET", "resource": ""}),
+        ("/api/v1/nodes", "", {"verb": "LIST", "resource": "nodes", "scope": "cluster"}),
+        ("/api/v1/nodes", "Connection: close\r\n", {"verb": "LIST", "resource": "nodes", "scope": "cluster"}),
     ],
     ids=["watch", "watch over a WebSocket", "raw stream", "large list", "large list on a connection that is closed"],
 )
 def test_a_client_that_never_reads_is_let_go_and_counted(
-    embedded_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch, path: str, head: str, counted: str
+    embedded_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch, path: str, head: str, counted: dict[str, str]
 ) -> None:
     monkeypatch.setattr(protocol, "STALLED_S", 0.05)
     with serving(open_bus(embedded_url, Settings(prefix=prefix))) as url, socket.socket() as deaf:
@@ -180,7 +176,8 @@ def test_a_client_that_never_reads_is_let_go_and_counted(
 
         def is_over() -> bool:
             tell()
-            return f"eventbus_apiserver_request_aborts_total{{{counted}}} 1\n" in call("GET", "/metrics").decode()
+            text = call("GET", "/metrics").decode()
+            return value(text, "eventbus_apiserver_request_aborts_total", **counted) == 1
 
         def tell() -> None:
             if path == "/eventbus/v1/stream":
@@ -202,27 +199,27 @@ def test_a_client_that_never_reads_is_let_go_and_counted(
 
 
 def test_metrics_tell_what_watches_were_told_and_how_large_lists_are(worker: ApiWorker) -> None:
-    of_events = 'group="",version="v1",resource="events"'
-
-    def told(sample: str) -> float:
-        text = worker.call("GET", "/metrics").data.decode()
-        found = re.search(rf"^eventbus_apiserver_{re.escape(sample)} (\S+)$", text, re.M)
-        return float(found[1]) if found else 0
-
+    of_events = {"group": "", "version": "v1", "resource": "events"}
+    of_lists = of_events | {"verb": "LIST", "scope": "namespace"}
     samples = [
-        f"watch_events_total{{{of_events}}}",
-        f'watch_events_sizes_bucket{{{of_events},le="1024"}}',
-        f'watch_events_sizes_bucket{{{of_events},le="2048"}}',
-        f'response_sizes_bucket{{verb="LIST",{of_events},scope="namespace",le="1000"}}',
-        f'response_sizes_bucket{{verb="LIST",{of_events},scope="namespace",le="10000"}}',
+        ("watch_events_total", of_events),
+        ("watch_events_sizes_bucket", of_events | {"le": "1024.0"}),
+        ("watch_events_sizes_bucket", of_events | {"le": "2048.0"}),
+        ("response_sizes_bucket", of_lists | {"le": "1000.0"}),
+        ("response_sizes_bucket", of_lists | {"le": "10000.0"}),
     ]
-    before = [told(sample) for sample in samples]
+
+    def values() -> list[float]:
+        text = worker.call("GET", "/metrics").data.decode()
+        return [value(text, f"eventbus_apiserver_{name}", **labels) for name, labels in samples]
+
+    before = values()
     with worker.watch(f"{EVENTS}?watch=1") as frames:
         for name, message in (("a", "short"), ("b", "x" * 1500)):
             worker.call("POST", EVENTS, event(name, message=message))
             next(frames)
     assert len(worker.call("GET", EVENTS).data) > 1000
-    assert [told(sample) - former for sample, former in zip(samples, before, strict=True)] == [2, 1, 2, 0, 1]
+    assert [now - former for now, former in zip(values(), before, strict=True)] == [2, 1, 2, 0, 1]
 
 
 def test_a_stop_ends_watches_so_that_clients_go_on_elsewhere(embedded_url: str, prefix: str, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.clients.tools import STATE
 from tests.support.api_worker import api_worker
+from tests.support.metrics import samples
 
 PROGRAM = STATE / "venv" / "bin" / "st"
 #: The first has 46 operations, and takes many minutes: make test-clients ARGS='-m volume'.
@@ -22,7 +22,6 @@ DOCUMENTS = (
 )
 #: Of each operation.
 EXAMPLES = os.environ.get("EVENTBUS_TEST_EXAMPLES", "4")
-_COUNTED = re.compile(r'^eventbus_apiserver_request_total\{.*code="(\d+)"\} (\d+)$', re.M)
 
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason="make test-clients makes its environment")
@@ -37,8 +36,8 @@ def test_no_request_that_the_document_allows_or_not_is_a_fault_of_ours(
         command += ["--max-examples", EXAMPLES, "--request-timeout", "1", "--checks", "not_a_server_error"]
         command += ["--phases", "coverage,fuzzing", "--exclude-path", "/eventbus/v1/stream", "--no-color"]
         ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-        counted = [(code, int(times)) for code, times in _COUNTED.findall(worker.call("GET", "/metrics").data.decode())]
-        assert sum(times for _, times in counted) > 50, ran.stdout[-2000:]
-        assert [code for code, _ in counted if code.startswith("5")] == [], ran.stdout[-4000:]
+        counted = list(samples(worker.call("GET", "/metrics").data.decode(), "eventbus_apiserver_request_total"))
+        assert sum(found.value for found in counted) > 50, ran.stdout[-2000:]
+        assert [found for found in counted if found.labels["code"].startswith("5")] == [], ran.stdout[-4000:]
         assert "Server error" not in ran.stdout
         assert "Traceback" not in worker.program.err

@@ -54,7 +54,7 @@ def test_recorders_that_wait_for_redis_leave_threads_to_readers(bus: Bus, monkey
         try:
             for recorder in recorders:
                 recorder.start()
-            waiting = f'current_inflight_requests{{request_kind="mutating"}} {len(recorders)}\n'.encode()
+            waiting = f'current_inflight_requests{{request_kind="mutating"}} {len(recorders)}.0\n'.encode()
             eventually(lambda: waiting in get("/metrics"))
             assert json.loads(get("/api/v1/events"))["items"] == []
             assert get("/readyz") == b"ok"

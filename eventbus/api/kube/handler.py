@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +12,7 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.auth.access import Role
 from eventbus.api.auth.sender_check import is_from_browser
+from eventbus.api.connection import count_as
 from eventbus.api.context import USER, Api, refuse_own_export
 from eventbus.api.kube import deletes, verbs
 from eventbus.api.kube.bodies import (
@@ -35,12 +34,13 @@ from eventbus.api.kube.rendering import Renderer
 from eventbus.api.kube.request_info import RequestInfo, check_name, read_request, selected_name
 from eventbus.api.kube.resources import Resources
 from eventbus.api.limits import Limits, is_long
-from eventbus.api.metrics import ASKED
+from eventbus.api.metrics import Labels, Metrics
 from eventbus.api.responses import gzip_response
 from eventbus.api.thread_context import THREADS, ThreadContext
-from eventbus.api.watch.connection import WatchConnection
-from eventbus.api.watch.watcher import Frames, Watcher, begin_watch
-from eventbus.api.watch.websocket import SocketOutlet, is_upgrade
+from eventbus.api.watch.hub import WatchHub
+from eventbus.api.watch.lines import LineEncoder
+from eventbus.api.watch.watcher import Watcher, begin_watch
+from eventbus.api.watch.websocket import is_upgrade, serve_socket
 from eventbus.api.write_batcher import Together
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import Expired
@@ -60,11 +60,12 @@ _OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch"
 class KubernetesApi:
     """Answers everything below /api and /apis that is about objects. Lives in the loop."""
 
-    def __init__(self, *, api: Api, resources: Resources, limits: Limits, frames: Frames) -> None:
+    def __init__(self, *, api: Api, resources: Resources, hub: WatchHub, limits: Limits, metrics: Metrics) -> None:
         self._api = api
+        self._hub = hub
         self._resources = resources
         self._limits = limits
-        self._frames = frames
+        self._encoder = LineEncoder(metrics)
         self._together = Together(api.pool)
         self._watchers: set[Watcher] = set()
         self._opening = asyncio.Semaphore(MOST_OPENING)
@@ -72,7 +73,7 @@ class KubernetesApi:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Raises: ApiError and all that the store raises."""
         info = read_request(request.method, request.rel_url.raw_path, request.query, self._resources)
-        request[ASKED] = _labels(request, info)
+        count_as(request, _labels(request, info))
         self._authorize(request, info)
         check_name(info.name)
         query = request.query
@@ -107,13 +108,6 @@ class KubernetesApi:
         """End all watches."""
         for watcher in list(self._watchers):
             watcher.stop()
-
-    async def see_off(self, within_s: float) -> None:
-        """Wait until those who watched have been told that it is over: aiohttp knows nothing of them."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                while self._watchers:
-                    await asyncio.sleep(0.01)
 
     def _authorize(self, request: web.Request, info: RequestInfo) -> None:
         user, resource = request[USER], info.resource
@@ -210,34 +204,33 @@ class KubernetesApi:
         options = list_options(request.query, info.namespace, info.name, watch=True)
         user = request[USER].name
         self._limits.begin_watch(user)
-        watcher = Watcher(pool=self._api.pool, resource=info.resource, answer=answer, frames=self._frames)
+        watcher = Watcher(
+            pool=self._api.pool,
+            hub=self._hub,
+            resource=info.resource,
+            answer=answer,
+            encoder=self._encoder,
+        )
         self._watchers.add(watcher)
-        end = partial(self._end_watch, watcher, user)
         try:
             try:
                 async with self._opening:
                     await watcher.open(begin_watch(info.resource, options))
             except Expired as error:
-                # Also of a version that is ahead: the store has lost what it was of, so waiting is in vain.
+                # Also if the version is ahead: the store has lost the change that it belongs to.
                 raise status.ApiError(410, "Expired", str(error)) from None
             if is_upgrade(request):
-                socket = SocketOutlet(request, watcher.stop)
-                await socket.begin()
-                await watcher.run(socket)
-                await socket.close()
-                end()
-                return socket.response
-            reply = WatchConnection(request, end).reply(watcher.run)
-            await reply.prepare(request)
-            return reply
-        except BaseException:
-            end()
-            raise
-
-    def _end_watch(self, watcher: Watcher, user: str) -> None:
-        self._watchers.discard(watcher)
-        watcher.close()
-        self._limits.end_watch(user)
+                return await serve_socket(request, watcher.run, watcher.stop)
+            response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-store"})
+            response.force_close()
+            await response.prepare(request)  # shows the client that its watch has started
+            await watcher.run(response.write)
+            await response.write_eof()
+            return response
+        finally:
+            self._watchers.discard(watcher)
+            watcher.close()
+            self._limits.end_watch(user)
 
 
 async def typed_body(
@@ -275,13 +268,13 @@ def _got(context: ThreadContext, info: RequestInfo, answer: Answer, version: str
     return _renderer(context, info, answer).one(verbs.get(context, info, version))
 
 
-def _labels(request: web.Request, info: RequestInfo) -> tuple[str, ...]:
+def _labels(request: web.Request, info: RequestInfo) -> Labels:
     """As the API server counts requests: verbs by their HTTP names, but LIST, WATCH and APPLY told apart."""
     verb = {"list": "LIST", "watch": "WATCH"}.get(info.verb, request.method)
     if verb == "PATCH" and request.content_type == APPLY_PATCH:
         verb = "APPLY"
     scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
-    return verb, info.resource.group, info.resource.version, info.resource.plural, scope
+    return Labels(verb, info.resource.group, info.resource.version, info.resource.plural, scope)
 
 
 def _listed(context: ThreadContext, info: RequestInfo, answer: Answer, found: ObjectList[Any]) -> bytes:

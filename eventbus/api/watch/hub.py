@@ -1,28 +1,50 @@
-"""Brings changes from the hub's thread to the loop: one subscriber a kind, one wake-up for many changes."""
+"""Brings changes from the hub's thread to the loop, and encodes them once for all watches that get the same lines.
+
+The hub has one subscriber a kind, and wakes the loop once for many changes. A watch that waits joins a group: the group
+advances one `WatchState` for all its members, and gives each the encoded lines.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from eventbus.api.watch.group import Crowd, Lines, Offer, Taker, Tone
+from eventbus.api.kube.rendering import Renderer
+from eventbus.api.watch.lines import LineEncoder
 from eventbus.errors import EventBusError
 from eventbus.model.kinds import Kind
+from eventbus.model.list_watch import WatchEvent
 from eventbus.store.change_hub import Hub, Subscriber
 from eventbus.store.changes import Change
+from eventbus.store.selection import Selection
 from eventbus.store.storage import Storage
 from eventbus.store.watch import WatchState
+from eventbus.util.log import log
 
-#: For as long as telling all watches has taken, and no longer than this, seconds, changes are gathered: a write to
-#: each of many watches costs the same for one change as for twenty, and requests have half of the loop's time.
-MOST_REST_S: Final = 0.05
+#: After a round of changes to all watches, the loop serves other requests for as long as the round took, but at most
+#: this many seconds. Changes are collected in the meantime: a round of twenty costs little more than a round of one.
+MAX_PAUSE_S: Final = 0.05
+
+#: Bytes of lines that a group collects before it gives them to its members.
+CHUNK: Final = 64 * 1024
+#: The arguments of `Subscriber.offer`.
+_Offer: TypeAlias = tuple[int, Sequence[Change[Any]], int]
+#: Queues lines for one watch. Returns False, and queues nothing, if its client reads too slowly.
+WatchWriter: TypeAlias = Callable[[bytes], bool]
 
 
-class FanHub:
-    """Implements `Hub` over another one: whoever watches a kind is offered its changes in *loop*, not in its thread.
+class WatchKey(NamedTuple):
+    """The inputs of the lines of a watch, besides the changes: its representation and its selection."""
+
+    renderer: Renderer
+    selection: Selection[Any]
+
+
+class WatchHub:
+    """Implements `Hub` over another one: watches of a kind are offered its changes in *loop*, not in the hub's thread.
 
     `attach` and `detach` are thread-safe.
     """
@@ -31,93 +53,158 @@ class FanHub:
         self._hub = hub
         self._loop = loop
         self._lock = threading.Lock()
-        self._fans: dict[Kind[Any], Fan] = {}
+        self._relays: dict[Kind[Any], _Relay] = {}
 
     def attach(self, subscriber: Subscriber, storage: Storage[Any], newest: Sequence[int]) -> tuple[int, ...]:
         """See `ChangeHub.attach`."""
         with self._lock:
-            fan = self._fans.get(storage.kind)
-            if fan is None or fan.failed:
-                fan = self._fans[storage.kind] = Fan(self._loop)
-                fan.begin(self._hub.attach(fan, storage, newest))
-            return fan.add(subscriber)
+            relay = self._relays.get(storage.kind)
+            if relay is None or relay.failed:
+                relay = self._relays[storage.kind] = _Relay(self._loop)
+                relay.starts_at(self._hub.attach(relay, storage, newest))
+            return relay.add(subscriber)
 
     def detach(self, subscriber: Subscriber, kind: Kind[Any]) -> None:
         """See `ChangeHub.detach`."""
         with self._lock:
-            fan = self._fans.get(kind)
-            if fan is not None and fan.discard(subscriber):
-                self._hub.detach(fan, kind)
-                del self._fans[kind]
+            relay = self._relays.get(kind)
+            if relay is not None and relay.discard(subscriber):
+                self._hub.detach(relay, kind)
+                del self._relays[kind]
 
-    def gather(self, state: WatchState[Any], kind: Kind[Any], tone: Tone, taker: Taker, lines: Lines) -> None:
-        """Have what *state* waits for written to *taker*, together with others of its *tone*, as long as there is room.
+    def join(
+        self, state: WatchState[Any], kind: Kind[Any], key: WatchKey, writer: WatchWriter, encoder: LineEncoder
+    ) -> None:
+        """Let the group of *key* write for *state*, which waits, until `leave`, or until the writer is too slow.
 
-        Where that cannot be it is offered changes as before. Called in the loop.
+        If there is no such group at the same position, *state* is offered changes as before. Call it in the loop.
         """
-        if (fan := self._fans.get(kind)) is not None:
-            fan.gather(state, tone, taker, lines)
+        if (relay := self._relays.get(kind)) is not None:
+            relay.join(state, key, writer, encoder)
 
-    def scatter(self, state: WatchState[Any], kind: Kind[Any]) -> None:
-        """Offer *state* its changes again. Called in the loop; no effect where it has left the others."""
-        if (fan := self._fans.get(kind)) is not None:
-            fan.scatter(state)
+    def leave(self, state: WatchState[Any], kind: Kind[Any]) -> None:
+        """Offer changes to *state* again. Call it in the loop. Idempotent."""
+        if (relay := self._relays.get(kind)) is not None:
+            relay.leave(state)
 
 
-class Fan:
-    """The one subscriber of a kind. Changes wait in a deque until the loop has come round, and are then handed on."""
+class WatchGroup:
+    """Watches with one key that wait at one position. Lives in the loop.
+
+    Its own `WatchState` advances for all members. A member whose writer is too slow leaves, and advances alone.
+    """
+
+    def __init__(self, key: WatchKey, first: WatchState[Any], encoder: LineEncoder) -> None:
+        self._renderer = key.renderer
+        self._lead: WatchState[Any] = first.twin()
+        self._encoder = encoder
+        self._writers: dict[WatchState[Any], WatchWriter] = {}
+
+    def __len__(self) -> int:
+        return len(self._writers)
+
+    def fits(self, state: WatchState[Any]) -> bool:
+        """Return True if the next lines of *state* are those of the members."""
+        return state.position == self._lead.position and state.is_level
+
+    def add(self, state: WatchState[Any], writer: WatchWriter) -> None:
+        self._writers[state] = writer
+
+    def remove(self, state: WatchState[Any]) -> None:
+        """Let *state* advance alone from the group's position."""
+        del self._writers[state]
+        state.skip_to(self._lead.position)
+
+    def advance(self, offers: Iterable[_Offer]) -> list[WatchState[Any]]:
+        """Write the changes of *offers*. Returns: the members that have left; offer the changes to them."""
+        left: list[WatchState[Any]] = []
+        written = self._lead.position
+        for offer in offers:
+            self._lead.offer(*offer)
+        try:
+            lines, size = [], 0
+            while isinstance(step := self._lead.next(0.0), WatchEvent):
+                lines.append(self._encoder.line(self._renderer, step, first=False))
+                size += len(lines[-1])
+                if size >= CHUNK:
+                    left += self._write(lines, written)
+                    lines, size, written = [], 0, self._lead.position
+            if lines:
+                left += self._write(lines, written)
+            if step is not None:
+                return left
+        except Exception:
+            log.debug("watches of %s advance one by one", self._renderer.resource.plural, exc_info=True)
+        # The group has ended, or a change cannot be encoded: each member gets the same end by itself.
+        for state in self._writers:
+            state.skip_to(written)
+        left += self._writers
+        self._writers.clear()
+        return left
+
+    def _write(self, lines: Sequence[bytes], before: Sequence[int]) -> list[WatchState[Any]]:
+        """Returns: the members that are too slow. *before*: their position without these *lines*."""
+        joined = b"".join(lines)
+        slow = [state for state, writer in self._writers.items() if not writer(joined)]
+        for state in slow:
+            del self._writers[state]
+            state.skip_to(before)
+        self._encoder.count(self._renderer.resource, len(lines) * len(self._writers))
+        return slow
+
+
+class _Relay:
+    """The one subscriber of a kind. Changes wait in a deque until the loop passes them on."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.failed = False
         self._loop = loop
         self._lock = threading.Lock()
-        self._subscribers: set[Subscriber] = set()  # all but those that a crowd stands for
-        self._crowds: dict[Tone, Crowd] = {}
-        self._crowded: dict[WatchState[Any], Tone] = {}
-        self._waiting: deque[Offer] = deque()
+        self._subscribers: set[Subscriber] = set()  # without the members of groups
+        self._groups: dict[WatchKey, WatchGroup] = {}
+        self._grouped: dict[WatchState[Any], WatchKey] = {}
+        self._waiting: deque[_Offer] = deque()
         self._failure: EventBusError | None = None
         self._scheduled = False
-        self._rests_until = 0.0
+        self._paused_until = 0.0
         self._positions: dict[int, int] = {}
 
-    def begin(self, positions: Sequence[int]) -> None:
-        """Offered is what is behind *positions*; some of it may have been, to nobody."""
+    def starts_at(self, positions: Sequence[int]) -> None:
+        """Set the versions after which changes are offered. Later ones may have been offered already."""
         with self._lock:
             for partition, version in enumerate(positions):
                 self._positions.setdefault(partition, version)
 
     def add(self, subscriber: Subscriber) -> tuple[int, ...]:
-        """Returns: the versions behind which it is offered everything; maybe some before as well."""
+        """Offer changes to *subscriber*. Returns: the versions after which it gets all changes."""
         with self._lock:
             self._subscribers.add(subscriber)
             return tuple(version for _, version in sorted(self._positions.items()))
 
     def discard(self, subscriber: Subscriber) -> bool:
-        """Forget a watch that is in no crowd; return True if it was the last one."""
+        """Stop offering changes to *subscriber*, which is in no group. Returns: True if it was the last one."""
         with self._lock:
             before = len(self._subscribers)
             self._subscribers.discard(subscriber)
-            return before > 0 and not self._subscribers and not self._crowded
+            return before > 0 and not self._subscribers and not self._grouped
 
-    def gather(self, state: WatchState[Any], tone: Tone, taker: Taker, lines: Lines) -> None:
-        """See `FanHub`."""
+    def join(self, state: WatchState[Any], key: WatchKey, writer: WatchWriter, encoder: LineEncoder) -> None:
+        """See `WatchHub`."""
         with self._lock:
             if state not in self._subscribers or self.failed:
                 return
-            crowd = self._crowds.get(tone)
-            if crowd is None:
-                crowd = Crowd(tone, state, lines)
-            if crowd.fits(state):
-                crowd.add(state, taker)
-                self._crowds[tone], self._crowded[state] = crowd, tone
+            group = self._groups.get(key) or WatchGroup(key, state, encoder)
+            if group.fits(state):
+                group.add(state, writer)
+                self._groups[key], self._grouped[state] = group, key
                 self._subscribers.discard(state)
 
-    def scatter(self, state: WatchState[Any]) -> None:
-        """See `FanHub`."""
+    def leave(self, state: WatchState[Any]) -> None:
+        """See `WatchHub`."""
         with self._lock:
-            tone = self._crowded.get(state)
-            if tone is not None:
-                self._crowds[tone].remove(state)
+            key = self._grouped.get(state)
+            if key is not None:
+                self._groups[key].remove(state)
                 self._take_back([state])
 
     def offer(self, partition: int, changes: Sequence[Change[Any]], version: int) -> None:
@@ -136,45 +223,44 @@ class Fan:
     def _schedule(self) -> None:
         if not self._scheduled and not self._loop.is_closed():
             self._scheduled = True
-            self._loop.call_soon_threadsafe(self._begin_to_hand_on)
+            self._loop.call_soon_threadsafe(self._begin)
 
-    def _begin_to_hand_on(self) -> None:
-        if self._loop.time() < self._rests_until:
-            self._loop.call_at(self._rests_until, self._hand_on)
+    def _begin(self) -> None:
+        if self._loop.time() < self._paused_until:
+            self._loop.call_at(self._paused_until, self._pass_on)
         else:
-            self._hand_on()
+            self._pass_on()
 
-    def _hand_on(self) -> None:
+    def _pass_on(self) -> None:
         begun = self._loop.time()
-        self._tell()
-        ended = self._loop.time()
-        self._rests_until = ended + min(ended - begun, MOST_REST_S)
-
-    def _tell(self) -> None:
         with self._lock:
             self._scheduled = False
             waiting, failure = list(self._waiting), self._failure
             self._waiting.clear()
-        for crowd in list(self._crowds.values()):
-            left = crowd.tell(waiting)
+        for group in list(self._groups.values()):
+            left = group.advance(waiting)
             with self._lock:
                 self._take_back(left)
-        for subscriber in self._apart():
-            for offered in waiting:
-                subscriber.offer(*offered)
         if failure is not None:
-            for state in list(self._crowded):
-                self.scatter(state)
-            for subscriber in self._apart():
-                subscriber.fail(failure)
-
-    def _apart(self) -> list[Subscriber]:
+            for state in list(self._grouped):
+                self.leave(state)
         with self._lock:
-            return list(self._subscribers)
+            subscribers = list(self._subscribers)
+        for subscriber in subscribers:
+            for offer in waiting:
+                subscriber.offer(*offer)
+            if failure is not None:
+                subscriber.fail(failure)
+        # The loop runs this after all watches that the changes have woken.
+        self._loop.call_soon(self._pause, begun)
+
+    def _pause(self, begun: float) -> None:
+        now = self._loop.time()
+        self._paused_until = now + min(now - begun, MAX_PAUSE_S)
 
     def _take_back(self, left: Iterable[WatchState[Any]]) -> None:
         for state in left:
-            tone = self._crowded.pop(state)
+            key = self._grouped.pop(state)
             self._subscribers.add(state)
-            if tone in self._crowds and not len(self._crowds[tone]):
-                del self._crowds[tone]
+            if key in self._groups and not len(self._groups[key]):
+                del self._groups[key]

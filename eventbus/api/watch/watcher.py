@@ -1,75 +1,32 @@
-"""Watches: a `WatchState` each, stepped in the loop; its lines go to an `Outlet`."""
+"""Watches: each has a `WatchState`, which advances in the loop, and writes lines to its response."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from eventbus.api import status
-from eventbus.api.histograms import Histogram
 from eventbus.api.kube.negotiation import Answer, Shape
 from eventbus.api.kube.rendering import Renderer
 from eventbus.api.kube.resources import Resource
 from eventbus.api.kube.verbs import in_client_versions, store_version
 from eventbus.api.thread_context import BlockingPool, ThreadContext
-from eventbus.api.watch.group import CHUNK, Taker, Tone
+from eventbus.api.watch.hub import CHUNK, WatchHub, WatchKey
+from eventbus.api.watch.lines import LineEncoder
 from eventbus.errors import EventBusError
-from eventbus.model.list_watch import ListOptions, WatchEvent, WatchEventType
+from eventbus.model.list_watch import ListOptions, WatchEvent
 from eventbus.store.changes import Change
 from eventbus.store.watch import CatchUp, Idle, WatchState
 
-
-class Outlet(Protocol):
-    """The sink of a watch's lines."""
-
-    async def send(self, lines: bytes) -> None:
-        """Returns once there is room for more. Raises: ConnectionError: it is gone, or has read nothing too long."""
-        ...
-
-    async def drain(self) -> None:
-        """Wait until there is room for more. Raises: as `send`."""
-        ...
-
-    @property
-    def taker(self) -> Taker | None:
-        """The way to write at once, together with others; None: there is none."""
-        ...
+#: Bytes of lines that may wait for a client in a group. A slower client advances alone.
+MAX_PENDING: Final = 64 * 1024
 
 
-class Frames:
-    """Encodes the lines of watches. Watches that send the same object in the same form share the encoding.
-
-    Args: sizes: histograms of bytes per line, for all watches of a resource.
-    """
-
-    def __init__(self, sizes: Mapping[Resource, Histogram]) -> None:
-        self._sizes = sizes
-        self._known: dict[tuple[Any, ...], tuple[object, bytes]] = {}
-        self._clearing = False
-
-    def note(self, renderer: Renderer, line: bytes, times: int = 1) -> None:
-        """Count a line that is sent to *times* watches."""
-        self._sizes[renderer.resource].note(len(line), times)
-
-    def line(self, renderer: Renderer, event: WatchEvent[Any], *, first: bool) -> bytes:
-        """Return a line. The cache keeps the object alive while its id is a key, for 50 ms."""
-        if event.type is WatchEventType.BOOKMARK or first:
-            return renderer.frame(event, first=first)
-        key = (id(event.object), event.type, event.position, renderer.resource.kind.api_version, renderer.answer)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = (event.object, renderer.frame(event, first=False))
-            if not self._clearing:
-                self._clearing = True
-                asyncio.get_running_loop().call_later(0.05, self._clear)
-        return found[1]
-
-    def _clear(self) -> None:
-        self._known.clear()
-        self._clearing = False
+#: Writes lines to a client. Returns when there is room for more. Raises: ConnectionError: the client has disconnected.
+Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
 class Watcher:
@@ -78,17 +35,23 @@ class Watcher:
     Raises, from `open`: ApiError, Expired, InvalidSelector: the watch has not started.
     """
 
-    def __init__(self, *, pool: BlockingPool, resource: Resource, answer: Answer, frames: Frames) -> None:
+    def __init__(
+        self, *, pool: BlockingPool, hub: WatchHub, resource: Resource, answer: Answer, encoder: LineEncoder
+    ) -> None:
         self._pool = pool
+        self._hub = hub
         self._resource = resource
         self._renderer = Renderer(resource, answer)
-        self._frames = frames
+        self._encoder = encoder
         self._loop = asyncio.get_running_loop()
         self._state: WatchState[Any] | None = None
         self._woken: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._first = answer.shape is Shape.TABLE
         self._stopped = False
+        self._is_ready = False  # `ready` was called after the last step
+        self._pending: list[bytes] = []  # lines of the group
+        self._pending_bytes = 0
 
     async def open(self, begin: Callable[[ThreadContext, Callable[[], None]], WatchState[Any]]) -> None:
         """List, if requested, and attach. The caller must call `close` afterwards."""
@@ -103,7 +66,7 @@ class Watcher:
             opening.add_done_callback(self._abandon)
             raise
 
-    async def run(self, outlet: Outlet) -> None:
+    async def run(self, send: Send) -> None:
         """Write events until the watch ends. Raises: ConnectionError: the client has disconnected, or reads nothing."""
         assert self._state is not None
         failure: EventBusError | None = None
@@ -112,6 +75,7 @@ class Watcher:
             lines: list[bytes] = []
             size = 0
             step: Any = None
+            self._is_ready = False
             try:
                 while size < CHUNK:
                     step = self._state.next(self._loop.time())
@@ -119,8 +83,7 @@ class Watcher:
                         break
                     if self._lacks_base(step):
                         await self._find_versions()
-                    lines.append(self._frames.line(self._renderer, step, first=self._first))
-                    self._frames.note(self._renderer, lines[-1])
+                    lines.append(self._encoder.line(self._renderer, step, first=self._first))
                     size += len(lines[-1])
                     self._first = False
                 ended = step is None
@@ -129,19 +92,19 @@ class Watcher:
             except EventBusError as error:
                 failure, ended = error, True
             if lines:
-                await outlet.send(b"".join(lines))
+                self._encoder.count(self._resource, len(lines))
+                await send(b"".join(lines))
             if isinstance(step, Idle) and not ended:
-                await self._wait(step, outlet.taker)
-                await outlet.drain()  # waits for the lines that the group wrote in the meantime
+                await self._wait(step, send)
         if failure is not None:
-            await outlet.send(_error_frame(failure))
+            await send(_error_frame(failure))
 
     def stop(self) -> None:
         """End soon, without an error. Clients resume elsewhere from their last position."""
         self._stopped = True
         if self._state is not None:
             self._state.stop()
-        self._wake()
+        self._end_wait()
 
     def close(self) -> None:
         """Detach from the hub. Idempotent."""
@@ -149,7 +112,7 @@ class Watcher:
         state, self._state = self._state, None
         if state is not None:
             state.stop()
-            self._pool.hub.detach(state, self._resource.kind)
+            self._hub.detach(state, self._resource.kind)
 
     def _lacks_base(self, event: WatchEvent[Any]) -> bool:
         """Return True if the kind had no object before this one."""
@@ -168,26 +131,49 @@ class Watcher:
             self._state = opening.result()
             self.close()
 
-    async def _wait(self, step: Idle, taker: Taker | None) -> None:
-        # No other code of the loop has run since `next`, so no call of `ready` was missed.
-        if self._stopped:
-            return
-        state, hub, kind = self._state, self._pool.hub, self._resource.kind
+    async def _wait(self, step: Idle, send: Send) -> None:
+        """Send the lines of a group until this watch has a step of its own."""
+        state, hub, kind = self._state, self._hub, self._resource.kind
         assert state is not None
-        self._woken = self._loop.create_future()
+        if self._has_own_step():  # since the last lines were sent
+            return
         self._wake_at(step.until)
+        if self._may_join():
+            hub.join(state, kind, WatchKey(self._renderer, state.selection), self._queue, self._encoder)
         try:
-            if taker is not None and self._may_join():
-                hub.gather(state, kind, Tone(self._renderer, state.selection), taker, self._frames)
-            await self._woken
+            while True:
+                if self._pending:
+                    lines = b"".join(self._pending)
+                    self._pending.clear()
+                    self._pending_bytes = 0
+                    await send(lines)
+                    continue
+                if self._has_own_step():
+                    return
+                self._woken = self._loop.create_future()
+                try:
+                    await self._woken
+                finally:
+                    self._woken = None
         finally:
-            self._woken = None
-            hub.scatter(state, kind)
+            hub.leave(state, kind)
+
+    def _has_own_step(self) -> bool:
+        return self._stopped or self._is_ready
 
     def _may_join(self) -> bool:
-        """Return True if the watch can share its lines with a group."""
+        """Return True if the lines depend on the key of a group only."""
         versions = self._renderer.versions
         return not self._first and bool(versions.base or versions.partitions > 1)
+
+    def _queue(self, lines: bytes) -> bool:
+        """See `WatchWriter`."""
+        if self._pending_bytes > MAX_PENDING:
+            return False
+        self._pending.append(lines)
+        self._pending_bytes += len(lines)
+        self._wake()
+        return True
 
     def _wake_at(self, when: float | None) -> None:
         """Set the timer. One timer serves many changes, which come far more often than it fires."""
@@ -199,18 +185,22 @@ class Watcher:
 
     def _timed_out(self) -> None:
         self._timer = None
-        self._wake()
+        self._end_wait()
 
     def _ready(self) -> None:
         # Offers arrive in the loop. A failure, or the end of the store, may arrive in any thread.
         try:
             if asyncio.get_running_loop() is self._loop:
-                self._wake()
+                self._end_wait()
                 return
         except RuntimeError:
             pass
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+            self._loop.call_soon_threadsafe(self._end_wait)
+
+    def _end_wait(self) -> None:
+        self._is_ready = True
+        self._wake()
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
 
 from eventbus.api.auth.authentication import BEARER_PROTOCOL
-from eventbus.api.watch.group import Taker
+from eventbus.api.watch.watcher import Send
 
 #: Seconds between two pings. A client that does not answer is disconnected.
 HEARTBEAT_S: Final = 30.0
@@ -23,44 +23,34 @@ def is_upgrade(request: web.Request) -> bool:
     return wants and "upgrade" in request.headers.get("Connection", "").lower()
 
 
-class SocketOutlet:
-    """Implements `Outlet`. *gone* is called when the client has disconnected."""
+async def serve_socket(
+    request: web.Request,
+    run: Callable[[Send], Awaitable[None]],
+    stop: Callable[[], None],
+) -> web.WebSocketResponse:
+    """Answer *request* with a WebSocket. *run* sends lines to it until the watch ends; *stop* ends the watch."""
+    response = web.WebSocketResponse(
+        heartbeat=HEARTBEAT_S, max_msg_size=_MOST, protocols=_protocols(request), compress=False
+    )
+    await response.prepare(request)
 
-    def __init__(self, request: web.Request, gone: Callable[[], None]) -> None:
-        self._request = request
-        self._gone = gone
-        self._reading: asyncio.Task[None] | None = None
-        self.response = web.WebSocketResponse(
-            heartbeat=HEARTBEAT_S, max_msg_size=_MOST, protocols=_protocols(request), compress=False
-        )
-
-    async def begin(self) -> None:
-        await self.response.prepare(self._request)
-        self._reading = asyncio.create_task(self._read())
-
-    async def send(self, lines: bytes) -> None:
-        for line in lines.splitlines():
-            await self.response.send_str(line.decode())
-
-    async def drain(self) -> None:
-        """See `Outlet`. `send` already waits."""
-
-    @property
-    def taker(self) -> Taker | None:
-        """None: each line is a frame of its own, and only its writer can encode the length."""
-        return None
-
-    async def close(self) -> None:
-        """Close the WebSocket, and stop reading."""
-        await self.response.close()
-        if self._reading is not None:
-            self._reading.cancel()
-
-    async def _read(self) -> None:
-        """Read until the client disconnects. Pings and the disconnect are handled only while reading."""
-        async for _ in self.response:
+    async def read() -> None:
+        # Pings and the disconnect are handled only while reading.
+        async for _ in response:
             pass
-        self._gone()
+        stop()
+
+    async def send(lines: bytes) -> None:
+        for line in lines.splitlines():
+            await response.send_str(line.decode())
+
+    reading = asyncio.create_task(read())
+    try:
+        await run(send)
+        await response.close()
+    finally:
+        reading.cancel()
+    return response
 
 
 def _protocols(request: web.Request) -> tuple[str, ...]:
