@@ -21,7 +21,7 @@ from eventbus.workers.options import metrics_option, worker_help
     type=Finite(min=0.05),
     default=10.0,
     show_default=True,
-    help="How often the machine is looked at, seconds.",
+    help="Interval at which the machine is measured, seconds.",
 )
 @click.option(
     "--lease-duration",
@@ -29,17 +29,17 @@ from eventbus.workers.options import metrics_option, worker_help
     type=click.IntRange(min=1),
     default=40,
     show_default=True,
-    help="How long the node may be silent before it counts as lost, seconds; it gives a sign four times as often.",
+    help="Time without a heartbeat after which the node is lost, seconds; heartbeats are sent four times as often.",
 )
-@click.option("--keep-node", is_flag=True, help="Keep the node at a clean exit; it then becomes lost.")
+@click.option("--keep-node", is_flag=True, help="Keep the node after a clean exit; it is then reported as lost.")
 @click.option(
     "--manifests",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Run the Pods of the YAML and JSON files there; read on change and every 20 s.",
+    help="Run the Pods of the YAML and JSON files in this folder; they are read on changes and every 20 s.",
 )
 @click.option("--procfile", type=click.Path(path_type=Path), metavar="FILE", help="Run each line as a pod.")
-@click.option("--manifest-url", default="", metavar="URL", help="Run the Pods found there, asked for every 20 s.")
+@click.option("--manifest-url", default="", metavar="URL", help="Run the Pods of this URL, which is read every 20 s.")
 @click.option(
     "--pods-from-bus",
     "from_bus",
@@ -69,23 +69,25 @@ from eventbus.workers.options import metrics_option, worker_help
     multiple=True,
     type=int,
     metavar="GID",
-    help="Pods may have this group as well; may be repeated. That of an allowed user's number is allowed.",
+    help="Pods may have this group as well; may be repeated. The group with the number of an allowed user is allowed.",
 )
 @click.option(
     "--max-pods",
     type=click.IntRange(min=0),
     default=110,
     show_default=True,
-    help="Pods beyond that number are refused.",
+    help="Largest number of pods; more are rejected.",
 )
 @click.option(
     "--pressure-thresholds",
     default="",
     metavar="LIST",
-    help="The node is under MemoryPressure or DiskPressure when less is left.  "
+    help="Below these limits, the node has MemoryPressure or DiskPressure.  "
     "[default: memory.available<100Mi,nodefs.available<10%]",
 )
-@click.option("--standalone", is_flag=True, help="Be no node and wait for no bus; events are sent when there is one.")
+@click.option(
+    "--standalone", is_flag=True, help="Run pods without a node and a bus; events are sent when there is a bus."
+)
 @click.option("--leave-pods", is_flag=True, help="Leave the processes running at the end, for the next agent.")
 @metrics_option
 def agent(labels: tuple[str, ...], metrics: str, **given: Any) -> None:

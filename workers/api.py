@@ -29,7 +29,7 @@ _FILE = click.Path(path_type=Path)
     help="TLS with a certificate of an own CA, which is created in the state directory.",
 )
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="TLS with this certificate; read again when it changes.")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="Its key.")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="Key of that certificate.")
 @click.option(
     "--client-ca",
     type=_FILE,
@@ -96,7 +96,7 @@ _FILE = click.Path(path_type=Path)
     help="A Python module that registers your own kinds, which are then served as well; may be repeated.",
 )
 @click.option("--reuse-port", is_flag=True, help="Share the port with other API workers of this bus on this machine.")
-@click.option("--any-port", is_flag=True, hidden=True, help="Where a port is taken, a free one: for `up`.")
+@click.option("--any-port", is_flag=True, hidden=True, help="Use a free port if the port is in use: for `up`.")
 @click.option("--page-file", type=_FILE, hidden=True, help="Write the address of the page there: for `up`.")
 @metrics_option
 def api(metrics: str, **given: Any) -> None:

@@ -12,16 +12,14 @@ from eventbus.workers.options import metrics_option, worker_help
 
 
 @click.command(epilog=worker_help())
-@click.option(
-    "--to", "url", default="", metavar="URL", help="Where to: see above.  [default: EVENTBUS_EXPORT_TO(_FILE)]"
-)
-@click.option("--name", default="", help="Name under which the sink's position is kept.  [default: made from the URL]")
+@click.option("--to", "url", default="", metavar="URL", help="Target: see above.  [default: EVENTBUS_EXPORT_TO(_FILE)]")
+@click.option("--name", default="", help="Name of the sink, for its position.  [default: made from the URL]")
 @click.option(
     "--from",
     "start",
     default="",
     metavar="WHEN",
-    help="Where a new sink begins: now, beginning (all that the store holds), a time, or how long ago, like 10m.  "
+    help="Start of a new sink: now, beginning (all stored events), a time, or a period like 10m.  "
     "[default: beginning for postgresql and kubernetes, which keep one of each event; now for others]",
 )
 @click.option(
@@ -29,7 +27,7 @@ from eventbus.workers.options import metrics_option, worker_help
     default="every",
     show_default=True,
     metavar="RULE",
-    help="Which repeats the sink gets: every, first, thresholds=1,10,100 or at-most-every=5m.",
+    help="Repeats that the sink gets: every, first, thresholds=1,10,100 or at-most-every=5m.",
 )
 @click.option(
     "--batch", type=click.IntRange(1, 1000), default=500, show_default=True, help="Events written at once, at most."
@@ -40,7 +38,7 @@ from eventbus.workers.options import metrics_option, worker_help
     type=Finite(0.1, 300),
     default=10.0,
     show_default=True,
-    help="Longest wait for an answer of the sink, seconds; of a webhook never more than 10.",
+    help="Longest wait for an answer of the sink, seconds; webhooks at most 10.",
 )
 @click.option(
     "--rate", type=Finite(min=0), default=0.0, help="Events a second that a worker writes, at most.  [default: any]"
@@ -50,7 +48,7 @@ from eventbus.workers.options import metrics_option, worker_help
     type=click.Choice(["pause", "count"]),
     default="pause",
     show_default=True,
-    help="A sink that does not answer: wait for it for ever, or give an event up after 12 tries as client-go does.",
+    help="If the sink does not answer: wait, or drop an event after 12 tries, as client-go does.",
 )
 @metrics_option
 @click.option("--take-over-s", type=Finite(min=0), default=25.0, hidden=True)

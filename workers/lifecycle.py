@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     type=Finite(min=0.1),
     default=60.0,
     show_default=True,
-    help="How long a node may take to report its state for the first time, seconds.",
+    help="Time for a new node to report its status, seconds.",
 )
 @metrics_option
 @click.option("--leader-lease-s", type=click.IntRange(min=1), default=8, hidden=True)

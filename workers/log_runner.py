@@ -124,5 +124,5 @@ class _LogHandler:
         uid: str = "",
     ) -> None:
         what = f"event {uid}" if uid else f"batch {delivery.id.decode()}"
-        log.error("%s is buried: %s", what, cause)
+        log.error("%s is now a dead letter: %s", what, cause)
         reader.bury(delivery, cause, body, whole=whole)

@@ -71,11 +71,11 @@ def run_alone(pods: OpenedPods, settings: Settings, *, metrics: str) -> int:
     try:
         pods.agent.start()
         signals.idle = False
-        log.info("eventbus-agent runs its pods alone: pid %d, in %s", os.getpid(), pods.folder)
+        log.info("eventbus-agent runs its pods without a bus: pid %d, in %s", os.getpid(), pods.folder)
         systemd.ready(f"runs its pods alone, in {pods.folder}")
         wait_for_exit(signals, systemd, pods.agent.loop_health)
         ending = True
-        log.info("eventbus-agent stops: its pods are ended")
+        log.info("eventbus-agent stops: ending its pods")
     finally:
         ended = pods.stop(settings.drain_s)
         if server:

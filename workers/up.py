@@ -19,7 +19,10 @@ from eventbus.util.clock import SystemClock
 
 @click.command()
 @click.option(
-    "--procfile", type=click.Path(path_type=Path), metavar="FILE", help="Also run its lines, `name: command`."
+    "--procfile",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also run the lines of this Procfile, `name: command`.",
 )
 @click.option(
     "--state-dir",

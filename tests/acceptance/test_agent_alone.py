@@ -127,7 +127,7 @@ def test_a_second_signal_kills_nothing_that_is_left_to_the_next_agent(tmp_path: 
         agent = machine.agent_alone("--leave-pods")
         web = machine.wait_alive("web")
         agent.signal(signal.SIGTERM)
-        eventually(lambda: "its pods are ended" in agent.err)
+        eventually(lambda: "ending its pods" in agent.err)
         agent.signal(signal.SIGTERM)
         assert agent.wait() == 128 + signal.SIGTERM
         assert machine.alive("web") == [web]

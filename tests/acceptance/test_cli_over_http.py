@@ -67,7 +67,7 @@ def test_what_is_recorded_is_listed_described_and_got(env: dict[str, str]) -> No
     assert "Completed it is" in described.stdout
     assert run("describe", "node", "n1", env=env).returncode == 0
     missing = run("describe", "backup/weekly", env=env)
-    assert (missing.returncode, "nothing is known of backup/weekly" in missing.stderr.lower()) == (1, True)
+    assert (missing.returncode, "backup/weekly not found" in missing.stderr.lower()) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_who_may_read_one_namespace_describes_a_pod_that_waits_in_it(bus: Bus, t
         done = run("describe", "pod/job", "-n", "default", env=env)
         unknown = run("describe", "pod/other", "-n", "default", env=env)
     assert (done.returncode, "Name:" in done.stdout) == (0, True), done.stderr
-    assert (unknown.returncode, "nothing is known of pod/other" in unknown.stderr.lower()) == (1, True)
+    assert (unknown.returncode, "pod/other not found" in unknown.stderr.lower()) == (1, True)
 
 
 def test_an_event_that_the_api_finds_invalid_is_refused_with_what_is_wrong_and_no_other_cure(

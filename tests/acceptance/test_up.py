@@ -341,7 +341,7 @@ def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], pr
         assert run("get", "pods", "-n", "elsewhere", env=env).stdout == ""
         assert run("logs", "web", env=env).stdout == "hello\n"
         deleted = run("delete", f"pod/{pod}", env=env)
-        assert deleted.stderr.splitlines()[0].startswith(f"{pod} is a line of `eventbus up`")
+        assert deleted.stderr.splitlines()[0].startswith(f"{pod} is a process of `eventbus up`")
         assert program.stop() == 0
     assert run("get", "pods", "-A", env=env).stdout == ""
 

@@ -220,7 +220,7 @@ def test_a_command_runs_with_its_extra_alone(
     with start(with_extras(extra), words, env, tmp_path) as program:
         try:
             said = lines(program)
-            begun = next((line for line in said if " works on " in line or "runs its pods alone" in line), "")
+            begun = next((line for line in said if " works on " in line or "runs its pods without a bus" in line), "")
         finally:
             program.send_signal(signal.SIGTERM)
             rest = [*said]

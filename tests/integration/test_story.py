@@ -313,7 +313,7 @@ def test_the_command_shows_it_as_a_page_and_as_json(bus: Bus, client: Any, embed
     assert '"ofOwned"' in over_http.stdout
     nobody = run("why", "pod/nobody", env=env)
     assert (nobody.returncode, nobody.stdout) == (1, "")
-    assert "nothing is known of pod/nobody" in nobody.stderr
+    assert "pod/nobody not found" in nobody.stderr
     assert run("why", "pod/nobody", "--before", "never", env=env).returncode == 2
     begun = run("why", "pod", "web-7f", "-n", "shop", env=env)
     assert "web-7f-a" in begun.stdout + begun.stderr

@@ -66,7 +66,7 @@ class AgentMachine:
     def agent_alone(self, *options: str) -> Program:
         """Start an agent without a bus, and wait until it runs and hears signals."""
         program = self.agent("--standalone", *options)
-        eventually(lambda: "runs its pods alone" in program.err)
+        eventually(lambda: "runs its pods without a bus" in program.err)
         return program
 
     def write(self, name: str, shell: str, *, container: dict[str, Any] | None = None, **spec: Any) -> None:

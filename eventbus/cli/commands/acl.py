@@ -23,13 +23,13 @@ ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy
     type=click.Choice(ROLES),
     required=True,
     multiple=True,
-    help="The role of the user; give it several times for several roles.",
+    help="Role of the user; may be repeated.",
 )
 @click.option("--user", metavar="NAME", help="Name of the user; PREFIX-ROLE if not given.")
 @click.option(
     "--password-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Its password, in a file; only the hash is printed.",
+    help="File with the password of the user; only its hash is printed.",
 )
 @click.option(
     "--with-build",
@@ -38,7 +38,7 @@ ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy
     metavar="BUILD",
     help="Also the functions of this build, an id as `eventbus functions list` shows it; may be repeated.",
 )
-@click.option("--add", is_flag=True, help="Rules that are added to a user that is there, which keeps all it has.")
+@click.option("--add", is_flag=True, help="Print rules to add to an existing user, which keeps its other rules.")
 @click.option("--format", "form", type=click.Choice(["setuser", "aclfile"]), default="setuser", show_default=True)
 @click.option("-o", "--output", type=click.Choice(["json"]), help="User and rules as JSON.")
 def acl(
@@ -92,7 +92,7 @@ def acl(
     role, *more = (Role(one) for one in dict.fromkeys(roles))
     name = user or f"{prefix}-{role}"
     if not name.isprintable() or any(character.isspace() for character in name) or not name.isascii():
-        raise click.BadParameter("a user's name has no spaces and only ASCII in it", param_hint="--user")
+        raise click.BadParameter("the name of a user must be ASCII without spaces", param_hint="--user")
     for build in builds:
         if not BUILD.fullmatch(build):
             problem = f"{build!r} is no id of a build: it has eight digits of 0-9 and a-f"
@@ -114,7 +114,7 @@ def acl(
     line = " ".join(("ACL SETUSER", *words)) if form == "setuser" else " ".join(("user", words[0], *words[2:]))
     write(f"{line}\n")
     if password_file is None and not add:
-        click.echo("Put the SHA-256 of the password where the line says so, or give --password-file.", err=True)
+        click.echo("Replace the placeholder with the SHA-256 of the password, or use --password-file.", err=True)
 
 
 def _password(path: Path | None) -> str | None:

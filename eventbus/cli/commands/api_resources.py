@@ -17,7 +17,7 @@ HEADERS = ("Name", "Shortnames", "Apiversion", "Namespaced", "Kind")
 
 @click.command(name="api-resources")
 @click.option("-o", "--output", type=click.Choice(["json", "name"]), help="JSON or names instead of the table.")
-@click.option("--no-headers", is_flag=True, help="A table without its first line.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 def api_resources(output: str | None, no_headers: bool) -> None:
     """List the kinds of objects that the store holds. Events may be about objects of any kind.
 

@@ -37,7 +37,7 @@ _HELP = {
     "token_file": "File with the token for the API.",
     "ca_file": "Authorities that are trusted for the API.",
     "client_cert": "Certificate for the API.",
-    "client_key": "Its key.",
+    "client_key": "Key of that certificate.",
 }
 
 
@@ -50,7 +50,7 @@ def _bus_options(command: F) -> F:
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_contexts)
 @click.option("--current", is_flag=True, help="Change the current context, instead of a named one.")
-@click.option("-n", "--namespace", metavar="TEXT", help="Where -n is not given.")
+@click.option("-n", "--namespace", metavar="TEXT", help="Namespace to use without -n.")
 @_bus_options
 def set_context(name: str | None, current: bool, namespace: str | None, **bus: str | None) -> None:
     """Create a context, or change the given fields of one; an empty value removes a field.
@@ -147,8 +147,8 @@ def rename_context(old: str, new: str) -> None:
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Another form than the table.")
-@click.option("--no-headers", is_flag=True, help="A table without its first line.")
+@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Output in another form.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 def get_contexts(output: str | None, no_headers: bool) -> None:
     """List the contexts; the current one has a star.
 
@@ -186,7 +186,7 @@ def current_context() -> None:
 
 
 @click.command()
-@click.option("--raw", is_flag=True, help="With the passwords in urls.")
+@click.option("--raw", is_flag=True, help="Show the passwords in URLs.")
 @click.option("--minify", is_flag=True, help="Only the current context.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def view(raw: bool, minify: bool, output: str) -> None:

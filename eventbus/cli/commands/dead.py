@@ -37,7 +37,7 @@ def _choice(command: Callable[..., None]) -> Callable[..., None]:
         click.option("-y", "--yes", is_flag=True, help="Do not ask."),
         _cause,
         _group,
-        click.option("--all", "everything", is_flag=True, help="All entries that --group and --cause leave."),
+        click.option("--all", "everything", is_flag=True, help="All entries, or all with this --group and --cause."),
         click.argument("ids", metavar="[ID]...", nargs=-1),
     ):
         command = option(command)
@@ -47,7 +47,7 @@ def _choice(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @_group
 @_cause
-@click.option("-o", "--output", type=click.Choice(["json", "name"]), help="Another form than the table.")
+@click.option("-o", "--output", type=click.Choice(["json", "name"]), help="Output in another form.")
 def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
     """List dead letters, oldest first, with their group, cause, and number of dead workers.
 
@@ -81,7 +81,7 @@ def list_dead(group: str | None, cause: str | None, output: str | None) -> None:
 
 @click.command()
 @click.argument("id")
-@click.option("-o", "--output", type=click.Choice(["json", "raw"]), help="JSON; or the bytes as they are.")
+@click.option("-o", "--output", type=click.Choice(["json", "raw"]), help="Output as JSON, or the raw bytes.")
 def show_dead(id: str, output: str | None) -> None:
     """Show one dead letter: its readable events, or its first bytes.
 

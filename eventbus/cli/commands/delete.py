@@ -40,16 +40,16 @@ _NOT_WAITED_FOR = (
 @click.option("--field-selector", default="", metavar="FIELDS", help="Events with these fields: reason=Pulled.")
 @click.option("-y", "--yes", is_flag=True, help="With --for or --field-selector: do not ask.")
 @click.option("--dry-run", is_flag=True, help="With --for or --field-selector: only print the events.")
-@click.option("--ignore-not-found", is_flag=True, help="A missing object is no error.")
+@click.option("--ignore-not-found", is_flag=True, help="Ignore missing objects.")
 @click.option(
     "--grace-period",
     "grace_s",
     type=int,
     default=-1,
     metavar="SECONDS",
-    help="How long a pod has to end; 0 only with --force.  [default: as long as it says]",
+    help="Grace period of pods; 0 only with --force.  [default: that of the pod]",
 )
-@click.option("--force", is_flag=True, help="Take pods out of the store at once, without waiting for their agent.")
+@click.option("--force", is_flag=True, help="Delete pods from the store at once, without waiting for their agent.")
 @click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Only names, or the deleted objects as JSON.")
 def delete(
     objects: tuple[str, ...],
@@ -216,7 +216,7 @@ def _hint_at_line(kind: Kind[Any], name: str, namespace: str) -> None:
 
     for line in up_lines(namespace) if kind is POD else ():
         if line == name or line.startswith(f"{name}-"):
-            click.echo(f"{printable(line)} is a line of `eventbus up`, which ends it at its own end (Ctrl-C)", err=True)
+            click.echo(f"{printable(line)} is a process of `eventbus up`: end it with Ctrl-C there", err=True)
 
 
 def _deleted(kind: Kind[Any], name: str, force: bool) -> str:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("object", nargs=-1, required=True, metavar="[NAMESPACE/]KIND/NAME", shell_complete=complete_objects)
 @namespace_option("Where the object is.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Look for it in every namespace.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Search all namespaces.")
 @click.option("--show-events/--hide-events", default=True, show_default=True, help="The Events section.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output as JSON or YAML.")
 def describe(
     object: tuple[str, ...], namespace: str, all_namespaces: bool, show_events: bool, output: str | None
 ) -> None:
@@ -152,7 +152,7 @@ def _find(session: Session, reference: ObjectReference, namespace: str | None) -
     itself = find_stored_beginning(store, kind, namespace, reference.name) if kind else []
     if begun or itself:
         return describe_objects(begun, itself)
-    problem = f"nothing is known of {reference.kind}/{reference.name}"
+    problem = f"{reference.kind}/{reference.name} not found"
     problem += "" if namespace is None else f" in namespace {namespace}"
     stored = find_stored(store, kind, None, reference.name) if kind and everywhere else []
     others = elsewhere(everything, kinds, reference.name, stored)

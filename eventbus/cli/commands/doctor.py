@@ -17,7 +17,7 @@ from eventbus.util.table import Cell, Colour, Row, format_table
 
 
 @click.command()
-@click.option("--role", type=click.Choice(ROLES), help="Required role of this user; default: any role.")
+@click.option("--role", type=click.Choice(ROLES), help="Role that this user must have.  [default: any]")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The findings as JSON.")
 @click.pass_context
 def doctor(ctx: click.Context, role: str | None, output: str | None) -> None:

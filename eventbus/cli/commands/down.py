@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--state-dir", metavar="DIR", help="Where it lives.  [default: EVENTBUS_STATE_DIR, or the user's own]")
+@click.option(
+    "--state-dir", metavar="DIR", help="Folder of the server.  [default: EVENTBUS_STATE_DIR, or the user's own]"
+)
 def down(state_dir: str | None) -> None:
     """Stop the embedded server that some command started when it was missing. Its data stays.
 

@@ -35,11 +35,16 @@ if TYPE_CHECKING:
 @about_option
 @types_option
 @since_events_option
-@click.option("--sort-by", metavar="JSONPATH", help="Order of the list; else by when they were last seen.")
+@click.option("--sort-by", metavar="JSONPATH", help="Order of the list.  [default: by last occurrence]")
 @click.option(
-    "-o", "--output", default="", metavar="FORM", help=f"Another form: {FORMS}.", shell_complete=complete_forms
+    "-o",
+    "--output",
+    default="",
+    metavar="FORM",
+    help=f"Output in another form: {FORMS}.",
+    shell_complete=complete_forms,
 )
-@click.option("--no-headers", is_flag=True, help="A table without its first line.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 def events(
     namespace: str,
     all_namespaces: bool,

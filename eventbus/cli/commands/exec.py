@@ -56,7 +56,7 @@ class Restart(StrEnum):
 @click.option(
     "--read-stderr/--keep-stderr",
     default=None,
-    help="Read along with standard error, or leave it alone.  [default: read it, unless it is a terminal]",
+    help="Read the standard error of COMMAND, or not.  [default: read it, unless it is a terminal]",
 )
 @click.option("--backoff-base", type=Finite(min=0, min_open=True), hidden=True)
 @click.option("--backoff-max", type=Finite(min=0, min_open=True), hidden=True)

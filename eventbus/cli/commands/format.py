@@ -34,8 +34,8 @@ def get_format(output: str | None) -> None:
 
 
 @click.command("upgrade")
-@click.option("--force", is_flag=True, help="Also if running processes do not support it.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Format and codecs as they are now, as JSON.")
+@click.option("--force", is_flag=True, help="Upgrade even if running processes do not support the new format.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Output the new format and codecs as JSON.")
 def upgrade_format(force: bool, output: str | None) -> None:
     """Upgrade the bus to the newest format of this build, and enable all its codecs.
 

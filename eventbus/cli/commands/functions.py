@@ -73,7 +73,7 @@ def list_functions(output: str | None) -> None:
 
 
 @click.command("prune")
-@click.option("--force", is_flag=True, help="Also functions that are, or may be, in use.")
+@click.option("--force", is_flag=True, help="Also delete functions that are, or may be, in use.")
 @click.option("--dry-run", is_flag=True, help="Only print the functions that would be deleted.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the result as JSON.")
 def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:

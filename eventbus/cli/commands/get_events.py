@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @types_option
 @since_events_option
 @click.option("--until", callback=since_option, metavar="10m|RFC3339", help="Only events last seen until then.")
-@click.option("--group", is_flag=True, help="One line a reason and kind of object, with counts.")
+@click.option("--group", is_flag=True, help="One line for each reason and kind of object, with counts.")
 @common_options
 def get_events(
     about: str | None,
@@ -69,13 +69,13 @@ def get_events(
 
     query = GetOptions(**common)
     if group and (query.watches or query.names or query.output not in ("", "wide")):
-        raise click.UsageError("--group is a table of a list: it goes with neither -w, -o nor a name")
+        raise click.UsageError("--group cannot be used with -w, -o or a name")
     if about is not None and query.names:
-        raise click.UsageError("--for goes with no name")
+        raise click.UsageError("--for cannot be used with a name")
     if until is not None and query.watches:
-        raise click.UsageError("--until does not go with -w, which shows future events")
+        raise click.UsageError("--until cannot be used with -w, which shows future events")
     if since is not None and until is not None and since > until:
-        raise click.UsageError("nothing was last seen both since then and until then: --since is later than --until")
+        raise click.UsageError("no event can match: --since is later than --until")
     request = event_request(query, about, types, since, until)
     run_get(msgspec.structs.replace(request, on_empty=_hints, printer=_Groups(query) if group else None))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of the table.")
-@click.option("--no-headers", is_flag=True, help="A table without its first line.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 def get_suppressed(output: str | None, no_headers: bool) -> None:
     """Show how many events were suppressed by the spam filter, aggregated, not created, or evicted.
 

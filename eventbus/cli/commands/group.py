@@ -25,7 +25,7 @@ EXPORT = "export:"
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["json", "name"]), help="Another form than the table.")
+@click.option("-o", "--output", type=click.Choice(["json", "name"]), help="Output in another form.")
 def list_groups(output: str | None) -> None:
     """List the consumer groups with their lag, and the group that blocks the stream.
 
@@ -54,7 +54,7 @@ def list_groups(output: str | None) -> None:
 @click.command()
 @click.argument("name", shell_complete=complete_deletable)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Also the store's own group, or a group with live workers.")
+@click.option("--force", is_flag=True, help="Also delete the store's own group, or a group with live workers.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the result as JSON.")
 def delete_group(name: str, yes: bool, force: bool, output: str | None) -> None:
     """Delete a consumer group; its unread entries are no longer kept for it.

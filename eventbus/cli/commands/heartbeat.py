@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     "every_s",
     callback=seconds_option,
     metavar="DURATION",
-    help="How often a sign is given.  [default: 10s, and four times within --for]",
+    help="Interval of the heartbeats.  [default: 10s, or a quarter of --for]",
 )
 @click.option(
     "--for",
     "for_s",
     callback=seconds_option,
     metavar="DURATION",
-    help="How long it may be silent before it counts as lost.  [default: four times --every]",
+    help="Time without a heartbeat after which the node is lost.  [default: four times --every]",
 )
 @click.argument(
     "words",
@@ -56,9 +56,9 @@ def heartbeat(name: str, every_s: float | None, for_s: float | None, words: Sequ
 
     \b
     Exit codes: those of COMMAND, as `eventbus exec` has them, and
-      0  the sign was given, or the signs have ended
-      1  Redis does not answer, so that no sign was given
-      2  wrong usage, or a setting that will not do
+      0  the heartbeat was sent, or the heartbeats were stopped
+      1  Redis does not answer; no heartbeat was sent
+      2  wrong usage, or an invalid setting
     """
     from eventbus.agent.node.heartbeat import heartbeat as make
 

@@ -17,15 +17,17 @@ NAME = "eventbus"
 
 
 @click.command()
-@click.option("--server", default=DEFAULT_SERVER, show_default=True, help="Where `eventbus worker api` answers.")
+@click.option("--server", default=DEFAULT_SERVER, show_default=True, help="Address of `eventbus worker api`.")
 @click.option(
     "--ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The CA of an https server.  [default: the one that --tls has created in the state directory, if any]",
 )
-@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="The worker's; needs --user.")
-@click.option("--user", default="", help="The user with the token to take from --token-file.")
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Token file of the API worker; needs --user."
+)
+@click.option("--user", default="", help="User of --token-file with the token to use.")
 @click.option("--name", default=NAME, show_default=True, help="Name of cluster, user and context.")
 @click.option("-n", "--namespace", default="", help="The context's namespace.")
 @click.option("--merge", is_flag=True, help="Merge it into $KUBECONFIG, or ~/.kube/config.")
@@ -125,7 +127,7 @@ def _token(token_file: Path | None, user: str) -> str:
     if user not in tokens:
         raise ConfigError(f"--token-file {token_file} has no user {user!r}; it has {', '.join(tokens) or 'none'}")
     if tokens[user].startswith("sha256:"):
-        raise ConfigError(f"--token-file {token_file} has only a digest of {user}'s token: write the token in yourself")
+        raise ConfigError(f"--token-file {token_file} has only a digest of the token of {user}: add the token by hand")
     return tokens[user]
 
 
@@ -139,7 +141,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from error
     if config is not None and not isinstance(config, dict):
-        raise ConfigError(f"{path} is no kubeconfig")
+        raise ConfigError(f"{path} is not a kubeconfig")
     return config or {}
 
 

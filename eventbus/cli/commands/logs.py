@@ -24,10 +24,10 @@ _BLOCK: Final = 256 * 1024
 
 @click.command()
 @click.argument("pod", metavar="POD")
-@click.option("-c", "--container", default="", metavar="NAME", help="Of a pod of several containers.")
+@click.option("-c", "--container", default="", metavar="NAME", help="Container, if the pod has several.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the process ends.")
-@click.option("-p", "--previous", is_flag=True, help="Of the run before: why did it crash?")
-@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only so many lines at the end.")
+@click.option("-p", "--previous", is_flag=True, help="Logs of the previous run, for example to see why it crashed.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only this number of lines at the end.")
 @namespace_option("Of the pod.")
 def logs(pod: str, container: str, follow: bool, previous: bool, tail: int | None, namespace: str) -> None:
     """Print the output of the processes of a pod, both streams together.
@@ -57,7 +57,7 @@ def logs(pod: str, container: str, follow: bool, previous: bool, tail: int | Non
     if "/" in pod:
         typed = reference_from_text(pod)
         if "pod" not in meant_kinds(typed.kind):
-            raise click.UsageError(f"there are logs of pods only, not of {typed.kind!a}")
+            raise click.UsageError(f"only pods have logs, not {typed.kind!a}")
         name, namespace = typed.name, typed.namespace or namespace
     agents = agent_folder(Settings.from_environ(os.environ), os.environ)
     places = [LocalPods(folder.absolute()) for folder in (agents, *line_folders(agents.parent))]

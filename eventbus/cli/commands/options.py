@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 @click.command("get")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="JSON; its `options` may be given to a worker.")
+@click.option(
+    "-o", "--output", type=click.Choice(["json"]), help="Output as JSON; `options` can be used as EVENTBUS_OPTIONS."
+)
 def get_options(output: str | None) -> None:
     """Show the options of the bus with their defaults, and their version.
 
@@ -45,12 +47,12 @@ def get_options(output: str | None) -> None:
     try:
         with_changes(values, {})
     except ConfigError as error:
-        raise ConfigError(f"{error}; no worker starts with that, `eventbus options set` mends it") from error
+        raise ConfigError(f"{error}; no worker can start with it: correct it with `eventbus options set`") from error
 
 
 @click.command("set")
 @click.argument("pairs", metavar="KEY=VALUE…", nargs=-1, required=True, shell_complete=complete_options)
-@click.option("-o", "--output", type=click.Choice(["json"]), help="The options as they are now, as JSON.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Output the new options as JSON.")
 def set_options(pairs: Sequence[str], output: str | None) -> None:
     """Change options for all: every worker restarts its consumers with them within about a second.
 

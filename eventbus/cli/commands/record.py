@@ -33,16 +33,25 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     default="Normal",
     show_default=True,
     metavar=f"[{'|'.join(TYPES)}]",
-    help="In any case.",
+    help="Type of the event; upper or lower case.",
 )
-@click.option("--reason", required=True, help="CamelCase, for machines; at most 128 bytes.")
-@click.option("--message", required=True, help="For people; an event has 16 KiB at most.")
+@click.option("--reason", required=True, help="Reason in CamelCase, for machines; at most 128 bytes.")
+@click.option("--message", required=True, help="Message for people; an event has at most 16 KiB.")
 @click.option("--component", default="eventbus-cli", show_default=True, help="Source of the event.")
-@click.option("--annotation", "annotations", multiple=True, metavar="KEY=VALUE", help="At most 16, 4 KiB together.")
 @click.option(
-    "--at", callback=instant_option, metavar="RFC3339", help="When it happened, if not now; at most ten years off."
+    "--annotation",
+    "annotations",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An annotation; at most 16, with 4 KiB in total; may be repeated.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say so when it is recorded.")
+@click.option(
+    "--at",
+    callback=instant_option,
+    metavar="RFC3339",
+    help="Time of the event; at most ten years from now.  [default: now]",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print a line when the event is recorded.")
 def record(
     about: str,
     namespace: str,

@@ -29,7 +29,7 @@ _dir = click.option(
     type=click.Path(path_type=Path),
     help="The spool.  [default: EVENTBUS_SPOOL]",
 )
-_output = click.option("-o", "--output", type=click.Choice(["json"]), help="The same as JSON.")
+_output = click.option("-o", "--output", type=click.Choice(["json"]), help="Output as JSON.")
 
 
 @click.command()

@@ -26,8 +26,14 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command()
-@click.option("-w", "--watch", is_flag=True, help="Again and again, until Ctrl-C.")
-@click.option("--interval", type=Finite(min=0.1, max=86_400), default=2.0, show_default=True, help="Seconds, under -w.")
+@click.option("-w", "--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=Finite(min=0.1, max=86_400),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two outputs of -w.",
+)
 @click.option("-o", "--output", type=click.Choice(["wide", "json"]), help="Every partition; or all numbers as JSON.")
 def status(watch: bool, interval: float, output: str | None) -> None:
     """Show groups, workers, partitions and counters of the bus.

@@ -9,7 +9,7 @@ from eventbus.cli.printers.output import dump_json, write
 
 @click.command()
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="JSON or YAML instead of lines.")
-@click.option("--client", is_flag=True, help="As kubectl has it; this command asks no server anyway.")
+@click.option("--client", is_flag=True, help="For compatibility with kubectl; this command never asks a server.")
 def version(output: str | None, client: bool) -> None:
     """Show the versions of this program and of its Python, and the build that its functions in Redis are named for.
 

@@ -37,9 +37,11 @@ Condition = Callable[[dict[str, Any] | None], bool]
 @click.argument("objects", nargs=-1, required=True, metavar="[NAMESPACE/]KIND/NAME...", shell_complete=complete_objects)
 @namespace_option("Where the objects are.")
 @click.option("--for", "wanted", required=True, metavar="CONDITION", help=f"{FORMS}.")
-@click.option("--timeout", default="30s", show_default=True, metavar="30s", help="0s: look once; -1s: a week.")
-@click.option("-l", "--selector", default="", metavar="LABELS", help="All of a kind with these labels.")
-@click.option("--all", "everything", is_flag=True, help="All of a kind.")
+@click.option(
+    "--timeout", default="30s", show_default=True, metavar="30s", help="Longest wait; 0s: check once; -1s: a week."
+)
+@click.option("-l", "--selector", default="", metavar="LABELS", help="All objects of a kind with these labels.")
+@click.option("--all", "everything", is_flag=True, help="All objects of a kind.")
 @click.option("-o", "--output", type=click.Choice(["name"]), help="Names only.")
 def wait(
     objects: tuple[str, ...],
@@ -125,7 +127,7 @@ def _chosen(
     if not selector and not everything:
         return [(_kind(item.kind), item.name, item.namespace or namespace) for item in objects_from_words(tuple(words))]
     if len(words) != 1 or "/" in words[0]:
-        raise click.UsageError("--all and -l go with one kind, and no name")
+        raise click.UsageError("--all and -l need one kind, and no name")
     kind = _kind(words[0])
     options = ListOptions(namespace=namespace if kind.namespaced else "", label_selector=selector)
     items = list_all(session.store.objects(kind), options)[0].items

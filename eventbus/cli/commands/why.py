@@ -34,10 +34,10 @@ _MOST_BEFORE_S: Final = 14 * 86_400
     callback=seconds_option,
     default="10m",
     show_default=True,
-    help="How long before its first Warning is looked at.",
+    help="Period before the first Warning from which related events are shown.",
 )
 @click.option("--system", is_flag=True, help="Also events of eventbus's own workers and of processes that `up` starts.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Another form than the page.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Output as JSON or YAML.")
 def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, output: str | None) -> None:
     """Show why an object fails, since when, how often, if it still fails, and related events.
 
@@ -55,7 +55,7 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, 
     \b
     Exit codes:
       0  shown
-      1  nothing is known of the object, or the bus does not answer
+      1  the object is unknown, or the bus does not answer
       2  wrong usage
     """
     from eventbus.cli.printers.story_page import format_story
@@ -77,7 +77,7 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, 
         place = f" in namespace {about.namespace}" if about.namespace else ""
         meant = " or ".join(f"{typed.kind}/{name}" for name in others[:HINTS])
         cure = f"did you mean {meant}?" if meant else hint or "no event about it is stored"
-        raise NotFound(f"nothing is known of {typed.kind}/{typed.name}{place}; {cure}")
+        raise NotFound(f"{typed.kind}/{typed.name} not found{place}; {cure}")
     if output:
         plain = story_to_json(story, datetime.now(UTC))
         write(dump_json(plain) + "\n" if output == "json" else dump_yaml(plain))

@@ -25,7 +25,7 @@ def add_to_program(program: click.Group) -> None:
     program.params += [
         click.Option(["--context"], metavar="NAME", help="The bus of that name; see `eventbus config`.", is_eager=True,
                      expose_value=False, callback=_context_of_program, shell_complete=complete_contexts),
-        click.Option(["-n", "--namespace"], metavar="TEXT", help="For the command, as its own -n.",
+        click.Option(["-n", "--namespace"], metavar="TEXT", help="Namespace for the command.",
                      expose_value=False, callback=_namespace, shell_complete=_complete_namespaces),
         _kubeconfig(),
     ]  # fmt: skip
