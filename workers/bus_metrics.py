@@ -55,7 +55,7 @@ COUNTERS = {
     "not_created": ("not_created_events", "Events that were not stored because the memory of Redis was full."),
     "expired": ("expired_events", "Events that were deleted after their lifetime."),
     "evicted": ("evicted_events", "Events that were deleted before their lifetime because the store was full."),
-    "spoiled": ("corrupt_values", "Corrupt values that functions have found in Redis."),
+    "corrupt": ("corrupt_values", "Corrupt values that functions have found in Redis."),
 }
 
 

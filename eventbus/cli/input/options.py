@@ -50,7 +50,7 @@ def parse_duration(text: str) -> timedelta:
     try:
         return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
     except OverflowError:
-        raise ValueError(f"{text!r} is too long") from None
+        raise ValueError(f"{text!r} is too long for a duration") from None
 
 
 def parse_instant(text: str) -> datetime:

@@ -20,7 +20,7 @@ def test_a_duration_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "m", "-5m", "10 m", "10m ", "1y", "1h-1m", "ten minutes", "9" * 400 + "s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"duration|longer"):
+    with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
 
