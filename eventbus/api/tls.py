@@ -23,6 +23,9 @@ _LEAF_LIFE: Final = timedelta(days=365)
 _RENEWED: Final = timedelta(days=60)
 #: Seconds between two checks of the leaf's expiry.
 _RENEW_EVERY_S: Final = 3600.0
+#: Seconds after which a leaf in use is marked as used again, and after which an unmarked one is deleted.
+_MARKED_S: Final = 7 * 86_400.0
+_UNUSED_S: Final = 30 * 86_400.0
 #: Start of validity before now, because clients' clocks may be slow.
 _EARLIER: Final = timedelta(hours=1)
 
@@ -127,9 +130,20 @@ def own_files(folder: Path, names: Sequence[str]) -> Files:
             leaf = Files(folder / f"server-{digest}.crt", folder / f"server-{digest}.key")
             if not _serves(leaf, authority, names):
                 _make_leaf(leaf, authority, names)
+            elif time.time() - leaf.certificate.stat().st_mtime > _MARKED_S:
+                os.utime(leaf.certificate)
+            _delete_unused(folder, leaf)
             return leaf
     except (OSError, ValueError) as error:
         raise ConfigError(f"--tls: {folder}: {error}") from error
+
+
+def _delete_unused(folder: Path, leaf: Files) -> None:
+    """Delete the certificates of other names that no worker has used for a month. Running workers mark theirs."""
+    for certificate in folder.glob("server-*.crt"):
+        if certificate != leaf.certificate and time.time() - certificate.stat().st_mtime > _UNUSED_S:
+            certificate.with_suffix(".key").unlink(missing_ok=True)
+            certificate.unlink()
 
 
 @contextmanager
@@ -217,7 +231,7 @@ def _alternatives(names: Sequence[str]) -> list[Any]:
 
 
 def _write(files: Files, made: Any, key: Any, issuer_key: Any) -> None:
-    """Write each file atomically. Only its owner may read the key."""
+    """Write each file atomically, and to the disk. Only its owner may read the key."""
     from cryptography.hazmat.primitives import hashes, serialization
 
     encoding = serialization.Encoding.PEM
@@ -229,4 +243,11 @@ def _write(files: Files, made: Any, key: Any, issuer_key: Any) -> None:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(descriptor)
         new.replace(path)
+    folder = os.open(files.key.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # or the names could be lost in a power failure
+    finally:
+        os.close(folder)

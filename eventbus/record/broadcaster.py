@@ -428,10 +428,10 @@ def _checked_url(url: str | None, settings: Settings) -> str | None:
         raise ConfigError(f"the url of the bus must be a string, like redis://localhost:6379/0; a {_type(url)} is not")
     chosen = url or settings.url or settings.redis_url
     if chosen and chosen.lower() != "none":
-        if is_api_url(chosen) or chosen == settings.url:
+        if chosen == settings.url or (url and is_api_url(url)):
             parse_api_url(chosen, settings)
         else:
-            parse_address(chosen)
+            parse_address(chosen)  # it refuses the URL of an API worker, as the commands do
     return chosen or None
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import ssl
 import subprocess
+import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -125,6 +126,17 @@ def test_a_leaf_that_ends_soon_is_renewed_while_it_is_served(tmp_path: Path, mon
     monkeypatch.setattr(tls_module, "_RENEW_EVERY_S", 0)
     tls.refresh()
     assert served(tls, tmp_path / "ca.crt", "localhost") != serial
+
+
+def test_a_leaf_that_no_worker_uses_is_deleted_after_a_month_and_one_in_use_stays(tmp_path: Path) -> None:
+    ours, unused, running = (own_files(tmp_path, [name]) for name in ("localhost", "old.example", "bus.example"))
+    for files, days in ((ours, 40), (unused, 31), (running, 29)):
+        then = time.time() - days * 86_400
+        os.utime(files.certificate, (then, then))
+    assert own_files(tmp_path, ["localhost"]) == ours
+    assert all(path.exists() for path in (*ours, *running))
+    assert not any(path.exists() for path in unused)
+    assert time.time() - ours.certificate.stat().st_mtime < 3600, "it is marked as used"
 
 
 def test_a_leaf_whose_key_is_of_another_is_made_anew(tmp_path: Path) -> None:

@@ -268,6 +268,13 @@ def test_a_broadcaster_refuses_a_wrong_url_at_once(url: Any, said: str) -> None:
             EventBroadcaster(settings=Settings(redis_url=url) if said != "has no host" else Settings(url=url))
 
 
+def test_the_url_of_an_api_worker_in_redis_url_is_refused_as_by_the_commands() -> None:
+    for url in ("http://localhost:6480", "https://bus.example", "http+unix://run/api.sock"):
+        with pytest.raises(ConfigError, match="the url of an API worker goes into EVENTBUS_URL"):
+            EventBroadcaster(settings=Settings(redis_url=url))
+    EventBroadcaster("http://localhost:6480", settings=Settings()).shutdown(0)
+
+
 def test_a_broadcaster_refuses_wrong_settings_at_once() -> None:
     wrong: Any = {"prefix": "eb"}
     with pytest.raises(ConfigError, match=r"settings must be eventbus\.Settings, or left out; a dict is not"):

@@ -24,6 +24,7 @@ from eventbus.errors import (
     DeadCause,
     EventBusError,
     EventRejected,
+    NotSent,
     SinkUnreachable,
     Throttled,
     UnexpectedReply,
@@ -527,14 +528,24 @@ def test_batches_are_bounded_in_number_and_in_bytes(endpoint: Endpoint, url: str
     assert sum(len(msgspec.json.decode(delivery.body)) for delivery in endpoint.deliveries) == 150
 
 
-def test_a_batch_to_an_endpoint_that_is_away_is_one_request_and_unreachable_for_all(
+def test_a_batch_to_an_endpoint_that_is_away_is_one_request_and_the_rest_is_not_sent(
     endpoint: Endpoint, url: str, sinks: list[EventSink]
 ) -> None:
     sink = open_batch_sink(url, sinks)
     endpoint.answers.append(Answer(503))
     answers = sink.write(batch_of(*[stored(number) for number in range(250)]))
-    assert [type(answer) for answer in answers] == [SinkUnreachable] * 250
+    assert [type(answer) for answer in answers] == [SinkUnreachable] * 100 + [NotSent] * 150
     assert len(endpoint.deliveries) == 1
+
+
+def test_outage_count_gives_up_only_events_that_were_sent(endpoint: Endpoint, url: str, sinks: list[EventSink]) -> None:
+    sink = open_batch_sink(url, sinks)
+    endpoint.answers.append(Answer(503))
+    deliveries = [SinkDelivery(key=str(number), event=stored(number)) for number in range(250)]
+    outcomes = written(SinkWriter(sink, outage=Outage.COUNT, progress=Told()), Time(), *deliveries)
+    given_up = {outcome.delivery.key for outcome in outcomes if outcome.cause is DeadCause.REJECTED}
+    assert given_up == {str(number) for number in range(100)}, "the events of the request that failed"
+    assert sum(not outcome.cause for outcome in outcomes) == 150
 
 
 def test_an_outage_in_the_middle_of_a_batch_repeats_nothing_that_was_taken(

@@ -297,7 +297,7 @@ class _BatchWebhookSink(WebhookSink):
     """
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """Send the batch. If a request gets no answer, its error is the answer to all remaining writes."""
+        """Send the batch. After a request without an answer, the remaining writes are NotSent."""
         answers: list[SinkAnswer] = [write.event for write in writes]
         messages: dict[int, Message] = {}
         for place, write in enumerate(writes):
@@ -309,13 +309,18 @@ class _BatchWebhookSink(WebhookSink):
         try:
             for start in range(0, len(places), BATCH_EVENTS):
                 self._send_some(places[start : start + BATCH_EVENTS], messages, answers)
-        except (SinkUnreachable, Throttled) as error:
-            for place in messages:
-                answers[place] = error
+        except (SinkUnreachable, Throttled):
+            pass  # it is the answer to the writes of its request
+        for place in messages:
+            if not isinstance(answers[place], EventBusError):
+                answers[place] = NotSent("not sent yet")
         return answers
 
     def _send_some(self, places: list[int], messages: dict[int, Message], answers: list[SinkAnswer]) -> None:
-        """Send the messages at *places*; remove settled ones from *messages*. Raises: SinkUnreachable, Throttled."""
+        """Send the messages at *places*; remove settled ones from *messages*. Raises: SinkUnreachable, Throttled.
+
+        These are then the answers to the writes of the request that failed.
+        """
         whole = batch([messages[place] for place in places])
         if len(whole.body) <= BATCH_BYTES or len(places) == 1:
             try:
@@ -323,6 +328,10 @@ class _BatchWebhookSink(WebhookSink):
                 for place in places:
                     del messages[place]
                 return
+            except (SinkUnreachable, Throttled) as error:
+                for place in places:
+                    answers[place] = error
+                raise
             except (EventRejected, UnexpectedReply) as error:
                 if len(places) == 1:
                     answers[places[0]] = error
