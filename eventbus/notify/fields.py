@@ -9,6 +9,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from eventbus.errors import ConfigError
+from eventbus.model.decodable import decodable
 from eventbus.notify.bounded_yaml import Document
 from eventbus.notify.matchers import Matchers, parse_matchers
 from eventbus.settings import read_secret
@@ -101,7 +102,7 @@ def convert(
     Raises: ConfigError: the first mistake, with its line and field.
     """
     try:
-        return msgspec.convert(document.value, kind, strict=False, dec_hook=decode)
+        return msgspec.convert(document.value, decodable(kind), strict=False, dec_hook=decode)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `")
         path = path.removesuffix("`").replace("[...]", "") or "$"

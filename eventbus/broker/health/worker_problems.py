@@ -14,6 +14,7 @@ from eventbus.broker.health.status import execute
 from eventbus.broker.keys import Keys
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused
+from eventbus.model.decodable import decodable
 from eventbus.util.text import cut_bytes, printable
 
 #: A worker reports a problem again every ten seconds, as long as it lasts. An older report is of a dead worker.
@@ -68,6 +69,6 @@ def check_worker_problems(client: Client, prefix: str) -> Iterator[Finding]:
 
 def _decode(text: bytes) -> _Problem | None:
     try:
-        return msgspec.json.decode(text, type=_Problem)
+        return msgspec.json.decode(text, type=decodable(_Problem))
     except msgspec.DecodeError:
         return None

@@ -115,6 +115,7 @@ def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> N
     import msgspec
 
     from eventbus.broker.notifications import NotifyStore
+    from eventbus.model.decodable import decodable
     from eventbus.notify.alerts import Alert
     from eventbus.notify.engine import Group
     from eventbus.notify.explain import trace
@@ -124,8 +125,12 @@ def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> N
     with open_session() as session:
         found = session.store.get(namespace, event.removeprefix("event/"))
         records = NotifyStore(bus=session.bus, client=session.client, consumer="").load().records
-    alerts = [msgspec.msgpack.decode(packed, type=Alert) for name, packed in records.items() if name[0] == "a"]
-    groups = [msgspec.msgpack.decode(packed, type=Group) for name, packed in records.items() if name[0] == "g"]
+    alerts = [
+        msgspec.msgpack.decode(packed, type=decodable(Alert)) for name, packed in records.items() if name[0] == "a"
+    ]
+    groups = [
+        msgspec.msgpack.decode(packed, type=decodable(Group)) for name, packed in records.items() if name[0] == "g"
+    ]
     lines = list(trace(rules, found, {alert.id: alert for alert in alerts}, groups))
     write(dump_json(lines) + "\n" if output == "json" else "\n".join(lines) + "\n")
 
