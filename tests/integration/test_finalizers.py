@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -81,14 +81,6 @@ def test_an_update_may_let_it_go_as_well(nodes: ObjectWriter[Node]) -> None:
     assert nodes.list().items == ()
 
 
-def test_what_is_marked_is_not_marked_again(nodes: ObjectWriter[Node]) -> None:
-    nodes.create(held_node("example.com/a"))
-    nodes.delete("n1")
-    marked = nodes.get("n1")
-    nodes.delete("n1")
-    assert nodes.get("n1") == marked
-
-
 def test_a_delete_at_another_version_marks_nothing(nodes: ObjectWriter[Node]) -> None:
     made = nodes.create(held_node("example.com/a"))
     changed = nodes.patch("n1", {"metadata": {"labels": {"a": "b"}}})
@@ -117,12 +109,6 @@ def test_what_is_being_deleted_gets_no_new_finalizer(nodes: ObjectWriter[Node]) 
         'Node "n1" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is being '
         'deleted, found new finalizers []string{"example.com/b"}'
     )
-
-
-def test_taking_finalizers_from_what_lives_lets_nothing_go(nodes: ObjectWriter[Node]) -> None:
-    nodes.create(held_node("example.com/a"))
-    assert nodes.patch("n1", {"metadata": {"finalizers": []}}).metadata.finalizers == ()
-    assert nodes.get("n1").metadata.deletion_timestamp is None
 
 
 def test_a_finalizer_that_comes_while_a_delete_is_under_way_holds_it_back(nodes: ObjectWriter[Node]) -> None:
@@ -166,37 +152,6 @@ def held_pod(*finalizers: str, node: str = "n1", phase: str = "Running") -> Pod:
     return Pod(metadata=metadata, spec=spec, status=PodStatus(phase=phase))
 
 
-def test_a_pod_that_is_held_back_has_its_own_grace_time(pods: ObjectWriter[Pod]) -> None:
-    pods.create(held_pod("example.com/a"))
-    before = datetime.now(UTC).replace(microsecond=0)
-    pods.delete("web", "shop")
-    marked = pods.get("web", "shop").metadata
-    assert marked.deletion_grace_period_seconds == 7
-    assert marked.deletion_timestamp is not None
-    assert marked.deletion_timestamp - before >= timedelta(seconds=7), "when it will be gone, as Kubernetes has it"
-
-
-@pytest.mark.parametrize(("asked_s", "wanted_s"), [(3, 3), (70, 70), (-5, 1)])
-def test_a_pod_has_the_grace_time_that_was_asked_for(pods: ObjectWriter[Pod], asked_s: int, wanted_s: int) -> None:
-    pods.create(held_pod(RUNNING_FINALIZER))
-    pods.delete("web", "shop", grace_s=asked_s)
-    assert pods.get("web", "shop").metadata.deletion_grace_period_seconds == wanted_s
-
-
-def test_a_grace_time_may_only_get_shorter(pods: ObjectWriter[Pod]) -> None:
-    pods.create(held_pod(RUNNING_FINALIZER))
-    pods.delete("web", "shop")
-    first = pods.get("web", "shop").metadata
-    for asked_s in (None, 7, 30):
-        pods.delete("web", "shop", grace_s=asked_s)
-        assert pods.get("web", "shop").metadata == first
-    pods.delete("web", "shop", grace_s=2)
-    shorter = pods.get("web", "shop").metadata
-    assert shorter.deletion_grace_period_seconds == 2
-    assert first.deletion_timestamp is not None
-    assert first.deletion_timestamp - shorter.deletion_timestamp == timedelta(seconds=5)  # type: ignore[operator]
-
-
 @pytest.mark.parametrize(
     ("pod", "grace_s"),
     [
@@ -215,13 +170,6 @@ def test_a_pod_without_a_grace_time_does_not_wait_for_its_agent(
     with pytest.raises(NotFound):
         pods.get("web", "shop")
     assert letters(bus, "pods") == "AMD", "its last state says to who watches that it was forced"
-
-
-def test_a_pod_that_waits_for_a_lost_agent_can_be_forced_out(pods: ObjectWriter[Pod]) -> None:
-    pods.create(held_pod(RUNNING_FINALIZER))
-    pods.delete("web", "shop")
-    pods.delete("web", "shop", grace_s=0)
-    assert pods.list().items == ()
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made anew"])
