@@ -47,7 +47,9 @@ KEEP_BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.5)
 class PartitionExporter:
     """Exports *partition* to *sink* as *consumer*. Start it in a thread of its own: `run`, which also closes the sink.
 
-    Args: rate: the rate limit shared with the exporters of other partitions; None: its own.
+    Args: shared: other exporters of this thread use *sink* too: their poller closes it, and its asynchronous writes
+            are not used.
+          rate: the rate limit shared with the exporters of other partitions; None: its own.
           sleep: waits for so many seconds; returns True if `stop` was called. For tests with a fake clock.
           calling: entered around each call of the sink; sends the heartbeats meanwhile. For pollers.
           on_gone: called when the sink reports that it is gone permanently; then the loop ends.
@@ -65,6 +67,7 @@ class PartitionExporter:
         clock: Clock,
         options: ExportOptions,
         block_ms: int,
+        shared: bool = False,
         rate: RateLimit | None = None,
         sleep: Callable[[float], bool] | None = None,
         calling: Callable[[], AbstractContextManager[None]] | None = None,
@@ -77,6 +80,7 @@ class PartitionExporter:
         self._bus = bus
         self._partition = partition
         self._sink = sink
+        self._shared = shared
         self._clock = clock
         self._options = options
         self._block_ms = block_ms
@@ -93,6 +97,7 @@ class PartitionExporter:
         self._writer = SinkWriter(
             sink,
             outage=options.outage,
+            asynchronous=not shared,
             progress=self._progress,
             wait=self._lease.wait,
             before=self._before,
@@ -386,12 +391,18 @@ class PartitionExporter:
         if self.figures.holds:
             self._lease.release()
         self._let_go()
-        try:
-            self._sink.close()
-        except Exception:
-            log.exception("%s: the sink does not close", self._what)
+        if not self._shared:
+            close_sink(self._sink)
         self._lease.close()
         self.client.close()
 
     def _now_ms(self) -> int:
         return self._clock.time_ns() // 1_000_000
+
+
+def close_sink(sink: EventSink) -> None:
+    """Close *sink*; an error is logged."""
+    try:
+        sink.close()
+    except Exception:
+        log.exception("sink %s does not close", sink.name)

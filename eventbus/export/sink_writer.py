@@ -95,6 +95,7 @@ class SinkWriter:
               before: called before each call with the number of events, for a rate limit; True: stop.
               rate_per_s: the rate limit of `before`. A call has at most the events of one second. With more, `before`
                 would wait for a long time and then send a burst. 0: no limit.
+              asynchronous: use the asynchronous writes of a `LaterSink`.
               calling: a context manager that is entered around each call of the sink.
               origin: returns the bus and partition of the deliveries; called before each write.
     """
@@ -108,6 +109,7 @@ class SinkWriter:
         wait: Callable[[float], Waits[bool]] = pause,
         before: Callable[[int], Waits[bool]] | None = None,
         rate_per_s: float = 0.0,
+        asynchronous: bool = True,
         calling: Callable[[], AbstractContextManager[None]] = nullcontext,
         uniform: Callable[[float, float], float] = random.uniform,
         origin: Callable[[], str] = str,
@@ -115,7 +117,7 @@ class SinkWriter:
         self._sink = sink
         self._origin = origin
         self._batch = sink if isinstance(sink, BatchSink) else None
-        self._later = sink if isinstance(sink, LaterSink) else None
+        self._later = sink if asynchronous and isinstance(sink, LaterSink) else None
         self._is_ordered = isinstance(sink, OrderedSink) and sink.ordered
         self._outage = outage
         self._progress = progress

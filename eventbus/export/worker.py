@@ -22,7 +22,7 @@ from eventbus.consume.heartbeat import Heartbeat, LoopHealth
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.consume.poller import POLLERS, Poller, Slot
 from eventbus.errors import EventBusError
-from eventbus.export.exporter import PartitionExporter
+from eventbus.export.exporter import PartitionExporter, close_sink
 from eventbus.export.lease import LONGEST_CALL_S
 from eventbus.export.rules import ExportOptions, RateLimit
 from eventbus.export.sinks.contract import EventSink
@@ -42,6 +42,7 @@ class ExportRunner(LoopRunner):
     With one partition, its exporter has its own thread; with several, the exporters share POLLERS threads.
 
     Args: make_sink: called once for each partition, in the thread that constructs the runner.
+          shared: *make_sink* returns the same sink each time, so that all exporters share one thread.
           on_gone: called from one of its threads when the sink is gone permanently.
     """
 
@@ -53,6 +54,7 @@ class ExportRunner(LoopRunner):
         clock: Clock,
         options: ExportOptions,
         block_ms: int,
+        shared: bool = False,
         name: str = "",
         on_change: Callable[[str, str], None] | None = None,
         on_gone: Callable[[], None] | None = None,
@@ -70,6 +72,7 @@ class ExportRunner(LoopRunner):
                 clock=clock,
                 options=options,
                 block_ms=block_ms,
+                shared=shared and poller is not None,
                 rate=rate,
                 calling=poller.calling if poller else None,
                 on_change=on_change,
@@ -79,9 +82,9 @@ class ExportRunner(LoopRunner):
         if bus.partitions == 1:
             loops = self.exporters = [make(0)]
         else:
-            loops = pollers = [
-                ExportPoller(clock=clock, block_ms=block_ms) for _ in range(min(POLLERS, bus.partitions))
-            ]
+            threads = 1 if shared else min(POLLERS, bus.partitions)
+            sink = make_sink() if shared else None
+            loops = pollers = [ExportPoller(clock=clock, block_ms=block_ms, sink=sink) for _ in range(threads)]
             self.exporters = [make(number, pollers[number % len(pollers)]) for number in range(bus.partitions)]
             for number, exporter in enumerate(self.exporters):
                 pollers[number % len(pollers)].add(exporter)
@@ -151,9 +154,12 @@ class ExportPoller:
     the heartbeats of all leases.
 
     Its exporters call their sink inside `calling`.
+
+    Args: sink: one that all exporters share; it is closed after them.
     """
 
-    def __init__(self, *, clock: Clock, block_ms: int) -> None:
+    def __init__(self, *, clock: Clock, block_ms: int, sink: EventSink | None = None) -> None:
+        self._sink = sink
         self._block_ms = block_ms
         self._slots: list[_ExportSlot] = []
         self._stop = threading.Event()
@@ -204,6 +210,8 @@ class ExportPoller:
             for slot in self._slots:
                 self._turn = slot
                 slot.close()
+            if self._sink is not None:
+                close_sink(self._sink)
             self._poller.close()
 
     def _go_on(self, slot: _ExportSlot) -> None:

@@ -105,7 +105,6 @@ def start_export(
     """Run an export to *sink* once the bus can be opened. Raises: ConfigError: no sink, or an invalid name."""
     from eventbus.export.sinks.contract import EventSink
     from eventbus.export.sinks.registry import check_name
-    from eventbus.export.sinks.shared import share
     from eventbus.export.worker import ExportRunner
 
     if not isinstance(sink, EventSink):
@@ -113,8 +112,9 @@ def start_export(
     name = check_name(sink.name)
 
     def make(bus: Bus) -> ExportRunner:
-        shared = share(sink, bus.partitions)
-        return ExportRunner(bus=bus, make_sink=lambda: shared, clock=clock, options=options, block_ms=block_ms)
+        return ExportRunner(
+            bus=bus, make_sink=lambda: sink, shared=True, clock=clock, options=options, block_ms=block_ms
+        )
 
     runner = DeferredStart(f"the export to {name}", open_bus=open_bus, make=make, losses=losses, give_up=sink.close)
     runner.start()

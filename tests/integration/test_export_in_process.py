@@ -15,7 +15,6 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.export import worker
 from eventbus.export.rules import ExportOptions
 from eventbus.export.sinks import EventSink, make_sink
-from eventbus.export.sinks.shared import share
 from eventbus.export.worker import ExportRunner
 from eventbus.model.event import Event
 from eventbus.settings import Options
@@ -23,7 +22,7 @@ from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import SystemClock
 from examples.sqlite_sink import SqliteSink
 from tests.builders import make_event
-from tests.support.exporting import MemoryBatchSink, MemorySink
+from tests.support.exporting import MemoryBatchSink, MemoryLaterSink, MemorySink
 from tests.support.harness import CuttingProxy, settings_of
 from tests.waiting import PATIENCE_S, eventually
 
@@ -31,9 +30,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-@pytest.mark.parametrize("kind", [MemorySink, MemoryBatchSink])
+@pytest.mark.parametrize("kind", [MemorySink, MemoryBatchSink, MemoryLaterSink])
 def test_a_broadcaster_records_to_a_sink_of_ones_own(
-    embedded_url: str, prefix: str, partitions: int, kind: type[MemorySink]
+    embedded_url: str, prefix: str, partitions: int, kind: type[MemorySink], caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = kind()
     inside = threading.Lock()
@@ -53,6 +52,9 @@ def test_a_broadcaster_records_to_a_sink_of_ones_own(
         eventually(lambda: sink.counts() == {f"m {number}": 3 for number in range(30)})
         assert not sink.closed
     eventually(lambda: sink.closed)
+    assert "does not close" not in caplog.text
+    if isinstance(sink, MemoryLaterSink) and partitions > 1:
+        assert not sink.log, "while it writes for one partition, it is not called for another"
 
 
 def test_an_export_says_when_nobody_correlates(
@@ -124,15 +126,6 @@ def test_what_is_no_sink_is_refused(embedded_url: str, prefix: str) -> None:
             broadcaster.start_recording_to_sink("postgres")  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="must match"):
             broadcaster.start_recording_to_sink(MemorySink("no/name"))
-
-
-def test_a_shared_sink_is_closed_by_the_last_of_its_users() -> None:
-    sink = MemorySink()
-    shared = share(sink, 2)
-    shared.close()
-    assert not sink.closed
-    shared.close()
-    assert sink.closed
 
 
 def test_the_example_keeps_the_newest_version_whatever_comes_late(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class MemorySink:
         return self._keep(event)
 
     def close(self) -> None:
+        assert not self.closed, "once"
         self.closed = True
 
     def counts(self) -> dict[str, int]:
