@@ -7,7 +7,6 @@ nothing ever waits for code that a signal has interrupted.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import eventbus.model.decodable  # noqa: F401  # registers its hooks of forks before these, so that its lock is the inner one
 from eventbus.errors import ConfigError
@@ -185,16 +184,14 @@ def install_signal_handlers(*signals: int) -> None:
 
 
 def start() -> None:
-    """Prepare at the first event: arm a child as well, and log unusual thread support once."""
+    """Prepare at the first event: arm a child as well, and wake the main thread of a child of multiprocessing."""
     global _started
     arm()
     if _started:
         return
     _started = True
-    if support := describe_thread_support():
-        works, line = support
-        log.log(logging.INFO if works else logging.WARNING, "%s", line)
-    elif "multiprocessing.process" in sys.modules:
+    # With gevent and eventlet, a thread that reads a pipe stops the whole program.
+    if "multiprocessing.process" in sys.modules and not {"gevent.monkey", "eventlet.patcher"} & sys.modules.keys():
         from multiprocessing import parent_process
 
         # Not earlier: while a child imports the program it does not know yet that it is one.
@@ -368,30 +365,6 @@ class SignalWaker:
 
 
 _waker = SignalWaker(lambda number: number in _handled or signal.getsignal(number) is not _flush_and_die)
-
-
-def describe_thread_support() -> tuple[bool, str] | None:
-    """Describe unusual thread support in one line, and whether events are sent; None: it is as usual.
-
-    Looks only at modules that the program has imported itself.
-    """
-    if (uwsgi := sys.modules.get("uwsgi")) and not _uwsgi_runs_threads(getattr(uwsgi, "opt", {})):
-        return False, "uWSGI runs no threads, so events are not sent before the process ends: say --enable-threads"
-    if (gevent := sys.modules.get("gevent.monkey")) and gevent.is_module_patched("threading"):
-        return True, "gevent has replaced threads: events are sent while the program waits, and not while it computes"
-    if (eventlet := sys.modules.get("eventlet.patcher")) and eventlet.is_monkey_patched("thread"):
-        return True, "eventlet has replaced threads: events are sent while the program waits, and not while it computes"
-    return None
-
-
-def _uwsgi_runs_threads(options: dict[Any, Any]) -> bool:
-    """uWSGI gives options as True, or as the text of its configuration; names and texts as bytes."""
-    texts = {_text(name): _text(value) for name, value in options.items()}
-    return texts.get("enable-threads", "false") in ("true", "1") or "threads" in texts
-
-
-def _text(value: object) -> str:
-    return (value.decode() if isinstance(value, bytes) else str(value)).lower()
 
 
 if hasattr(os, "register_at_fork"):
