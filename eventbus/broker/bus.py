@@ -97,14 +97,14 @@ class Bus:
         """
         key = bus_key(self.prefix)
         with redis_errors():
-            found: Any = client.hmget(key, ["format", "partitions", "id", "codecs"])
-        refuse_other_format(found)
-        if None in found[:3]:
+            values: Any = client.hmget(key, ["format", "partitions", "id", "codecs"])
+        refuse_other_format(values)
+        if None in values[:3]:
             with suppress(BusRefused):  # without the right, another process does it
                 self.write_missing(client)
             return False
-        partitions, bus_id = parse_partitions(found[1], key), found[2].decode("ascii", "replace")
-        self.format, self.codecs = int(found[0]), parse_numbers(found[3], BASELINE_CODECS)
+        partitions, bus_id = parse_partitions(values[1], key), values[2].decode("ascii", "replace")
+        self.format, self.codecs = int(values[0]), parse_numbers(values[3], BASELINE_CODECS)
         if partitions != self.partitions:
             raise BusReplaced(self.partitions, partitions)
         if bus_id == self.id:
@@ -136,11 +136,11 @@ class Bus:
     def open_partition(
         self, client: Client, partition: int, group: str = "", policy: GroupPolicy = GroupPolicy.WAIT, start: str = "0"
     ) -> Opened:
-        """Make a partition's stream, the store's group and *group*, or find them made. Safe to repeat.
+        """Make a partition's stream, the store's group and *group*, or find them created. Safe to repeat.
 
         Loads this build's functions where they are missing, if the user may.
 
-        Raises: ConfigError: others have made another bus here meanwhile; as `revalidate`.
+        Raises: ConfigError: others have created another bus here meanwhile; as `revalidate`.
         """
         self.revalidate(client)
         call = self.functions(client, partition)
@@ -152,8 +152,8 @@ class Bus:
             load(client)
             opened = call.open(os.urandom(8).hex(), SINK_GROUP)
         if group and group != SINK_GROUP:
-            made = call.open(opened.generation, group, policy, start)
-            opened = Opened(opened.generation, opened.made_stream, made.made_group)
+            created = call.open(opened.generation, group, policy, start)
+            opened = Opened(opened.generation, opened.made_stream, created.made_group)
         return opened
 
 
@@ -211,17 +211,17 @@ def _missing_partitions(client: Client, keys: Sequence[Keys]) -> list[int]:
     ]
 
 
-def refuse_other_format(found: Any) -> None:
-    """Before anything is loaded or made. *found*: format and partitions of the bus's key.
+def refuse_other_format(values: Any) -> None:
+    """Before anything is loaded or stored. *values*: format and partitions of the bus's key.
 
     Raises: ConfigError: this build does not read and write the format of the bus.
     """
-    if found[:2] == [None, None] or found[0] in [str(each).encode() for each in FORMATS]:
+    if values[:2] == [None, None] or values[0] in [str(each).encode() for each in FORMATS]:
         return
-    made = found[0].decode("ascii", "replace") if found[0] else "1"
-    cure = f"use a version that reads format {made:.20}, or another EVENTBUS_PREFIX"
+    stored = values[0].decode("ascii", "replace") if values[0] else "1"
+    cure = f"use a version that reads format {stored:.20}, or another EVENTBUS_PREFIX"
     known = " and ".join(map(str, FORMATS))
-    raise ConfigError(f"the bus has format {made:.20}, this build reads and writes format {known}: {cure}", cure=cure)
+    raise ConfigError(f"the bus has format {stored:.20}, this build reads and writes format {known}: {cure}", cure=cure)
 
 
 def _read_or_make(client: Client, new: Bus) -> Bus:
@@ -229,22 +229,22 @@ def _read_or_make(client: Client, new: Bus) -> Bus:
     key, fields = bus_key(new.prefix), ["format", "partitions", "options", "options_version", "id", "codecs"]
     with redis_errors():
         # Read first: a bus that exists must open when memory is full, where every HSETNX is refused.
-        found: Any = client.hmget(key, fields)
-        refuse_other_format(found)
-        if None in found[:5]:
+        values: Any = client.hmget(key, fields)
+        refuse_other_format(values)
+        if None in values[:5]:
             load_missing(client)  # first: if the bus cannot be created, it leaves no key
             new.write_missing(client)
-            found = client.hmget(key, fields)
+            values = client.hmget(key, fields)
     return Bus(
         new.url,
         cluster=new.is_cluster,
         prefix=new.prefix,
-        partitions=parse_partitions(found[1], key),
-        options=decode_options(found[2]),
-        options_version=parse_options_version(found[3]),
-        bus_id=found[4].decode("ascii", "replace"),
-        format=int(found[0]),
-        codecs=parse_numbers(found[5], BASELINE_CODECS),
+        partitions=parse_partitions(values[1], key),
+        options=decode_options(values[2]),
+        options_version=parse_options_version(values[3]),
+        bus_id=values[4].decode("ascii", "replace"),
+        format=int(values[0]),
+        codecs=parse_numbers(values[5], BASELINE_CODECS),
     )
 
 
@@ -259,22 +259,22 @@ def decode_options(data: bytes) -> Options:
 
 def parse_partitions(text: bytes, key: bytes) -> int:
     """Parse the partition count of the bus of *key*. Raises: ConfigError: it is not a number from 1 to 1024."""
-    found = whole_number(text)
-    if found is None or not 1 <= found <= MOST_PARTITIONS:
+    number = whole_number(text)
+    if number is None or not 1 <= number <= MOST_PARTITIONS:
         highest = f"{key.decode().removesuffix('{0}:bus')}{{N}}:meta"
         cure = f"HSET {key.decode()} partitions with its number, one more than the highest N of the keys {highest}"
         problem = f"the bus says it has {_shown(text)} partitions, which is no number from 1 to {MOST_PARTITIONS}"
         raise ConfigError(f"{problem}: {cure}", cure=cure)
-    return found
+    return number
 
 
 def parse_options_version(text: bytes | None) -> int:
     """Parse the version of the bus's options. Raises: ConfigError: it is not a number."""
-    found = whole_number(text or b"1")
-    if found is None:
+    number = whole_number(text or b"1")
+    if number is None:
         cure = "`eventbus options set` with any option, like burst=25, gives it a new one"
         raise ConfigError(f"the version of the bus's options is {_shown(text or b'')}, no number: {cure}", cure=cure)
-    return found
+    return number
 
 
 def _shown(text: bytes) -> str:
@@ -299,15 +299,15 @@ def _plain(value: Any) -> Any:
 def read_options(client: Client, prefix: str) -> tuple[Options, int] | None:
     """Read the bus's options and their version; None if the bus is gone (FLUSHALL)."""
     with redis_errors():
-        found: Any = client.hmget(bus_key(prefix), ["options", "options_version"])
-    return _read(found)
+        values: Any = client.hmget(bus_key(prefix), ["options", "options_version"])
+    return _read(values)
 
 
 def read_values(client: Client, prefix: str) -> tuple[dict[str, Any], int] | None:
     """Read the options as plain values by their names in Redis, valid or not; empty if they are no JSON object."""
     with redis_errors():
-        found: Any = client.hmget(bus_key(prefix), ["options", "options_version"])
-    return None if found[0] is None else (_values(found[0]), whole_number(found[1]) or 0)
+        values: Any = client.hmget(bus_key(prefix), ["options", "options_version"])
+    return None if values[0] is None else (_values(values[0]), whole_number(values[1]) or 0)
 
 
 def change_options(
@@ -325,11 +325,11 @@ def change_options(
     key = bus_key(prefix)
 
     def attempt(pipe: Any) -> tuple[Options, int, bool]:
-        found, version = pipe.hmget(key, ["options", "options_version"])
-        if found is None:
+        data, version = pipe.hmget(key, ["options", "options_version"])
+        if data is None:
             raise ConfigError(f"there is no bus with the prefix {prefix!r} here")
-        wanted, number = change(_values(found)), whole_number(version)
-        differs = number is None or not _holds(found, wanted)
+        wanted, number = change(_values(data)), whole_number(version)
+        differs = number is None or not _holds(data, wanted)
         version = number or 1
         pipe.multi()
         if differs:
@@ -351,14 +351,14 @@ def _holds(data: bytes, wanted: Options) -> bool:
 
 def _values(data: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        values = json.loads(data)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
-def _read(found: Any) -> tuple[Options, int] | None:
-    return None if found[0] is None else (decode_options(found[0]), parse_options_version(found[1]))
+def _read(values: Any) -> tuple[Options, int] | None:
+    return None if values[0] is None else (decode_options(values[0]), parse_options_version(values[1]))
 
 
 def upgrade_format(client: Client, bus: Bus, *, force: bool) -> tuple[int, tuple[int, ...]]:
@@ -379,8 +379,8 @@ def upgrade_format(client: Client, bus: Bus, *, force: bool) -> tuple[int, tuple
         )
 
     def attempt(pipe: Any) -> None:
-        found = pipe.hmget(key, ["format", "partitions"])
-        refuse_other_format(found)
+        values = pipe.hmget(key, ["format", "partitions"])
+        refuse_other_format(values)
         pipe.multi()
         pipe.hset(key, mapping={"format": str(wanted[0]), "codecs": numbers_text(wanted[1])})
 

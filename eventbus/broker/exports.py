@@ -65,8 +65,8 @@ class LostVersions(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """Parse the result of `str`; None: *text* is no such result."""
-        found = re.fullmatch(r"(\d{1,16})-(\d{1,16})@(\d{1,16})", text, re.ASCII)
-        return None if found is None else cls(*map(int, found.groups()))
+        match = re.fullmatch(r"(\d{1,16})-(\d{1,16})@(\d{1,16})", text, re.ASCII)
+        return None if match is None else cls(*map(int, match.groups()))
 
 
 class ExportHold(msgspec.Struct, frozen=True):
@@ -166,26 +166,26 @@ class ExportStore:
             return {}
         with redis_errors():
             values: Any = self._client.mget([self._exported + key.encode() for key in keys])
-        found = {key: _returned(value) for key, value in zip(keys, values, strict=True) if value}
-        return {key: value for key, value in found.items() if value is not None}
+        states = {key: _returned(value) for key, value in zip(keys, values, strict=True) if value}
+        return {key: value for key, value in states.items() if value is not None}
 
     def newest_version(self) -> int:
         """Read the version of the store's last change."""
         with redis_errors():
-            found: Any = self._client.get(self._keys.version_of(EVENTS))
-        return version_in(found)
+            text: Any = self._client.get(self._keys.version_of(EVENTS))
+        return version_in(text)
 
     def lost_versions(self) -> LostVersions | None:
         """Read the versions that the last worker of the sink has noted as lost; None: none."""
         with redis_errors():
-            found: Any = self._client.hget(self._export, "lost")
-        return LostVersions.parse(found.decode("ascii", "replace")) if found else None
+            text: Any = self._client.hget(self._export, "lost")
+        return LostVersions.parse(text.decode("ascii", "replace")) if text else None
 
     def entry_before(self, version: int) -> int | None:
         """Return the version of the last entry of changes up to *version*; None: the stream begins after it."""
         with redis_errors():
-            found: Any = self._client.xrevrange(self._changes, f"{version}-0", "-", count=1)
-        return _version(found[0]) if found else None
+            entries: Any = self._client.xrevrange(self._changes, f"{version}-0", "-", count=1)
+        return _version(entries[0]) if entries else None
 
     def lost_among(self, versions: Sequence[int]) -> set[int]:
         """Return those of *versions* that lie between two entries of changes: the store gave and has lost them."""
@@ -210,8 +210,8 @@ class ExportStore:
     def paused_since(self) -> float | None:
         """Read since when the sink has not answered, seconds since 1970, as its last worker noted; None: it answers."""
         with redis_errors():
-            found: Any = self._client.hget(self._export, "paused_since_ms")
-        since_ms = whole_number(found)
+            text: Any = self._client.hget(self._export, "paused_since_ms")
+        since_ms = whole_number(text)
         return since_ms / 1000 if since_ms else None
 
     def due(self, now_ms: int, limit: int) -> list[str]:
@@ -225,22 +225,22 @@ class ExportStore:
         if not keys:
             return []
         with redis_errors():
-            found: Any = self._client.mget([self._keys.object + key.encode() for key in keys])
-        return list(found)
+            values: Any = self._client.mget([self._keys.object + key.encode() for key in keys])
+        return list(values)
 
     def buried(self, entry_id: str) -> Mapping[bytes, bytes] | None:
         """Read the fields of a dead entry; None: it is gone."""
         with redis_errors():
-            found: Any = self._client.xrange(self._keys.dead, entry_id, entry_id)
-        return found[0][1] if found else None
+            entries: Any = self._client.xrange(self._keys.dead, entry_id, entry_id)
+        return entries[0][1] if entries else None
 
     def _position(self, text: bytes) -> int:
-        found = whole_number(text)
-        if found is None:  # not taken for a new sink: all would be written again
+        position = whole_number(text)
+        if position is None:  # not taken for a new sink: all would be written again
             where = f"{self._sink} on partition {self._keys.partition}"
             cure = f"HDEL {self._export.decode()} position has it write all there again"
             raise ConfigError(f"the position of sink {where} is no number: {cure}", cure=cure)
-        return found
+        return position
 
 
 def _version(entry: tuple[bytes, Any]) -> int:

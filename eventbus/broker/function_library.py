@@ -78,9 +78,9 @@ def read_announcements(client: Client, prefix: str) -> list[Announcement]:
     """Read the announcements of one bus, the newest first. Redis: HGETALL on its builds, TIME."""
     keys = Keys(prefix, 0)
     with redis_errors():
-        found: Any = client.hgetall(keys.builds)
+        fields: Any = client.hgetall(keys.builds)
         now_s = _now_s(client)
-    return sorted(_parse(found, prefix, now_s), key=lambda each: each.age_s)
+    return sorted(_parse(fields, prefix, now_s), key=lambda each: each.age_s)
 
 
 def read_libraries(client: Client) -> list[Library]:
@@ -88,7 +88,7 @@ def read_libraries(client: Client) -> list[Library]:
 
     Redis: FUNCTION LIST, SCAN, HGETALL; where there are several databases, in each.
     """
-    found: dict[str, list[int]] = {}
+    servers_by_name: dict[str, list[int]] = {}
     servers = primaries(client)
     announced: list[Announcement] = []
     for server in servers:
@@ -97,11 +97,11 @@ def read_libraries(client: Client) -> list[Library]:
                 fields = _fields(library)
                 name = fields[b"library_name"].decode()
                 if _LIBRARY.match(name) or _FORMER.match(name):
-                    found.setdefault(name, []).append(len(fields[b"functions"]))
+                    servers_by_name.setdefault(name, []).append(len(fields[b"functions"]))
         announced += _announced_on(server, one_database=is_cluster(client))
     announced.sort(key=lambda each: each.age_s)
     libraries = []
-    for name, functions in sorted(found.items()):
+    for name, functions in sorted(servers_by_name.items()):
         match = _LIBRARY.match(name)
         of = match[1] if match else ""
         using = tuple(each for each in announced if match and each.build == of)
@@ -184,8 +184,8 @@ def _now_s(client: Client) -> float:
     return float(seconds + microseconds / 1e6)
 
 
-def _parse(found: dict[bytes, bytes], prefix: str, now_s: float) -> Iterator[Announcement]:
-    for field, value in found.items():
+def _parse(fields: dict[bytes, bytes], prefix: str, now_s: float) -> Iterator[Announcement]:
+    for field, value in fields.items():
         of, _, role = field.decode("utf-8", "replace").partition("/")
         words = value.decode("utf-8", "replace").split(" ", 3)
         if len(words) == 4 and words[0].isdigit():

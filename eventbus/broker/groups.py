@@ -42,12 +42,12 @@ class GroupMembers:
         pipe.execute_command("HGETALL", self._bus.keys[0].workers)
         with redis_errors():
             replies = pipe.execute(raise_on_error=False)
-        *beats, found = replies
-        if isinstance(found, Exception):
+        *beats, counters = replies
+        if isinstance(counters, Exception):
             return None
         if member and isinstance(beats[-1], Exception):
             raise translate(beats[-1])
-        return self._members(found)
+        return self._members(counters)
 
     def leave(self) -> None:
         """Leave the group: this worker gets no share any more. Safe to repeat."""
@@ -58,8 +58,8 @@ class GroupMembers:
         with redis_errors():
             self._client.hdel(self._bus.keys[0].workers, *(self._start + name for name in names))
 
-    def _members(self, found: Any) -> dict[str, str]:
-        pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+    def _members(self, reply: Any) -> dict[str, str]:
+        pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
         counters = {name_text(field): name_text(beats) for field, beats in pairs}
         return {
             field.removeprefix(self._start): beats for field, beats in counters.items() if field.startswith(self._start)
@@ -74,7 +74,7 @@ def delete_group(bus: Bus, client: Client, name: str) -> int:
     Raises: BusUnavailable: it may be gone on some partitions; call again.  BusRefused: no right to.
     Redis:  MULTI, XGROUP DESTROY incoming, HDEL meta and workers, DEL attempts, EXEC; partition after partition.
     """
-    found = 0
+    partitions = 0
     starts = f"{name}/".encode(), f"{share_group(name)}/".encode()
     for keys in bus.keys:
         node = node_of(client, keys.meta)
@@ -86,8 +86,8 @@ def delete_group(bus: Bus, client: Client, name: str) -> int:
             pipe.delete(keys.attempts + name.encode())
             if beats:
                 pipe.hdel(keys.workers, *beats)
-            found += bool(pipe.execute()[0])
-    return found
+            partitions += bool(pipe.execute()[0])
+    return partitions
 
 
 #: The fields of a group in `meta`.

@@ -186,14 +186,14 @@ def whole_number(text: bytes | str | None) -> int | None:
 
 def version_in(text: bytes | None) -> int:
     """Parse the newest version from a version key's value; 1 if nothing was ever written, since 0 means any."""
-    found = re.match(rb"(\d{1,16}) ", text or b"")
-    return int(found[1]) if found else 1
+    match = re.match(rb"(\d{1,16}) ", text or b"")
+    return int(match[1]) if match else 1
 
 
 def bytes_in(text: bytes | None) -> int:
     """Parse the number of bytes ever added to a kind's changes from its version key's value."""
-    found = re.match(rb"\d+ (\d{1,16})(?: |\Z)", text or b"")
-    return int(found[1]) if found else 0
+    match = re.match(rb"\d+ (\d{1,16})(?: |\Z)", text or b"")
+    return int(match[1]) if match else 0
 
 
 def partition_of(reference: ObjectReference, partitions: int) -> int:

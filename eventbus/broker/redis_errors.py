@@ -137,8 +137,8 @@ def translate(error: Exception, url: str = "") -> EventBusError:
     from redis.exceptions import ClusterError, ConnectionError, InvalidResponse, TimeoutError
 
     server = safe_url(url) if url else "the server"
-    if found := _by_reply(error):
-        leaf, words = found
+    if meaning := _by_reply(error):
+        leaf, words = meaning
         return leaf(f"{server} {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, InvalidResponse):
         tls = any(sign in str(error) for sign in _TLS_ALERT)
@@ -147,8 +147,8 @@ def translate(error: Exception, url: str = "") -> EventBusError:
     if type(error).__name__ == "MasterNotFoundError":  # by name: its module is imported only where there are sentinels
         words = "no primary: wait for the failover, try again; if it never comes, correct the url"
         return BusUnavailable(f"{server}: {words} ({_quote(error)})", cure=_cure(words))
-    if found := _by_cause(error):
-        leaf, words = found
+    if meaning := _by_cause(error):
+        leaf, words = meaning
         return leaf(f"{server}: {words} ({_quote(error)})", cure=_cure(words))
     if isinstance(error, TimeoutError):
         words = "does not answer in time: check host, port, firewall, TLS; try again"
@@ -176,8 +176,8 @@ def _by_reply(error: Exception) -> tuple[type[EventBusError], str] | None:
 
 def _by_cause(error: Exception) -> tuple[type[EventBusError], str] | None:
     cause = error.__cause__ or error.__context__
-    if found := explain(cause):
-        return found
+    if meaning := explain(cause):
+        return meaning
     return next((_BY_CAUSE[kind.__name__] for kind in type(cause).__mro__ if kind.__name__ in _BY_CAUSE), None)
 
 

@@ -94,9 +94,9 @@ class RedisTransport:
         After another error it is announced later: on a cluster the node of partition 0 may be away, and a call to it
         would delay the events of all other partitions.
         """
-        announced, found = replies
-        if not isinstance(found, Exception):
-            self._bus.codecs = parse_numbers(found[0], BASELINE_CODECS)
+        announced, codecs = replies
+        if not isinstance(codecs, Exception):
+            self._bus.codecs = parse_numbers(codecs[0], BASELINE_CODECS)
         if not isinstance(announced, Exception):
             self._bus.announce_at = time.monotonic() + ANNOUNCE_EVERY_S
         elif not isinstance(translate(announced), FunctionsMissing):
@@ -123,7 +123,7 @@ class RedisTransport:
         self, requests: Sequence[PublishRequest], answers: list[PublishReply | EventBusError]
     ) -> list[PublishReply | EventBusError]:
         """Create each missing partition, or check its bus; an error takes the place of the answer."""
-        made: dict[int, PublishReply | EventBusError] = {}
+        results: dict[int, PublishReply | EventBusError] = {}
         for i, answer in enumerate(answers):
             if isinstance(answer, FunctionsForbidden):
                 continue
@@ -131,10 +131,10 @@ class RedisTransport:
                 isinstance(answer, PublishReply) and answer.status in (PublishStatus.MISSING, PublishStatus.OTHER)
             ):
                 partition = requests[i].partition
-                if partition not in made:
+                if partition not in results:
                     lacks_functions = isinstance(answer, FunctionsMissing)
-                    made[partition] = self._load() if lacks_functions else self._make(partition)
-                answers[i] = made[partition]
+                    results[partition] = self._load() if lacks_functions else self._make(partition)
+                answers[i] = results[partition]
         return answers
 
     def _load(self) -> PublishReply | EventBusError:

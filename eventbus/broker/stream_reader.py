@@ -143,9 +143,9 @@ class GroupReader:
                 rows: Any = self._client.xpending_range(
                     self.keys.incoming, self.group, "-", "+", READ_COUNT, consumername=self.consumer
                 )
-                found = self._ours(self._fetch([row["message_id"] for row in rows]))
-            if found or not rows:
-                return found
+                deliveries = self._ours(self._fetch([row["message_id"] for row in rows]))
+            if deliveries or not rows:
+                return deliveries
 
     def still_own(self, ids: Sequence[bytes]) -> set[bytes]:
         """Return those of *ids* (oldest first) still pending for this consumer; the others are done or taken over.
@@ -225,10 +225,10 @@ class GroupReader:
             consumers: Any = self._client.xinfo_consumers(self.keys.incoming, self.group)
         start = f"{self.group}/"
         every = {name_text(name): name_text(value) for name, value in beats.items()}
-        found = {name.removeprefix(start): value for name, value in every.items() if name.startswith(start)}
+        counters = {name.removeprefix(start): value for name, value in every.items() if name.startswith(start)}
         for info in consumers:
-            found.setdefault(name_text(info["name"]), "")
-        return found
+            counters.setdefault(name_text(info["name"]), "")
+        return counters
 
     def leave(self, *, keeps_name: bool = False) -> None:
         """Remove this consumer, or only its heartbeat if it has pending entries.
@@ -264,7 +264,7 @@ class GroupReader:
         """Read the entries and the notes about them, in one round trip."""
         if not ids:
             return []
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         gone: list[bytes] = []
         pipe = self._client.pipeline(transaction=False)
         pipe.execute_command("HMGET", self._attempts, *_notes_of(ids))
@@ -273,16 +273,16 @@ class GroupReader:
         notes, *ranges = pipe.execute()
         for number, (entry_id, entries) in enumerate(zip(ids, ranges, strict=True)):
             if entries:
-                found.append(_with_notes(_delivery(entries[0]), *notes[3 * number : 3 * number + 3]))
+                deliveries.append(_with_notes(_delivery(entries[0]), *notes[3 * number : 3 * number + 3]))
             else:
                 gone.append(entry_id)
         # Entries that were fetched before are done by now, or taken over.
-        self._noted = {delivery.id for delivery in found if delivery.deaths or delivery.next is not None}
+        self._noted = {delivery.id for delivery in deliveries if delivery.deaths or delivery.next is not None}
         if gone:
             self._client.execute_command("XACK", self.keys.incoming, self.group, *gone)
             self._client.execute_command("HDEL", self._attempts, *_notes_of(gone))
             self._client.execute_command("HINCRBY", self.keys.meta, f"lost_batches:{self.group}", len(gone))
-        return found
+        return deliveries
 
 
 class Position:
@@ -339,10 +339,10 @@ class Position:
 
     def at(self, text: str) -> None:
         """Move to the position that *text* names, a result of `str`. Raises: ValueError: it is not one."""
-        found = _POSITION.fullmatch(text)
-        if found is None:
+        match = _POSITION.fullmatch(text)
+        if match is None:
             raise ValueError(f"{text[:80]!r} is no position in a stream")
-        self.after, self._to = found[1].encode(), int(found[2]) if found[2] else None
+        self.after, self._to = match[1].encode(), int(match[2]) if match[2] else None
 
 
 def _entries(reply: Any) -> list[Any]:

@@ -246,7 +246,7 @@ def _only_the_url_is_asked() -> None:
     load: Any = ClusterMap.load
 
     def load_of_the_url(self: Any, first: Any = None) -> None:
-        self._told = type(self._told)()
+        self._slots = type(self._slots)()
         load(self, first)
 
     ClusterMap.load = load_of_the_url  # type: ignore[method-assign]

@@ -18,22 +18,48 @@ from eventbus.broker.build import build, function_name
 from eventbus.broker.keys import OPERATED, Keys, bus_key, item_key
 from eventbus.model.objects.cluster import LIFECYCLE_LEASE
 
+#: The writes of a call: its note, and the corrupt values that it has found.
+_NOTE = {"note": "EXISTS MGET MSET SET DEL", "corrupt": "TYPE HGET HSET"}
+#: The same for a call that changes objects of a kind.
+_CHANGE = {
+    **_NOTE,
+    "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XRANGE XADD XTRIM",
+    "version object": "MGET",
+    "version": "EXISTS SET",
+    "object note": "MSET",
+    "object": "EXISTS DEL",
+}
+#: A client's write of an event, with its copy in the stream.
+_EVENT = {
+    **_CHANGE,
+    "index_expiry": "TYPE ZADD",
+    "incoming": "EXISTS XLEN XRANGE XADD",
+    "incoming_meta": "HGET HMGET HSET",
+    "meta": "HGET",
+}
+_COUNT = {"meta": "TYPE HGET HMGET HSET"}
+_BURY = {"dead": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD"}
+_BY_SOURCE = {"suppressed": "TYPE HMGET HGETALL HSET HDEL"}
+_MINUTE = {"occurrences": "TYPE HMGET HLEN HSET PEXPIRE"}
+_REPAIR = {
+    "incoming": (
+        "TYPE EXISTS XLEN XRANGE XREVRANGE XPENDING XINFO|GROUPS XINFO|STREAM XADD XACK XDEL XSETID XGROUP|SETID XTRIM"
+    ),
+    "incoming_meta": "TYPE HGET HMGET HKEYS HLEN HSET HDEL",
+}
+
 #: function → keys (names of `Keys`, several where one command spans them) → commands.
 #: `changes`, `version`, `note`, `object` and `index_name` are of every kind.
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "build": {},
     "open": {
-        "incoming": (
-            "TYPE EXISTS XINFO|GROUPS XINFO|STREAM XRANGE XREVRANGE XPENDING XADD XGROUP|CREATE "
-            "XACK XDEL XTRIM XSETID XGROUP|SETID"
-        ),
-        "incoming_meta": "TYPE HGET HMGET HKEYS HLEN DEL HSET HDEL",
+        **_NOTE,
+        "incoming": f"{_REPAIR['incoming']} XGROUP|CREATE",
+        "incoming_meta": f"{_REPAIR['incoming_meta']} DEL",
         "meta": "TYPE HGET HMGET HGETALL HSET HSETNX",
         "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE",
         "version": "EXISTS MGET",
         "version note": "MSET",
-        "note": "EXISTS MGET SET DEL",
-        "corrupt": "TYPE HGET HSET",
     },
     "publish": {
         "incoming": "EXISTS XLEN XINFO|GROUPS XADD",  # no XRANGE: a producer reads nothing
@@ -42,65 +68,52 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "meta": "HGETALL",
     },
     "correlate_and_store": {
+        **_NOTE,
+        **_COUNT,
+        **_BURY,
+        **_BY_SOURCE,
+        **_MINUTE,
         "incoming": "TYPE XPENDING XACK",
-        "meta": "TYPE HGET HMGET HSET",
         "index_name": "TYPE ZRANGEBYLEX ZADD ZREM",
         "index_object": "TYPE ZADD ZREM",
         "index_expiry": "TYPE ZADD ZREM",
         "index_forget": "TYPE ZADD ZREM",
         "index_refresh": "TYPE ZADD",
         "index_subject": "TYPE ZADD",
-        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
-        "suppressed": "TYPE HMGET HGETALL HSET HDEL",
-        "dead": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD",
+        "changes": _CHANGE["changes"],
         "attempts": "TYPE EXISTS HGET HSET HDEL",
-        "occurrences": "TYPE HMGET HLEN HSET PEXPIRE",
         "aggregate spam object": "MGET EXISTS",
         "aggregate spam object note": "MSET",
         "aggregate spam": "PEXPIRE",
         "note version": "MGET",
         "attempts note": "EXISTS",
         "version": "EXISTS SET",
-        "note": "EXISTS SET DEL",
-        "corrupt": "TYPE HGET HSET",
     },
     "trim": {
-        "incoming": (
-            "TYPE EXISTS XLEN XRANGE XREVRANGE XPENDING XINFO|GROUPS XINFO|STREAM XADD XACK XDEL XSETID "
-            "XGROUP|SETID XTRIM"
-        ),
-        "incoming_meta": "HGET HMGET HKEYS HLEN HSET HDEL",
+        **_NOTE,
+        **_REPAIR,
         "meta": "TYPE HGET HMGET HGETALL HSET",
         "changes": "TYPE EXISTS XINFO|STREAM XLEN XRANGE XREVRANGE XTRIM",
         "dead": "TYPE XLEN XRANGE XREVRANGE XDEL XTRIM",
         "workers": "HGETALL HDEL",
         "version": "EXISTS MGET",
         "version note": "MSET",
-        "note": "EXISTS MGET MSET SET DEL",
-        "corrupt": "TYPE HGET HSET",
     },
     "bury": {
+        **_NOTE,
+        **_COUNT,
+        **_BURY,
         "incoming": "TYPE XPENDING XACK",
-        "dead": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD",
-        "meta": "TYPE HGET HMGET HSET",
         "attempts": "TYPE HGET HSET HDEL",
-        "note": "EXISTS MGET MSET SET DEL",
-        "corrupt": "TYPE HGET HSET",
     },
     "replay": {
+        **_NOTE,
         "incoming": "TYPE EXISTS XLEN XRANGE XINFO|GROUPS XINFO|STREAM XADD",
         "incoming_meta": "HGET HMGET HSET",
         "dead": "TYPE XRANGE XDEL",
         "meta": "TYPE HGET HMGET HGETALL HSET",
-        "note": "EXISTS MGET MSET SET DEL",
-        "corrupt": "TYPE HGET HSET",
     },
-    "discard": {
-        "dead": "TYPE XRANGE XDEL",
-        "meta": "TYPE HGET HMGET HSET",
-        "note": "EXISTS MGET MSET SET DEL",
-        "corrupt": "TYPE HGET HSET",
-    },
+    "discard": {**_NOTE, **_COUNT, "dead": "TYPE XRANGE XDEL"},
     "beat": {"workers": "HINCRBY"},
     "isolate": {"incoming": "XPENDING", "attempts": "HGET HSET"},
     "claim": {
@@ -109,149 +122,80 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "attempts": "HMGET HSET",
     },
     "expire": {
-        "meta": "TYPE HGET HMGET HSET",
+        **_CHANGE,
+        **_COUNT,
+        **_BY_SOURCE,
         "index_name": "TYPE ZREM",
         "index_object": "TYPE ZREM",
         "index_expiry": "TYPE ZCARD ZMSCORE ZADD ZREM",
         "index_forget": "TYPE ZCARD ZMSCORE ZADD ZREM",
-        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XADD",
-        "suppressed": "TYPE HMGET HGETALL HSET HDEL",
-        "version object": "MGET",
-        "object note": "MSET",
-        "object": "EXISTS DEL",
-        "version": "EXISTS SET",
-        "note": "EXISTS MGET SET DEL",
-        "corrupt": "TYPE HGET HSET",
     },
-    "refresh": {
-        "meta": "TYPE HGET HMGET HSET",
-        "index_refresh": "TYPE ZMSCORE ZADD ZREM",
-        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
-        "version object": "MGET",
-        "object note": "MSET",
-        "object": "EXISTS",
-        "version": "EXISTS SET",
-        "note": "EXISTS MGET SET DEL",
-        "corrupt": "TYPE HGET HSET",
-    },
+    "refresh": {**_CHANGE, **_COUNT, "index_refresh": "TYPE ZMSCORE ZADD ZREM"},
     "forget": {
-        "meta": "TYPE HGET HMGET HSET",
+        **_NOTE,
+        **_COUNT,
         "index_subject": "TYPE ZCARD ZSCORE ZREM",
         "spam": "PTTL",
         "aggregate spam": "EXISTS MGET DEL",
-        "note": "EXISTS MGET MSET SET DEL",
-        "corrupt": "TYPE HGET HSET",
     },
     "finish": {  # of all kinds but events: interrupted calls of put and remove
+        **_NOTE,
         "index_name": "TYPE ZADD ZREM",
         "changes": "TYPE EXISTS XINFO|STREAM XADD XTRIM",
         "object": "EXISTS MGET DEL",
-        "corrupt": "TYPE HGET HSET",
         "version": "SET",
-        "note": "EXISTS MGET SET DEL",
     },
-    "put": {
-        "index_name": "TYPE ZADD",
-        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XRANGE XADD XTRIM",
-        "version object": "MGET",
-        "meta": "HGET",
-        "corrupt": "TYPE HGET HSET",
-        "object note": "MSET",
-        "object": "EXISTS",
-        "version": "EXISTS SET",
-        "note": "EXISTS MGET SET DEL",
-    },
-    "remove": {
-        "index_name": "TYPE ZREM",
-        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XRANGE XADD XTRIM",
-        "version object": "MGET",
-        "meta": "HGET",
-        "corrupt": "TYPE HGET HSET",
-        "object": "EXISTS DEL",
-        "version": "EXISTS SET",
-        "note": "EXISTS MGET MSET SET DEL",
-    },
+    "put": {**_CHANGE, "index_name": "TYPE ZADD", "meta": "HGET"},
+    "remove": {**_CHANGE, "index_name": "TYPE ZREM", "meta": "HGET"},
     "write_event": {
-        "occurrences": "TYPE HMGET HLEN HSET PEXPIRE",
+        **_EVENT,
+        **_MINUTE,
         "index_name": "TYPE ZRANGEBYLEX ZADD",
         "index_object": "TYPE ZADD ZREM",
-        "index_expiry": "TYPE ZADD",
-        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
-        "incoming": "EXISTS XLEN XRANGE XADD",
-        "incoming_meta": "HGET HMGET HSET",
-        "version object": "MGET",
-        "meta": "HGET",
-        "corrupt": "TYPE HGET HSET",
-        "object note": "MSET",
-        "object": "EXISTS",
-        "version": "EXISTS SET",
-        "note": "EXISTS MGET SET DEL",
     },
-    "overlay_event": {
-        "index_expiry": "TYPE ZADD",
-        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XLEN XADD XTRIM",
-        "incoming": "EXISTS XLEN XRANGE XADD",
-        "incoming_meta": "HGET HMGET HSET",
-        "version object": "MGET",
-        "meta": "HGET",
-        "corrupt": "TYPE HGET HSET",
-        "object note": "MSET",
-        "object": "EXISTS",
-        "version": "EXISTS SET",
-        "note": "EXISTS MGET SET DEL",
-    },
+    "overlay_event": _EVENT,
     "remove_event": {
+        **_CHANGE,
         "index_name": "TYPE ZREM",
         "index_object": "TYPE ZREM",
         "index_expiry": "TYPE ZREM",
         "index_forget": "TYPE ZADD",
-        "changes": "TYPE EXISTS XINFO|STREAM XREVRANGE XADD",
-        "version object": "MGET",
         "meta": "HGET",
-        "corrupt": "TYPE HGET HSET",
-        "object note": "MSET",
-        "object": "EXISTS DEL",
-        "version": "EXISTS SET",
-        "note": "EXISTS MGET SET DEL",
     },
     "export_acquire": {
+        **_NOTE,
         "export": "HGET HSET HSETNX",
         "workers": "TYPE HGET HDEL HINCRBY",
         "meta": "TYPE HGET HSET",
-        "note": "EXISTS MGET SET DEL",
-        "corrupt": "TYPE HGET HSET",
     },
     "export_release": {"export": "HGET HDEL", "workers": "TYPE HDEL"},
     "export_settle": {
+        **_NOTE,
+        **_COUNT,
         "export": "TYPE HMGET HSET",
         "later": "TYPE ZADD ZREM",
-        "dead": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD XDEL",
-        "meta": "TYPE HGET HMGET HSET",
+        "dead": f"{_BURY['dead']} XDEL",
         "exported": "EXISTS MGET PEXPIRE DEL",
         "exported note": "MSET",
-        "note": "EXISTS MGET SET DEL",
-        "corrupt": "TYPE HGET HSET",
-    },
-    "notify_acquire": {
-        "notify": "TYPE HMGET HGETALL HSET HDEL",
-        "meta": "HGET",
-        "index_notify": "TYPE ZREMRANGEBYSCORE ZADD ZREM",
-        "notify_state": "PEXPIRE DEL",
-        "note": "EXISTS MGET SET DEL",
-        "corrupt": "TYPE HGET HSET",
-    },
-    "notify_release": {"notify": "HGET HDEL"},
-    "notify_settle": {
-        "notify": "TYPE HMGET HSET",
-        "index_notify": "TYPE ZADD ZREM",
-        "notify_state": "EXISTS MGET PEXPIRE DEL",
-        "notify_state note": "MSET",
-        "note": "EXISTS MGET SET DEL",
-        "corrupt": "TYPE HGET HSET",
     },
     "export_retry": {"dead": "XRANGE", "later": "TYPE ZADD"},
     "announce": {"builds": "HGETALL HDEL HSET"},
     "checkpoint": {"checkpoints": "TYPE EXISTS XINFO|STREAM XRANGE XREVRANGE XADD"},
+    "notify_acquire": {
+        **_NOTE,
+        "notify": "TYPE HMGET HGETALL HSET HDEL",
+        "meta": "HGET",
+        "index_notify": "TYPE ZREMRANGEBYSCORE ZADD ZREM",
+        "notify_state": "PEXPIRE DEL",
+    },
+    "notify_release": {"notify": "HGET HDEL"},
+    "notify_settle": {
+        **_NOTE,
+        "notify": "TYPE HMGET HSET",
+        "index_notify": "TYPE ZADD ZREM",
+        "notify_state": "EXISTS MGET PEXPIRE DEL",
+        "notify_state note": "MSET",
+    },
 }
 
 
@@ -278,12 +222,12 @@ class Function(msgspec.Struct, frozen=True):
 @cache
 def functions_used() -> Mapping[str, Function]:
     """Return every function of the library by its verb."""
-    found = {}
+    functions = {}
     for verb, commands in _COMMANDS.items():
         uses = tuple(sorted({*_uses(commands), *(_CLOCKED if commands else ())}))
         keys = tuple(sorted({key for use in uses for key in use.keys}))
-        found[verb] = Function(verb, keys, uses)
-    return found
+        functions[verb] = Function(verb, keys, uses)
+    return functions
 
 
 #: The server's time, and how full its memory is.
@@ -579,8 +523,8 @@ def name_of(prefix: str, keys: Keys, key: str) -> bytes:
             return keys.note_of(kind)
         case "lifecycle_lease":
             return keys.object_of("leases") + item_key(*LIFECYCLE_LEASE)
-    found: bytes = getattr(keys, key)
-    return found
+    attribute: bytes = getattr(keys, key)
+    return attribute
 
 
 def _selector(prefix: str, keys: Iterable[str], commands: Iterable[str], *, read_only: bool) -> str:

@@ -122,8 +122,8 @@ def safe_url(url: str) -> str:
 
     A user without a password is not shown: usually it is the password in the wrong place.
     """
-    scheme, found, _ = url.partition("://")
-    if not found or not scheme.replace("+", "").replace("-", "").isalnum():
+    scheme, separator, _ = url.partition("://")
+    if not separator or not scheme.replace("+", "").replace("-", "").isalnum():
         return "***"
     try:
         parts = _split(url)
@@ -161,9 +161,9 @@ class _Parts(NamedTuple):
 
 def _split(url: str) -> _Parts:
     """Split by hand, because urlsplit has no list of hosts. Raises: ConfigError."""
-    scheme, found, rest = url.partition("://")
-    if not found or scheme not in (*_TCP, _SOCKET):
-        given = f"{scheme}://" if found else "no scheme"
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in (*_TCP, _SOCKET):
+        given = f"{scheme}://" if separator else "no scheme"
         over_http = (
             "; the url of an API worker goes into EVENTBUS_URL" if scheme in ("http", "https", "http+unix") else ""
         )
@@ -175,7 +175,7 @@ def _split(url: str) -> _Parts:
     stray = bool(authority) and "@" in path + query
     if fragment or "#" in rest or stray or set(authority.rpartition("@")[0]) & set("[]"):
         raise _unreadable(scheme)
-    values = {name: found[-1] for name, found in parse_qs(query).items()}
+    values = {name: separator[-1] for name, separator in parse_qs(query).items()}
     return _Parts(scheme, authority, slash + path, values)
 
 

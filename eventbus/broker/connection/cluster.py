@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import redis
@@ -101,18 +101,6 @@ class Node(msgspec.Struct, frozen=True):
         return str(self.endpoint)
 
 
-class Asker(Protocol):
-    """Asks single nodes, each time over a connection of its own, with short time-outs."""
-
-    def slots(self, endpoint: Endpoint) -> Sequence[Any]:
-        """Return the reply to CLUSTER SLOTS. Raises: RedisError."""
-        ...
-
-    def ping(self, node: Node) -> None:
-        """Check that this very node answers. Raises: RedisError."""
-        ...
-
-
 class SlotMap(msgspec.Struct, frozen=True):
     """One node's reply about the cluster: the owners of ranges of slots, and every node that it named."""
 
@@ -129,10 +117,10 @@ def parse_slots(reply: Sequence[Any], asked: Endpoint) -> SlotMap:
     """Read a reply to CLUSTER SLOTS. A node without a host has that of the node that was *asked*."""
     ranges, nodes = [], set()
     for first, last, *members in reply:
-        found = [_node(member, asked) for member in members if member[1]]
-        nodes.update(found)
-        if found:
-            ranges.append((int(first), int(last), found[0]))
+        of_range = [_node(member, asked) for member in members if member[1]]
+        nodes.update(of_range)
+        if of_range:
+            ranges.append((int(first), int(last), of_range[0]))
     return SlotMap(tuple(sorted(ranges, key=itemgetter(0))), frozenset(nodes))
 
 
@@ -140,12 +128,21 @@ class ClusterMap:
     """The owners of the slots, and which of them are away. Thread-safe; no call but `load` waits for the network.
 
     Its thread runs only while there is a problem and the map has users.
+
+    Args: seeds: the nodes of the url.  read_slots: returns the reply of a node to CLUSTER SLOTS.  ping: checks that
+    this very node answers. Both connect with short timeouts, and raise RedisError.
     """
 
-    def __init__(self, seeds: Iterable[Endpoint], asker: Asker) -> None:
+    def __init__(
+        self,
+        seeds: Iterable[Endpoint],
+        read_slots: Callable[[Endpoint], Sequence[Any]],
+        ping: Callable[[Node], None],
+    ) -> None:
         self._seeds = tuple(seeds)
-        self._asker = asker
-        self._told = SlotMap()
+        self._read_slots = read_slots
+        self._ping = ping
+        self._slots = SlotMap()
         self._moved: dict[int, Node] = {}  #: redirections since the last reply
         self._away: dict[Node, str] = {}  #: with the error met there
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
@@ -165,7 +162,7 @@ class ClusterMap:
 
     def owner(self, slot: int) -> Node:
         """Return the node that holds *slot*. Raises: redis' ClusterError: no node, or it is away; call again."""
-        node = self._moved.get(slot) or next((node for a, b, node in self._told.ranges if a <= slot <= b), None)
+        node = self._moved.get(slot) or next((node for a, b, node in self._slots.ranges if a <= slot <= b), None)
         if node is None:
             self.stale()
             raise ClusterError(f"no node has slot {slot}")
@@ -175,18 +172,18 @@ class ClusterMap:
 
     def primaries(self) -> dict[Node, int]:
         """Return the nodes that hold slots, with the first slot of each, ordered by it."""
-        found: dict[Node, int] = {}
-        for first, _, node in self._told.ranges:
-            found.setdefault(node, first)
-        return found
+        primaries: dict[Node, int] = {}
+        for first, _, node in self._slots.ranges:
+            primaries.setdefault(node, first)
+        return primaries
 
     def knows(self, node: Node) -> bool:
         """Return True if *node* is a member of the newest map."""
-        return node in self._told.nodes
+        return node in self._slots.nodes
 
     def at(self, endpoint: Endpoint) -> Node:
         """Return the node that listens at *endpoint*; without an id if no map has named it yet."""
-        return next((node for node in self._told.nodes if node.endpoint == endpoint), Node(endpoint))
+        return next((node for node in self._slots.nodes if node.endpoint == endpoint), Node(endpoint))
 
     # -- reports of its users ----------------------------------------------------------------------------------------
 
@@ -243,19 +240,19 @@ class ClusterMap:
         """
         problem: Exception = ClusterError("the cluster has no slots yet: wait, or add its nodes")
         stranger: SlotMap | None = None
-        learnt = {node.endpoint for node in self._told.nodes}
+        learnt = {node.endpoint for node in self._slots.nodes}
         order = [*self._shuffled(learnt), *self._shuffled({*self._seeds} - learnt)]
         for endpoint in sorted(order, key=lambda endpoint: endpoint != first):
             try:
-                told = parse_slots(self._asker.slots(endpoint), endpoint)
+                answer = parse_slots(self._read_slots(endpoint), endpoint)
             except RedisError as error:
                 problem = error
                 continue
-            if told.ranges and (not self._told.nodes or told.ids & self._told.ids):
-                self._take(told)
+            if answer.ranges and (not self._slots.nodes or answer.ids & self._slots.ids):
+                self._take(answer)
                 return
             # Another cluster may listen at an old address; it replaces ours only if it is at an address of the url.
-            stranger = told if told.ranges and endpoint in self._seeds else stranger
+            stranger = answer if answer.ranges and endpoint in self._seeds else stranger
         if stranger is None:
             raise problem
         self._take(stranger)
@@ -265,11 +262,11 @@ class ClusterMap:
         away = {node.endpoint for node in list(self._away)}
         return sorted(endpoints, key=lambda endpoint: (endpoint in away, random.random()))
 
-    def _take(self, told: SlotMap) -> None:
+    def _take(self, slots: SlotMap) -> None:
         with self._lock:
-            self._told = told
+            self._slots = slots
             self._moved = {}
-            self._away = {node: problem for node, problem in self._away.items() if node in told.nodes}
+            self._away = {node: problem for node, problem in self._away.items() if node in slots.nodes}
 
     def _mend(self) -> None:
         """Check the cluster repeatedly until there is no problem."""
@@ -296,7 +293,7 @@ class ClusterMap:
 
     def _is_back(self, node: Node) -> bool:
         try:
-            self._asker.ping(node)
+            self._ping(node)
         except RedisError as error:
             if not _is_answer(error):
                 return False
@@ -429,7 +426,7 @@ class ClusterClient(_Commands):
                 for line, some in zip(lines, groups.values(), strict=True):
                     for i, reply in zip(some, line.read(), strict=True):
                         replies[i] = reply
-            targets = {i: found for i in todo if (found := self._elsewhere(replies[i]))}
+            targets = {i: target for i in todo if (target := self._elsewhere(replies[i]))}
             if not targets:
                 break
             todo = list(targets)
@@ -457,8 +454,8 @@ class ClusterClient(_Commands):
         return None
 
     def _client(self, node: Node) -> redis.Redis:
-        if found := self._clients.get(node):
-            return found
+        if client := self._clients.get(node):
+            return client
         for old in [each for each in list(self._clients) if not self._nodes.knows(each)]:
             # Another thread may be using it, and returns its connection to a pool that is not used any more.
             self._clients.pop(old).connection_pool.disconnect(inuse_connections=False)
@@ -600,7 +597,20 @@ ASK_S = 1.0
 
 def map_of(address: Address) -> ClusterMap:
     """Make the map of the cluster at *address*; no node is asked yet."""
-    return ClusterMap(address.endpoints, _Asker(address))
+
+    def connect(endpoint: Endpoint, greeting: Callable[[Any], None] | None = None) -> redis.Redis:
+        return plain_client(address, name="eventbus-cluster", endpoint=endpoint, timeout_s=ASK_S, on_connect=greeting)
+
+    def read_slots(endpoint: Endpoint) -> Sequence[Any]:
+        with connect(endpoint) as client:
+            reply: Sequence[Any] = client.execute_command("CLUSTER", "SLOTS")
+            return reply
+
+    def ping(node: Node) -> None:
+        with connect(node.endpoint, _greeting(node)) as client:
+            client.ping()
+
+    return ClusterMap(address.endpoints, read_slots, ping)
 
 
 def client_of(nodes: ClusterMap, address: Address, *, block_ms: int, name: str) -> ClusterClient:
@@ -610,23 +620,6 @@ def client_of(nodes: ClusterMap, address: Address, *, block_ms: int, name: str) 
         return plain_client(address, name=name, endpoint=node.endpoint, block_ms=block_ms, on_connect=_greeting(node))
 
     return ClusterClient(nodes, make)
-
-
-class _Asker:
-    def __init__(self, address: Address) -> None:
-        self._address = address
-
-    def slots(self, endpoint: Endpoint) -> Sequence[Any]:
-        with plain_client(self._address, name="eventbus-cluster", endpoint=endpoint, timeout_s=ASK_S) as client:
-            reply: Sequence[Any] = client.execute_command("CLUSTER", "SLOTS")
-            return reply
-
-    def ping(self, node: Node) -> None:
-        greeting = _greeting(node)
-        with plain_client(
-            self._address, name="eventbus-cluster", endpoint=node.endpoint, timeout_s=ASK_S, on_connect=greeting
-        ) as client:
-            client.ping()
 
 
 def _greeting(node: Node) -> Any:
@@ -640,10 +633,10 @@ def _greeting(node: Node) -> Any:
             return
         connection.send_command("CLUSTER", "MYID")
         try:
-            found = connection.read_response()
+            reply = connection.read_response()
         except NoPermissionError:
             return
-        if found.decode() != node.id:
+        if reply.decode() != node.id:
             raise ConnectionError(f"another node listens at {node} now")
 
     return greet

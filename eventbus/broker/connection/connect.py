@@ -146,8 +146,8 @@ def primaries(client: Client, keys: Iterable[bytes] | None = None) -> list[Clien
     if not is_cluster(client):
         return [client]
     with redis_errors():
-        found: list[Client] = client.primaries(keys)
-        return found
+        clients: list[Client] = client.primaries(keys)
+        return clients
 
 
 def node_of(client: Client, key: bytes) -> Any:
@@ -229,15 +229,15 @@ def _facts(client: Client) -> ServerInfo:
 def _facts_of_hello(client: Client) -> ServerInfo:
     """Read the few facts of HELLO, which no ACL can hide."""
     reply = client.execute_command("HELLO", 2)
-    said = dict(zip(reply[::2], reply[1::2], strict=True))
-    if said.get(b"mode") == b"sentinel":
+    facts = dict(zip(reply[::2], reply[1::2], strict=True))
+    if facts.get(b"mode") == b"sentinel":
         raise BusRefused(_is_sentinel(client))
-    kind = "valkey" if said.get(b"server") == b"valkey" else "redis"
+    kind = "valkey" if facts.get(b"server") == b"valkey" else "redis"
     return ServerInfo(
         kind,
-        _numbers(said.get(b"version", b"").decode()),
-        said.get(b"mode") == b"cluster",
-        replica_of="another server" if said.get(b"role") in (b"replica", b"slave") else "",
+        _numbers(facts.get(b"version", b"").decode()),
+        facts.get(b"mode") == b"cluster",
+        replica_of="another server" if facts.get(b"role") in (b"replica", b"slave") else "",
     )
 
 

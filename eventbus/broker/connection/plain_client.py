@@ -83,8 +83,8 @@ class _ToPrimary:
         super().on_connect_check_health(check_health)  # type: ignore[misc]
         # No ACL can forbid HELLO, as it can ROLE.
         self.send_command("HELLO", 2)  # type: ignore[attr-defined]
-        said = self.read_response()
-        role = dict(zip(said[::2], said[1::2], strict=True)).get(b"role")
+        facts = self.read_response()
+        role = dict(zip(facts[::2], facts[1::2], strict=True)).get(b"role")
         if role != b"master":
             self._sentinels.distrust()
             raise MasterNotFoundError(f"{Endpoint(self.host, self.port)}, named by a sentinel, is no primary")

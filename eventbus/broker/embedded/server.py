@@ -64,10 +64,10 @@ def find_binary() -> ServerBinary:
 def inspect_binary(path: Path) -> ServerBinary | None:
     """Ask the program for its version; None: it cannot run here, or is not a server. Blocks for about 10 ms, once."""
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if not (match := _VERSION.search(said)):
+    if not (match := _VERSION.search(output)):
         return None
     kind, *numbers = match.groups()
     return ServerBinary(path, kind.lower(), tuple(map(int, numbers)))
@@ -319,8 +319,8 @@ class EmbeddedServer:
     def _program(self) -> ServerBinary:
         if self._binary is None:
             return find_binary()
-        if found := inspect_binary(self._binary):
-            return found
+        if binary := inspect_binary(self._binary):
+            return binary
         raise ConfigError(f"{self._binary} is not a server program that runs on this machine")
 
     def _home_of(self, binary: ServerBinary) -> Path:
@@ -418,8 +418,8 @@ class EmbeddedServer:
             return None
 
     def _describe_unstoppable(self) -> str:
-        found = ", ".join(map(str, processes_with(self._lock_path)))
-        holder = f"process {found} has" if found else "some process has"
+        pids = ", ".join(map(str, processes_with(self._lock_path)))
+        holder = f"process {pids} has" if pids else "some process has"
         return f"the server in {self.directory} cannot be stopped: {holder} {self._lock_path} open: end that"
 
     def _wait_until_free(self, timeout_s: float) -> bool:
@@ -449,9 +449,9 @@ def _socket_of(url: str) -> Path:
 
 def _last_words(log: Path) -> str:
     """Return the last three lines of the server's log on one line, with the log's path."""
-    said = log.read_text("utf-8", "replace").rpartition("---- start\n")[2]
-    lines = [_LOG_PREFIX.sub("", line) for line in said.splitlines() if line.strip()]
-    words = " | ".join(lines[-3:]) or "it said nothing"
+    text = log.read_text("utf-8", "replace").rpartition("---- start\n")[2]
+    lines = [_LOG_PREFIX.sub("", line) for line in text.splitlines() if line.strip()]
+    words = " | ".join(lines[-3:]) or "it text nothing"
     free = shutil.disk_usage(log.parent).free
     return words + (f" ({free} bytes free on that disk)" if free < LOG_BYTES else "") + f" (log: {log})"
 

@@ -25,10 +25,10 @@ def check_exports(sinks: Sequence[SinkStatus], now_ms: int) -> Iterator[Finding]
     """Find sinks that do not get their events. *now_ms*: since 1970."""
     well = waiting = 0
     for sink in sinks:
-        found = [*_paused(sink, now_ms), *_without_worker(sink)]
-        waiting += not found and bool(sink.paused_since_ms)
-        well += not found and not sink.paused_since_ms
-        yield from found
+        findings = [*_paused(sink, now_ms), *_without_worker(sink)]
+        waiting += not findings and bool(sink.paused_since_ms)
+        well += not findings and not sink.paused_since_ms
+        yield from findings
     if well:
         yield ok("exports", f"{well} sink{'s' * (well != 1)} being written to")
     if waiting:
@@ -78,11 +78,11 @@ PARTITIONS_A_NODE = 4
 def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
     """Check the bus under the prefix: options, room, and whether its groups have workers."""
     with redis_errors():
-        found = client.hmget(bus_key(settings.prefix), ["partitions", "options", "options_version"])
-    if None in found:
+        values = client.hmget(bus_key(settings.prefix), ["partitions", "options", "options_version"])
+    if None in values:
         return [ok("bus", f"none yet under prefix {settings.prefix}: the first recorder or worker makes it")]
-    options, version = decode_options(found[1]), parse_options_version(found[2])
-    partitions = parse_partitions(found[0], bus_key(settings.prefix))
+    options, version = decode_options(values[1]), parse_options_version(values[2])
+    partitions = parse_partitions(values[0], bus_key(settings.prefix))
     bus = Bus(
         url,
         cluster=is_cluster(client),
@@ -208,14 +208,14 @@ def _check_dead(status: BusStatus) -> Iterator[Finding]:
 
 def _check_lifecycle(status: BusStatus) -> Iterator[Finding]:
     """Find nodes that no worker monitors."""
-    found = status.lifecycle
-    if found is None or not (found.nodes or found.alive):
+    lifecycle = status.lifecycle
+    if lifecycle is None or not (lifecycle.nodes or lifecycle.alive):
         return
-    if said := say_unwatched(found):
-        yield warning("nodes", said, "start a worker: eventbus worker lifecycle")
+    if problem := say_unwatched(lifecycle):
+        yield warning("nodes", problem, "start a worker: eventbus worker lifecycle")
     else:
-        plural = "s" * (found.nodes != 1)
-        yield ok("nodes", f"{found.nodes} node{plural}, watched by {found.holder}")
+        plural = "s" * (lifecycle.nodes != 1)
+        yield ok("nodes", f"{lifecycle.nodes} node{plural}, watched by {lifecycle.holder}")
 
 
 def _machine_memory(client: Client) -> int | None:

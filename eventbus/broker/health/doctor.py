@@ -71,7 +71,7 @@ def is_local(url: str) -> bool:
 
 def _is_loopback(endpoint: Endpoint) -> bool:
     try:
-        addresses = {str(found[4][0]) for found in socket.getaddrinfo(endpoint.host, None)}
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(endpoint.host, None)}
     except OSError:
         return False
     return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
@@ -211,8 +211,8 @@ def check_clock(skew_s: float) -> Finding:
     direction = "fast" if skew_s > 0 else "slow"
     if size < CLOCK_WARNING_S:
         return ok("clock", f"differs from here by {size:.1f} s at the most")
-    found = error if size >= CLOCK_ERROR_S else warning
-    return found(
+    report = error if size >= CLOCK_ERROR_S else warning
+    return report(
         "clock",
         f"the clock of the server is {size:.0f} s {direction}, compared with this machine",
         "let both follow a time server (NTP)",
@@ -228,8 +228,10 @@ def check_functions(client: Client, prefix: str) -> Finding:
         return error("functions", f"this user may not call the functions of build {build()}", cure)
     except FunctionsMissing:
         with redis_errors():
-            (made,) = client.hmget(bus_key(prefix), ["partitions"])  # of a hash every role may read that, and no more
-        if made is None:
+            (partitions,) = client.hmget(
+                bus_key(prefix), ["partitions"]
+            )  # of a hash every role may read that, and no more
+        if partitions is None:
             return ok("functions", "not loaded yet: `eventbus functions load` does it, or opening the bus as an admin")
         problem = f"those of build {build()}, this program's, are not loaded: it can neither publish nor record"
         return error("functions", problem, LOAD_CURE)
@@ -272,10 +274,10 @@ def _config(node: Any, name: str) -> dict[str, str]:
     try:
         if not _may(node, "CONFIG", "GET", name):
             return {}
-        found: dict[str, str] = node.config_get(name)
+        values: dict[str, str] = node.config_get(name)
     except ResponseError:  # no permission, or a provider has removed the command
         return {}
-    return found
+    return values
 
 
 def examine(url: str, settings: Settings, *, role: Role | None) -> list[Finding]:

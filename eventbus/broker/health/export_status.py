@@ -49,11 +49,11 @@ def read_lag(node: Any, keys: Keys, position: int) -> Lag:
         if not entries or not newest:
             return Lag(0, 0.0)
         oldest = entries[0]
-        held = _last(oldest) - max(position, _first(oldest) - 1)
-        held += _count_between(node, changes, _last(oldest), _last(newest[0]))
+        events = _last(oldest) - max(position, _first(oldest) - 1)
+        events += _count_between(node, changes, _last(oldest), _last(newest[0]))
     now_ms = time[0] * 1000 + time[1] // 1000
     published = [ms for _, fields in entries if (ms := _published_ms(fields))]
-    return Lag(held, max(0, now_ms - published[0]) / 1000 if published else 0.0)
+    return Lag(events, max(0, now_ms - published[0]) / 1000 if published else 0.0)
 
 
 def _count_between(node: Any, changes: bytes, low: int, high: int) -> int:
@@ -62,11 +62,11 @@ def _count_between(node: Any, changes: bytes, low: int, high: int) -> int:
     Versions are consecutive, but for jumps after a restart of the server. A jump is much larger than all that a stream
     holds, so the middle of a range with a jump lies in it.
     """
-    held, looks, ranges = 0, 0, [(low, high)]
+    events, looks, ranges = 0, 0, [(low, high)]
     while ranges:
         low, high = ranges.pop()
         if high - low < JUMP:
-            held += max(0, high - low)
+            events += max(0, high - low)
             continue
         looks += 1
         if looks > MOST_LOOKS:
@@ -79,9 +79,9 @@ def _count_between(node: Any, changes: bytes, low: int, high: int) -> int:
         if before:
             ranges.append((low, _last(before[0])))
         if after:
-            held += _last(after[0]) - _first(after[0]) + 1
+            events += _last(after[0]) - _first(after[0]) + 1
             ranges.append((_last(after[0]), high))
-    return held
+    return events
 
 
 def _last(entry: tuple[bytes, Any]) -> int:
@@ -177,7 +177,7 @@ def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
             mode, part = _read_part(client, keys, name)
             parts.setdefault(name, []).append(part)
             modes[name] = mode or modes.get(name, "")
-    return tuple(_sum(name, modes[name], tuple(found)) for name, found in sorted(parts.items()))
+    return tuple(_sum(name, modes[name], tuple(of_sink)) for name, of_sink in sorted(parts.items()))
 
 
 def forget_silent_sinks(client: Client, keys: Keys, *, silent_ms: int) -> list[str]:
@@ -193,10 +193,10 @@ def forget_silent_sinks(client: Client, keys: Keys, *, silent_ms: int) -> list[s
         fields: Any = client.hgetall(keys.meta)
         names = [field.removeprefix(b"export:") for field in fields if field.startswith(b"export:")]
         now_ms = node_of(client, keys.meta).time()[0] * 1000 if names else 0
-        found = [name for name in names if now_ms - (_last_sign_ms(client, keys, name) or 0) >= silent_ms]
-        for name in found:
+        silent = [name for name in names if now_ms - (_last_sign_ms(client, keys, name) or 0) >= silent_ms]
+        for name in silent:
             _forget_part(client, keys, name)
-    return [name.decode("utf-8", "replace") for name in found]
+    return [name.decode("utf-8", "replace") for name in silent]
 
 
 def _last_sign_ms(client: Client, keys: Keys, name: bytes) -> int | None:
@@ -216,11 +216,11 @@ def forget_sink(bus: Bus, client: Client, name: str) -> bool:
 
     Its answers for each event belong to a generation that is not read again, and expire.
     """
-    found = 0
+    forgotten = 0
     for keys in bus.keys:
         with redis_errors():
-            found += _forget_part(client, keys, name.encode())
-    return bool(found)
+            forgotten += _forget_part(client, keys, name.encode())
+    return bool(forgotten)
 
 
 def partitions_without_worker(before: Sequence[Beats], after: Sequence[Beats]) -> list[int]:
@@ -248,9 +248,11 @@ def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
         pipe.time()
         pipe.hgetall(keys.export + name.encode())
         pipe.zcard(keys.later + name.encode())
-        time, found, waiting = pipe.execute()
+        time, content, waiting = pipe.execute()
         now_ms = time[0] * 1000 + time[1] // 1000
-        fields = {field.decode("utf-8", "replace"): value.decode("utf-8", "replace") for field, value in found.items()}
+        fields = {
+            field.decode("utf-8", "replace"): value.decode("utf-8", "replace") for field, value in content.items()
+        }
     position = _number(fields, "position")
     lag = read_lag(node, keys, position)
     return fields.get("mode", ""), SinkPart(

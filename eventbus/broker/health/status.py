@@ -193,7 +193,7 @@ def _open_pending(node: Any, keys: Keys, ids: Sequence[bytes]) -> dict[bytes, An
     pipe = node.pipeline(transaction=False)
     for entry_id in ids:
         pipe.xrange(keys.incoming, entry_id, entry_id)
-    return {entry_id: found[0] for entry_id, found in zip(ids, execute(pipe), strict=True) if found}
+    return {entry_id: entries[0] for entry_id, entries in zip(ids, execute(pipe), strict=True) if entries}
 
 
 def _lag(total: int, opened: Sequence[Any], unread: Sequence[Any], *, complete: bool) -> tuple[int | None, bool]:
@@ -210,12 +210,12 @@ def _lag(total: int, opened: Sequence[Any], unread: Sequence[Any], *, complete: 
 
 
 def _workers(group: str, consumers: Sequence[Mapping[str, Any]], beating: Sequence[str]) -> tuple[Worker, ...]:
-    found = {_text(consumer["name"]): consumer for consumer in consumers}
+    by_name = {_text(consumer["name"]): consumer for consumer in consumers}
     # Redis 7.0 makes a consumer when it gives it something, later servers when it asks.
     counted = {field.removeprefix(f"{group}/") for field in beating if field.startswith(f"{group}/")}
     return (
-        *(_worker(name, group, consumer, has_left=name not in counted) for name, consumer in found.items()),
-        *(Worker(name, group, None, 0, alive=False) for name in counted - found.keys()),
+        *(_worker(name, group, consumer, has_left=name not in counted) for name, consumer in by_name.items()),
+        *(Worker(name, group, None, 0, alive=False) for name in counted - by_name.keys()),
     )
 
 
@@ -239,8 +239,8 @@ def execute(pipe: Any) -> list[Any]:
 
 
 def _numbers(reply: Mapping[bytes, bytes] | None) -> dict[str, int]:
-    found = {_text(field): whole_number(value) for field, value in (reply or {}).items()}
-    return {field: number for field, number in found.items() if number is not None}
+    numbers = {_text(field): whole_number(value) for field, value in (reply or {}).items()}
+    return {field: number for field, number in numbers.items() if number is not None}
 
 
 def _queued(sizes: Mapping[str, int]) -> int:
@@ -302,8 +302,8 @@ def moving(before: Sequence[Beats], after: Sequence[Beats]) -> list[set[str]]:
 def _read_counters(client: Client, keys: Keys) -> Beats:
     pipe: Any = node_of(client, keys.workers).pipeline(transaction=False)
     pipe.hgetall(keys.workers)
-    found = execute(pipe)[0] or {}
-    return {field.decode("utf-8", "replace"): beats for field, beats in found.items()}
+    counters = execute(pipe)[0] or {}
+    return {field.decode("utf-8", "replace"): beats for field, beats in counters.items()}
 
 
 #: First part of the name of a counter → its meaning. Other fields are for the functions only.
@@ -342,8 +342,8 @@ def read_sources(bus: Bus, client: Client) -> tuple[SourceCounts, ...]:
     counts: dict[tuple[str, str, str, str], Counter[str]] = defaultdict(Counter)
     for keys in bus.keys:
         with redis_errors():
-            found: Any = client.hgetall(keys.suppressed)
-        for field, n in found.items():
+            fields: Any = client.hgetall(keys.suppressed)
+        for field, n in fields.items():
             parts = [*field.decode("utf-8", "replace").split("\0"), "", "", "", ""]
             what, component, kind, event_type, reason = parts[:5]
             if what in COUNTED:
@@ -398,11 +398,11 @@ def read_lifecycle(bus: Bus, client: Client) -> LifecycleStatus:
     return LifecycleStatus(nodes, lease.spec.holder_identity, seen_s, alive)
 
 
-def say_unwatched(found: LifecycleStatus) -> str:
+def say_unwatched(status: LifecycleStatus) -> str:
     """Describe the problem with the monitoring of nodes; "" if there is none."""
-    if not found.unwatched:
+    if not status.unwatched:
         return ""
-    nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes"
+    nodes = "1 node" if status.nodes == 1 else f"{status.nodes} nodes"
     return f"no lifecycle worker is alive: {nodes} may fall silent unnoticed (eventbus worker lifecycle)"
 
 
@@ -525,12 +525,12 @@ def read_unread(bus: Bus, client: Client, name: str) -> int:
     Redis:  as `read_status`, of the partitions alone.
     """
     partitions = [read_partition(node_of(client, keys.meta), keys, bus.options).partition for keys in bus.keys]
-    found = _group_named(name, partitions)
-    if found is None or not found.lag or found.alive:
+    group = _group_named(name, partitions)
+    if group is None or not group.lag or group.alive:
         return 0
-    if found.workers:
-        found = _group_named(name, _with_heartbeats(partitions, _moving(client, bus.keys)))
-    return 0 if found is None or found.alive else found.lag or 0
+    if group.workers:
+        group = _group_named(name, _with_heartbeats(partitions, _moving(client, bus.keys)))
+    return 0 if group is None or group.alive else group.lag or 0
 
 
 def _server_name(server: ServerInfo) -> str:
@@ -569,18 +569,18 @@ def _group_named(name: str, partitions: Sequence[Partition]) -> Group | None:
 
 def _merged(workers: Iterable[tuple[int, Worker]]) -> tuple[Worker, ...]:
     """A worker process has one name on all partitions: it is as alive as on the liveliest."""
-    found: dict[str, Worker] = {}
+    merged: dict[str, Worker] = {}
     for number, worker in workers:
         if worker.alive:
             worker = msgspec.structs.replace(worker, partitions=(number,))
-        other = found.get(worker.name)
+        other = merged.get(worker.name)
         if other is not None:
             seen = [one.seen_s for one in (worker, other) if one.seen_s is not None]
             pending, alive = worker.pending + other.pending, worker.alive or other.alive
             both = other.partitions + worker.partitions
             worker = Worker(worker.name, worker.group, min(seen, default=None), pending, alive, both)
-        found[worker.name] = worker
-    return tuple(sorted(found.values(), key=lambda worker: worker.name))
+        merged[worker.name] = worker
+    return tuple(sorted(merged.values(), key=lambda worker: worker.name))
 
 
 def _moving(client: Client, every: Sequence[Keys]) -> list[set[str]]:

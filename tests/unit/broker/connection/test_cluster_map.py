@@ -43,7 +43,7 @@ def told() -> Told:
 
 def test_any_node_ever_learnt_is_asked_when_the_one_of_the_url_is_gone(told: Told) -> None:
     told.maps = {A: slots((0, 9, A), (10, 16383, B))}
-    nodes = ClusterMap([A], told)
+    nodes = ClusterMap([A], told.slots, told.ping)
     nodes.load()
     told.maps = {B: slots((0, 16383, B))}
     nodes.load()
@@ -54,7 +54,7 @@ def test_any_node_ever_learnt_is_asked_when_the_one_of_the_url_is_gone(told: Tol
 
 def test_another_cluster_at_an_address_that_was_learnt_is_not_believed(told: Told) -> None:
     told.maps = {A: slots((0, 9, A), (10, 16383, B))}
-    nodes = ClusterMap([A], told)
+    nodes = ClusterMap([A], told.slots, told.ping)
     nodes.load()
     told.maps = {B: slots((0, 16383, C), cluster="other")}
     with pytest.raises(ConnectionError):
@@ -64,7 +64,7 @@ def test_another_cluster_at_an_address_that_was_learnt_is_not_believed(told: Tol
 
 def test_another_cluster_at_the_address_of_the_url_is_the_one_to_go_to(told: Told) -> None:
     told.maps = {A: slots((0, 9, A), (10, 16383, B))}
-    nodes = ClusterMap([A], told)
+    nodes = ClusterMap([A], told.slots, told.ping)
     nodes.load()
     told.maps = {A: slots((0, 16383, C), cluster="other")}
     nodes.load()
@@ -74,12 +74,12 @@ def test_another_cluster_at_the_address_of_the_url_is_the_one_to_go_to(told: Tol
 def test_a_cluster_without_slots_is_told(told: Told) -> None:
     told.maps = {A: []}
     with pytest.raises(ClusterError, match="no slots yet"):
-        ClusterMap([A], told).load()
+        ClusterMap([A], told.slots, told.ping).load()
 
 
 def test_nobody_waits_for_a_node_that_is_away_until_it_answers(told: Told) -> None:
     told.maps = {B: slots((0, 9, A), (10, 16383, B))}
-    nodes = ClusterMap([B], told)
+    nodes = ClusterMap([B], told.slots, told.ping)
     nodes.load()
     dead = nodes.owner(3)
     nodes.failed(dead, ConnectionError("refused"))
@@ -96,7 +96,7 @@ def test_nobody_waits_for_a_node_that_is_away_until_it_answers(told: Told) -> No
 
 def test_a_node_that_says_no_is_not_away(told: Told) -> None:
     told.maps = {A: slots((0, 16383, A))}
-    nodes = ClusterMap([A], told)
+    nodes = ClusterMap([A], told.slots, told.ping)
     nodes.load()
     nodes.failed(nodes.owner(0), ResponseError("WRONGTYPE"))
     assert nodes.owner(0).endpoint == A
@@ -104,7 +104,7 @@ def test_a_node_that_says_no_is_not_away(told: Told) -> None:
 
 def test_what_has_moved_is_there_until_the_next_map(told: Told) -> None:
     told.maps = {A: slots((0, 9, A), (10, 16383, B))}
-    nodes = ClusterMap([A], told)
+    nodes = ClusterMap([A], told.slots, told.ping)
     nodes.load()
     assert nodes.moved(3, B) == Node(B, "x2")
     assert nodes.owner(3).endpoint == B
