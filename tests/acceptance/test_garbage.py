@@ -45,15 +45,10 @@ def assert_told(env: Mapping[str, str], *words: str) -> str:
     ("field", "value", "told"),
     [
         ("partitions", "many", "'many' partitions, which is no number from 1 to 1024: HSET "),
-        ("partitions", "1000000000", "'1000000000' partitions, which is no number from 1 to 1024: HSET "),
-        ("partitions", "0", "'0' partitions"),
-        ("partitions", "9" * 5000, "'99999999999999999999'… partitions"),
-        ("partitions", b"\xff\xfe", "partitions, which is no number"),
         ("options_version", "x", "is 'x', no number: `eventbus options set`"),
-        ("options_version", "9" * 5000, "no number: `eventbus options set`"),
         ("options", b"\xff", "options that this version cannot use"),
     ],
-    ids=["word", "huge", "none", "digits", "bytes", "version", "version-digits", "options"],
+    ids=["partitions", "version", "options"],
 )
 @pytest.mark.parametrize("words", one(COMMANDS), ids=" ".join)
 def test_garbage_in_the_bus_key(

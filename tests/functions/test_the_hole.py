@@ -12,8 +12,8 @@ import pytest
 
 from eventbus.errors import EventBusError
 from tests.builders import make_event, make_reference
+from tests.functions.corrupting import Corruption, corrupt_for_a_while
 from tests.functions.partition import Partition
-from tests.functions.spoiling import Spoil, spoiled_for_a_while
 
 HOUR = 3_600_000
 
@@ -33,8 +33,8 @@ def test_a_key_that_is_a_list_for_a_while_costs_no_event(partition: Partition, k
     keys = partition.keys
     last = partition.admin.zrange(keys.index_expiry, 0, -1)[-1]
 
-    with spoiled_for_a_while(
-        partition.admin, keys.object + last if key == "an event" else keys.index_subject, Spoil.LIST
+    with corrupt_for_a_while(
+        partition.admin, keys.object + last if key == "an event" else keys.index_subject, Corruption.LIST
     ):
         with suppress(EventBusError):
             partition.expire(in_ms=HOUR)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 
-class Spoil(StrEnum):
+class Corruption(StrEnum):
     """The value put under the key instead of its own."""
 
     LIST = "a list"
@@ -19,21 +19,21 @@ class Spoil(StrEnum):
     OTHER_FORM = "msgpack of another form"
 
 
-class Spoiled(msgspec.Struct):
+class CorruptKey(msgspec.Struct):
     """A key that holds something else; *aside*: where what it held lies, None if there was nothing."""
 
     admin: Any
     key: bytes
     aside: bytes | None
-    spoil: bytes
+    value: bytes
 
     @property
     def still(self) -> bool:
         """Return True if it holds what was put there: nobody has set it right by writing over it."""
-        return bool(self.admin.dump(self.key) == self.spoil)
+        return bool(self.admin.dump(self.key) == self.value)
 
     def put_right(self) -> bool:
-        """Give it back what it held, unless it was set right already. Returns whether it was still spoiled."""
+        """Give it back what it held, unless it was set right already. Returns whether it was still corrupt."""
         still = self.still
         if still:
             self.admin.delete(self.key)
@@ -44,26 +44,26 @@ class Spoiled(msgspec.Struct):
         return still
 
 
-def spoil(admin: Any, key: bytes, how: Spoil) -> Spoiled:
+def corrupt(admin: Any, key: bytes, how: Corruption) -> CorruptKey:
     """Put something else under *key*, at once: it is nowhere for no moment."""
     aside = b"aside:" + key if admin.exists(key) else None
     steps = admin.pipeline(transaction=True)
     if aside:
         steps.rename(key, aside)
-    if how is Spoil.LIST:
+    if how is Corruption.LIST:
         steps.rpush(key, "not yours")
-    elif how is Spoil.OTHER_FORM:
+    elif how is Corruption.OTHER_FORM:
         steps.set(key, b"\x93\xa3not\xc0\x81\xa1a\xa5yours")
     else:
-        steps.set(key, b"\xc1not yours" if how is Spoil.GARBAGE else "not yours")
+        steps.set(key, b"\xc1not yours" if how is Corruption.GARBAGE else "not yours")
     steps.execute()
-    return Spoiled(admin, key, aside, admin.dump(key))
+    return CorruptKey(admin, key, aside, admin.dump(key))
 
 
 @contextmanager
-def spoiled_for_a_while(admin: Any, key: bytes, how: Spoil) -> Iterator[Spoiled]:
+def corrupt_for_a_while(admin: Any, key: bytes, how: Corruption) -> Iterator[CorruptKey]:
     """For as long as the block lasts."""
-    found = spoil(admin, key, how)
+    found = corrupt(admin, key, how)
     try:
         yield found
     finally:

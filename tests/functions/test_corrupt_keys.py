@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.functions.breaking import Answer, Breaker, Refusal, breakable_server
+from tests.functions.corrupting import Corruption, CorruptKey, corrupt
 from tests.functions.picture import balance
-from tests.functions.spoiling import Spoil, Spoiled, spoil
 from tests.functions.stories import FAULTS, End, Others, Story, everybody_else, tell
 from tests.functions.write_cases import CASES, Case
 from tests.thin import thin
@@ -109,10 +109,10 @@ def keys_of(end: End) -> list[bytes]:
     return [key for keys in found.values() for key in dict.fromkeys((keys[0], keys[-1]))]
 
 
-def spoils_of(key: bytes) -> Sequence[Spoil]:
+def corruptions_of(key: bytes) -> Sequence[Corruption]:
     """Another type; of a string also other bytes."""
-    strings = (Spoil.LIST, Spoil.GARBAGE, Spoil.OTHER_FORM)
-    return strings if KINDS[kind_of(key)] == "string" else (Spoil.STRING,)
+    strings = (Corruption.LIST, Corruption.GARBAGE, Corruption.OTHER_FORM)
+    return strings if KINDS[kind_of(key)] == "string" else (Corruption.STRING,)
 
 
 def test_the_kinds_of_keys_are_those_of_the_architecture_page() -> None:
@@ -123,8 +123,8 @@ def test_the_kinds_of_keys_are_those_of_the_architecture_page() -> None:
 
 
 @pytest.mark.volume
-def test_every_kind_of_key_is_spoiled_in_some_story(ends: EndOf) -> None:
-    # `spoiled` is written where something is spoiled only.
+def test_every_kind_of_key_is_corrupt_in_some_story(ends: EndOf) -> None:
+    # `spoiled` is written only if a key is corrupt.
     assert {kind_of(key) for case in CASES for key in keys_of(ends(case))} == set(KINDS) - {"exported:", "spoiled"}
 
 
@@ -135,26 +135,27 @@ SOME = thin(CASES, lambda case: case.verb in FEW and FIRST[case.verb] == str(cas
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_a_key_that_is_spoiled_for_a_while_costs_nothing(breaker: Breaker, ends: EndOf, case: Case) -> None:
+def test_a_key_that_is_corrupt_for_a_while_costs_nothing(breaker: Breaker, ends: EndOf, case: Case) -> None:
     end, wrong = ends(case), []
     for key in keys_of(end):
-        for how in spoils_of(key):
+        for how in corruptions_of(key):
             wrong += [
-                f"{key.decode()} spoiled by {how}: {line}" for line in spoiled_for_a_while(breaker, case, key, how, end)
+                f"{key.decode()} corrupted by {how}: {line}"
+                for line in corrupt_for_a_while(breaker, case, key, how, end)
             ]
     assert not wrong, "\n".join(wrong)
 
 
-def spoiled_for_a_while(breaker: Breaker, case: Case, key: bytes, how: Spoil, end: End) -> list[str]:
+def corrupt_for_a_while(breaker: Breaker, case: Case, key: bytes, how: Corruption, end: End) -> list[str]:
     with Story(breaker, case, others_of(case)) as story:
-        spoiled = spoil(story.partition.admin, story.partition.keys.root + key, how)
+        damaged = corrupt(story.partition.admin, story.partition.keys.root + key, how)
         # A reader who lists meanwhile cannot see what nobody can read, and nothing tells him when it is right again.
         story.is_read = KINDS[kind_of(key)] != "string"
-        wrong = stops_or_goes_round(breaker, story, case, spoiled)
+        wrong = stops_or_goes_round(breaker, story, case, damaged)
         story.others()
         story.attempt_again()
         stopped = story.error is not None
-        still, story.is_read = spoiled.put_right(), True
+        still, story.is_read = damaged.put_right(), True
         story.attempt_again()
         if stopped and any(story.partition.admin.scan_iter(match=story.partition.keys.note_of("*"), count=1000)):
             wrong.append("it stopped when it had begun")
@@ -167,37 +168,37 @@ def spoiled_for_a_while(breaker: Breaker, case: Case, key: bytes, how: Spoil, en
         return wrong + (story.not_as(end) if same else story.look()[1])
 
 
-def stops_or_goes_round(breaker: Breaker, story: Story, case: Case, spoiled: Spoiled) -> list[str]:
+def stops_or_goes_round(breaker: Breaker, story: Story, case: Case, damaged: CorruptKey) -> list[str]:
     """Attempt it. A line if it stops in words that do not name the key."""
     breaker.executed()
     error = story.attempt()
     called = any(one.function == case.verb for one in breaker.executed())
-    if error and called and spoiled.key.decode() not in str(error):
+    if error and called and damaged.key.decode() not in str(error):
         return [f"the error does not name it: {error}"]
     return []
 
 
 @pytest.mark.volume
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_with_a_string_that_stays_spoiled_work_goes_on(breaker: Breaker, ends: EndOf, case: Case) -> None:
+def test_with_a_string_that_stays_corrupt_work_continues(breaker: Breaker, ends: EndOf, case: Case) -> None:
     end, wrong = ends(case), []
     for key in keys_of(end):
         if not goes_round(key):
             continue
-        for how in spoils_of(key):
+        for how in corruptions_of(key):
             with Story(breaker, case, others_of(case)) as story:
-                spoiled = spoil(story.partition.admin, story.partition.keys.root + key, how)
+                damaged = corrupt(story.partition.admin, story.partition.keys.root + key, how)
                 try:
                     story.attempt()
                     story.end()
                     published, accounted = balance(story.partition)
                 except FAULTS as error:
-                    wrong.append(f"{key.decode()} spoiled by {how}: work does not go on: {error}")
+                    wrong.append(f"{key.decode()} corrupted by {how}: work does not go on: {error}")
                     continue
                 finally:
-                    spoiled.put_right()
+                    damaged.put_right()
                 if published != accounted and case.balanced:
-                    wrong.append(f"{key.decode()} spoiled by {how}: {published} published, {accounted} accounted for")
+                    wrong.append(f"{key.decode()} corrupted by {how}: {published} published, {accounted} accounted for")
     assert not wrong, "\n".join(wrong)
 
 
@@ -211,48 +212,46 @@ THIN = {
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if str(case) in THIN], ids=str)
-def test_a_key_that_is_spoiled_before_a_note_is_finished_costs_nothing(
+def test_a_key_that_is_corrupt_before_a_note_is_finished_costs_nothing(
     breaker: Breaker, ends: EndOf, case: Case
 ) -> None:
     end = ends(case)
-    wrong = failed_and_spoiled(breaker, case, end, (2, len(end.writes)), lambda key: spoils_of(key)[-1:])
+    wrong = failed_and_corrupt(breaker, case, end, (2, len(end.writes)), lambda key: corruptions_of(key)[-1:])
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.volume
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_whichever_write_fails_and_whatever_is_spoiled_then_costs_nothing(
-    breaker: Breaker, ends: EndOf, case: Case
-) -> None:
+def test_any_failed_write_and_any_corrupt_key_after_it_cost_nothing(breaker: Breaker, ends: EndOf, case: Case) -> None:
     end = ends(case)
-    wrong = failed_and_spoiled(breaker, case, end, range(1, len(end.writes) + 1), spoils_of)
+    wrong = failed_and_corrupt(breaker, case, end, range(1, len(end.writes) + 1), corruptions_of)
     assert not wrong, "\n".join(wrong)
 
 
-def failed_and_spoiled(
-    breaker: Breaker, case: Case, end: End, writes: Sequence[int], spoils: Callable[[bytes], Sequence[Spoil]]
+def failed_and_corrupt(
+    breaker: Breaker, case: Case, end: End, writes: Sequence[int], corruptions: Callable[[bytes], Sequence[Corruption]]
 ) -> list[str]:
-    """A line for each thing that is wrong when the k-th of the *writes* fails and then a key is spoiled, each key."""
+    """A line for each thing that is wrong when the k-th of the *writes* fails and then a key is damaged, each key."""
     wrong = []
     for k in writes:
         for key in keys_of(end):
-            for how in spoils(key):
-                told = refused_and_spoiled(breaker, case, k, key, how, end)
-                wrong += [f"{key.decode()} spoiled by {how} behind write {k}: {line}" for line in told]
+            for how in corruptions(key):
+                told = refused_and_corrupt(breaker, case, k, key, how, end)
+                wrong += [f"{key.decode()} corrupted by {how} after write {k}: {line}" for line in told]
     return wrong
 
 
-def refused_and_spoiled(breaker: Breaker, case: Case, k: int, key: bytes, how: Spoil, end: End) -> list[str]:
+def refused_and_corrupt(breaker: Breaker, case: Case, k: int, key: bytes, how: Corruption, end: End) -> list[str]:
     with Story(breaker, case, others_of(case)) as story:
         breaker.refuse(Refusal(function=case.verb, write=k, answer=Answer.WRONGTYPE))
         story.attempt()
         breaker.allow()
-        spoiled = spoil(story.partition.admin, story.partition.keys.root + key, how)
+        damaged = corrupt(story.partition.admin, story.partition.keys.root + key, how)
         story.is_read = KINDS[kind_of(key)] != "string"
         story.attempt_again()
         story.others()
         stopped = story.error is not None
-        still, story.is_read = spoiled.put_right(), True
+        still, story.is_read = damaged.put_right(), True
         story.attempt_again()
         try:
             story.end()

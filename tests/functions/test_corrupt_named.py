@@ -15,10 +15,10 @@ from eventbus.broker.exports import ExportCheckpoint, UpdateState
 from eventbus.broker.keys import item_key
 from eventbus.errors import EventBusError
 from tests.functions.breaking import Breaker, breakable_server
+from tests.functions.corrupting import Corruption, corrupt
 from tests.functions.partition import Partition
-from tests.functions.spoiling import Spoil, spoil
 from tests.functions.stories import Story
-from tests.functions.test_spoiled_keys import EndOf, goes_round, keys_of, spoils_of
+from tests.functions.test_corrupt_keys import EndOf, corruptions_of, goes_round, keys_of
 from tests.functions.write_cases import CASES, DAY, HOUR, Case, _export, _put, _stored, about
 from tests.thin import one_of_each
 
@@ -46,30 +46,30 @@ def test_every_function_counts_and_names_what_is_not_ours(
     for key in keys_of(ends(case)):
         if not goes_round(key):
             continue
-        for how in spoils_of(key):
+        for how in corruptions_of(key):
             caplog.clear()
             with caplog.at_level(logging.ERROR, "eventbus"), Story(breaker, case) as story:
-                spoiled = spoil(story.partition.admin, story.partition.keys.root + key, how)
+                damaged = corrupt(story.partition.admin, story.partition.keys.root + key, how)
                 error = story.attempt()
-                if case.verb in ("correlate_and_store", "expire") and spoiled.still:
+                if case.verb in ("correlate_and_store", "expire") and damaged.still:
                     continue  # read with others and not needed: what is needed is written over
                 times, named = story.partition.admin.hmget(story.partition.keys.corrupt, "times", "last_key")
                 counted = int(times or 0)
-                if (named, counted) != (spoiled.key, 1) or caplog.text.count(f"{spoiled.key.decode()} held") != 1:
-                    silent.append(f"{key.decode()} spoiled by {how}: {counted} counted, {named!r} named, {error}")
-                spoiled.put_right()
+                if (named, counted) != (damaged.key, 1) or caplog.text.count(f"{damaged.key.decode()} held") != 1:
+                    silent.append(f"{key.decode()} corrupted by {how}: {counted} counted, {named!r} named, {error}")
+                damaged.put_right()
     assert not silent, "\n".join(silent)
 
 
-@pytest.mark.parametrize("how", [Spoil.LIST, Spoil.GARBAGE, Spoil.OTHER_FORM])
+@pytest.mark.parametrize("how", [Corruption.LIST, Corruption.GARBAGE, Corruption.OTHER_FORM])
 def test_what_a_sink_returned_and_is_not_ours_is_counted_when_it_is_written_over(
-    partition: Partition, how: Spoil
+    partition: Partition, how: Corruption
 ) -> None:
     export = _export(partition)
     export.acquire()
     export.settle(ExportCheckpoint(position=1, returned={"0" * 18: UpdateState("name", "1", 1, 1, 0)}))
     (key,) = partition.admin.scan_iter(match=partition.keys.exported + b"*")
-    spoil(partition.admin, key, how)
+    corrupt(partition.admin, key, how)
     export.settle(ExportCheckpoint(position=2, returned={"0" * 18: UpdateState("name", "2", 2, 2, 0)}))
     assert partition.admin.hgetall(partition.keys.corrupt) == {b"times": b"1", b"last_key": key}
     assert export.returned(["0" * 18])["0" * 18].version == "2"
@@ -82,12 +82,12 @@ def test_events_that_are_not_ours_are_taken_out_of_the_indexes_though_their_name
     """However many there are, their members are looked for once, and beyond so many members not within a function."""
     events = [about(f"web-{i}") for i in range(30)]
     partition.record(*events)
-    spoiled = list(partition.answers())
+    damaged = list(partition.answers())
     for index in (partition.keys.index_name, partition.keys.index_object):
         members = {f"a/{i:06}\0{i:018}": 0 for i in range(others)}
         partition.admin.zadd(index, members)
     before = [partition.admin.zcard(index) for index in (partition.keys.index_name, partition.keys.index_object)]
-    for key in spoiled:
+    for key in damaged:
         partition.admin.set(partition.keys.object + key, "somebody else's")
     partition.admin.config_resetstat()
 
@@ -108,7 +108,7 @@ def test_a_count_that_is_not_ours_is_counted_when_it_is_forgotten(partition: Par
     _stored(about("a"))(partition)
     partition.expire(in_ms=HOUR)
     (key,) = partition.admin.scan_iter(match=partition.keys.object + b"*")
-    spoil(partition.admin, key, Spoil.GARBAGE)
+    corrupt(partition.admin, key, Corruption.GARBAGE)
     partition.expire(in_ms=9 * DAY)
     assert partition.admin.hget(partition.keys.corrupt, "last_key") == key
     assert not partition.admin.exists(key)
@@ -123,7 +123,7 @@ def test_an_object_that_is_not_ours_when_a_note_is_finished_stops_its_kind(break
         # As a call leaves it that was cut off behind its commit.
         changes = story.partition.keys.changes_of("nodes")
         story.partition.admin.set(note, _note(story.partition, changes, key))
-        spoil(story.partition.admin, key, Spoil.LIST)
+        corrupt(story.partition.admin, key, Corruption.LIST)
         with pytest.raises(EventBusError, match=re.escape(key.decode())):
             story.partition.call.finish("nodes")
         story.partition.admin.delete(key)
