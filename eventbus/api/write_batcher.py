@@ -5,83 +5,85 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.store.calls import Call, call_together
 
+W = TypeVar("W")
 R = TypeVar("R")
 
 #: Maximum writes of a batch. Each write delays the later ones by its time in Redis.
-MOST: Final = 64
+MAX_WRITES: Final = 64
 
 
-class Together:
-    """Sends calls on partition 0. Runs in the loop.
+class WriteBatcher(Generic[W, R]):
+    """Runs one batch of writes at a time. Lives in the loop.
 
-    A single write starts at once. Writes that arrive during a batch wait, and start together as the next batch.
+    A single write starts at once. Writes that arrive during a batch wait, and start together as the next batch. No lock
+    is held during a round trip, and waiting writes use no thread.
+
+    Args: write_all: runs in a thread of *pool*, one call at a time. Returns: the result or error of each write.
     """
 
-    def __init__(self, pool: BlockingPool) -> None:
+    def __init__(
+        self, pool: BlockingPool, write_all: Callable[[Sequence[W], ThreadContext], Sequence[R | Exception]]
+    ) -> None:
         self._pool = pool
-        self._waiting: list[_Write] = []
+        self._write_all = write_all
+        self._waiting: list[tuple[W, asyncio.Future[R]]] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def run(self, begin: Callable[[ThreadContext], Call[R]]) -> R:
-        """Send the call that *begin* returns; return its result or raise its error. It is not cancelled once sent."""
-        write = _Write(begin, asyncio.get_running_loop().create_future())
-        self._waiting.append(write)
+    async def write(self, write: W) -> R:
+        """Return the result of *write* or raise its error. A write that has started finishes after a cancel."""
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((write, done))
         if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
-        return await write.done  # type: ignore[no-any-return]
+            self._writing = asyncio.create_task(self._write_waiting())
+        return await done
 
-    async def _write(self) -> None:
+    async def _write_waiting(self) -> None:
         try:
             while self._waiting:
-                writes, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
-                writes = [write for write in writes if not write.done.done()]  # else its client has disconnected
+                batch, self._waiting = self._waiting[:MAX_WRITES], self._waiting[MAX_WRITES:]
+                batch = [(write, done) for write, done in batch if not done.done()]  # else its client has disconnected
+                writes = [write for write, _ in batch]
+                results: Sequence[R | Exception]
                 try:
-                    await self._pool.run(partial(_do, writes))
+                    results = await self._pool.run(partial(self._write_all, writes))
                 except Exception as error:
-                    for write in writes:
-                        write.failure = error
-                for write in writes:
-                    write.tell()
+                    results = [error] * len(batch)
+                for (_, done), result in zip(batch, results, strict=True):
+                    if done.done():
+                        continue
+                    if isinstance(result, Exception):
+                        done.set_exception(result)
+                    else:
+                        done.set_result(result)
         finally:
             self._writing = None
 
 
-class _Write:
-    """One write. *done* belongs to the loop, all other fields to the thread that sends the call."""
-
-    def __init__(self, begin: Callable[[ThreadContext], Call[Any]], done: asyncio.Future[Any]) -> None:
-        self.done = done
-        self.begin = begin
-        self.failure: Exception | None = None
-        self.result: Any = None
-
-    def tell(self) -> None:
-        if self.done.done():
-            return
-        if self.failure is None:
-            self.done.set_result(self.result)
-        else:
-            self.done.set_exception(self.failure)
-
-
-def _do(writes: Sequence[_Write], context: ThreadContext) -> None:
-    """Send the calls of all writes in one round trip."""
-    calls: list[tuple[_Write, Call[Any]]] = []
-    for write in writes:
+def send_calls(begins: Sequence[Callable[[ThreadContext], Call[Any]]], context: ThreadContext) -> list[Any]:
+    """Send the calls that *begins* return in one round trip, on partition 0. Returns: each result or error."""
+    results: list[Any] = []
+    commands = []
+    for begin in begins:
         try:
-            calls.append((write, write.begin(context)))
+            call = begin(context)
+            commands.append(call.command)
+            results.append(call)
         except Exception as error:
-            write.failure = error
-    replies = call_together(context.bus, context.client, 0, [call.command for _, call in calls]) if calls else []
-    for (write, call), reply in zip(calls, replies, strict=True):
+            results.append(error)
+    replies = iter(call_together(context.bus, context.client, 0, commands) if commands else ())
+    for place, call in enumerate(results):
+        if isinstance(call, Exception):
+            continue
         try:
+            reply = next(replies)
             if isinstance(reply, Exception):
                 raise reply
-            write.result = call.result(reply)
+            results[place] = call.result(reply)
         except Exception as error:
-            write.failure = error
+            results[place] = error
+    return results

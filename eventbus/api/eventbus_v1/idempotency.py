@@ -9,11 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.api.eventbus_v1.intake import Packed, spread
+from eventbus.api.eventbus_v1.publisher import full
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatus, Transport
-from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidObject
+from eventbus.errors import BusUnavailable, EventBusError, InvalidObject
 from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
 
 #: How long a key is known: a client that repeats later than this is a new one.
@@ -70,7 +71,8 @@ def _publish(transport: Transport, requests: Sequence[PublishRequest]) -> list[E
     problems: list[EventBusError | None] = []
     for _ in range(2):
         try:
-            problems = [_problem(answer) for answer in transport.publish(requests)]
+            answers = transport.publish(requests)
+            problems = [_problem(request.partition, answer) for request, answer in zip(requests, answers, strict=True)]
         except EventBusError as error:
             problems = [error] * len(requests)
         if not any(problems):
@@ -100,14 +102,13 @@ def _rounds(events: Sequence[Packed]) -> Iterator[list[tuple[int, list[Packed]]]
         yield batches
 
 
-def _problem(answer: PublishReply | EventBusError) -> EventBusError | None:
+def _problem(partition: int, answer: PublishReply | EventBusError) -> EventBusError | None:
     if isinstance(answer, EventBusError):
         return answer
     if answer.status in (PublishStatus.OK, PublishStatus.LOST, PublishStatus.DUP):
         return None
     if answer.status is PublishStatus.FULL:
-        held = f"group {answer.group!r} holds it" if answer.group else "no group reads it"
-        return BusFull(f"the stream is full: {held}; start its workers")
+        return full(partition, answer)
     return BusUnavailable("what comes before it is not there; send the whole request again")
 
 

@@ -16,9 +16,10 @@ from eventbus.api.context import API, AUDIT_NOTE, USER, refuse_own_export
 from eventbus.api.eventbus_v1.frames import FramePublisher, bound_secret
 from eventbus.api.eventbus_v1.idempotency import know, publish_known
 from eventbus.api.eventbus_v1.intake import Packed, Refused, pack_events, read_json, read_lines
-from eventbus.api.eventbus_v1.line import Line
+from eventbus.api.eventbus_v1.publisher import Publisher
 from eventbus.api.kube.bodies import decode_as, read_body
-from eventbus.api.thread_context import ThreadContext
+from eventbus.api.thread_context import BlockingPool, ThreadContext
+from eventbus.api.write_batcher import WriteBatcher
 from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.redis_transport import RedisTransport
@@ -49,11 +50,11 @@ class _Prepared(NamedTuple):
 
 
 class Recording:
-    """The handlers that write into the stream, and the worker's own line of numbers."""
+    """The handlers that write into the stream."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, pool: BlockingPool, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._line = Line(self._clock)
+        self._batcher = WriteBatcher(pool, Publisher(self._clock).publish)
 
     async def record(self, request: web.Request) -> web.Response:
         """Take events, and answer when Redis has them: `{"accepted": n, "refused": [{index, reason}]}`.
@@ -110,7 +111,7 @@ class Recording:
             prepared = await api.pool.run(prepare)
             failed = prepared.failed
             if failed is None:
-                failed = await self._line.publish(api.pool, prepared.packed) if prepared.packed else {}
+                failed = await self._batcher.write(prepared.packed) if prepared.packed else {}
             accepted = len(prepared.packed) - len(failed)
             request[AUDIT_NOTE] = f"accepted {accepted} of {prepared.found} events"
             return _answer(accepted, prepared.refused, failed, prepared.headers)

@@ -26,7 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def add_own_routes(app: web.Application, authenticator: Authenticator) -> None:
     """Mount them; *app* has its `API` already, and ends the streams when it shuts down."""
-    recording = Recording()
+    recording = Recording(app[API].pool)
     raw = RawStream(app[API].bus)
     cloud_events = CloudEvents(recording)
     session = Session(authenticator)

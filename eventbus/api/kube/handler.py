@@ -41,7 +41,7 @@ from eventbus.api.watch.hub import WatchHub
 from eventbus.api.watch.lines import LineEncoder
 from eventbus.api.watch.watcher import Watcher, begin_watch
 from eventbus.api.watch.websocket import is_upgrade, serve_socket
-from eventbus.api.write_batcher import Together
+from eventbus.api.write_batcher import WriteBatcher, send_calls
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import Expired
 from eventbus.model.list_watch import ObjectList
@@ -66,7 +66,7 @@ class KubernetesApi:
         self._resources = resources
         self._limits = limits
         self._encoder = LineEncoder(metrics)
-        self._together = Together(api.pool)
+        self._creates: WriteBatcher[Callable[[ThreadContext], Call[Any]], Any] = WriteBatcher(api.pool, send_calls)
         self._watchers: set[Watcher] = set()
         self._opening = asyncio.Semaphore(MOST_OPENING)
 
@@ -158,15 +158,15 @@ class KubernetesApi:
             call = verbs.creation(context, info, body, options, admit)
             return Call(call.command, lambda response: rendered(context, call.result(response)))
 
-        if self._goes_together(info, body, options):
-            written, data = await self._together.run(creation)
+        if self._is_batched(info, body, options):
+            written, data = await self._creates.write(creation)
         else:
             written, data = await self._api.pool.run(work)
         headers = [("Warning", f'299 - "{_quoted(text)}"') for text in written.warnings]
         return reply(answer, data, code=201 if written.made else 200, headers=headers)
 
-    def _goes_together(self, info: RequestInfo, body: Body, options: WriteOptions) -> bool:
-        """Return True for what is one quick call of Redis, so that others may well wait for it."""
+    def _is_batched(self, info: RequestInfo, body: Body, options: WriteOptions) -> bool:
+        """Return True for a create that is one short call of Redis: others may wait for it."""
         if info.verb != "create" or not info.resource.is_events or options.dry_run or self._api.bus.partitions > 1:
             return False
         return body.media_type == JSON and len(body.data) <= MOST_TOGETHER

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from eventbus.api.thread_context import BlockingPool, ThreadContext
-from eventbus.api.write_batcher import MOST, Together
+from eventbus.api.write_batcher import MAX_WRITES, WriteBatcher, send_calls
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import BusUnavailable
@@ -24,7 +24,7 @@ from eventbus.store.calls import Call
 from tests.support.api_in_process import serving
 
 EVENTS = "/api/v1/namespaces/default/events"
-TOO_MANY = MOST + 16
+TOO_MANY = MAX_WRITES + 16
 
 
 def event(**metadata: str) -> dict[str, Any]:
@@ -122,14 +122,14 @@ class Threadless:
         return begin
 
 
-def test_who_comes_while_one_is_under_way_goes_with_the_next_and_who_has_left_does_not_go(bus: Bus) -> None:
+def test_writes_during_a_batch_form_the_next_one_without_those_that_were_cancelled(bus: Bus) -> None:
     async def run() -> None:
         pool = Threadless(bus)
-        together = Together(cast("BlockingPool", pool))
-        first = asyncio.create_task(together.run(pool.echo("first")))
+        batcher = WriteBatcher(cast("BlockingPool", pool), send_calls)
+        first = asyncio.create_task(batcher.write(pool.echo("first")))
         await asyncio.sleep(0.001)
-        others = [asyncio.create_task(together.run(pool.echo(f"o{n}"))) for n in range(3)]
-        gone = asyncio.create_task(together.run(pool.echo("gone")))
+        others = [asyncio.create_task(batcher.write(pool.echo(f"o{n}"))) for n in range(3)]
+        gone = asyncio.create_task(batcher.write(pool.echo("gone")))
         await asyncio.sleep(0)
         gone.cancel()
         assert [await each for each in (first, *others)] == ["first", "o0", "o1", "o2"]
@@ -139,15 +139,15 @@ def test_who_comes_while_one_is_under_way_goes_with_the_next_and_who_has_left_do
     asyncio.run(run())
 
 
-def test_what_keeps_all_from_it_is_told_to_each_and_the_next_go_on(bus: Bus) -> None:
+def test_a_failure_of_the_pool_fails_each_write_and_later_writes_succeed(bus: Bus) -> None:
     async def run() -> None:
         pool = Threadless(bus)
-        together = Together(cast("BlockingPool", pool))
+        batcher = WriteBatcher(cast("BlockingPool", pool), send_calls)
         pool.broken = True
-        failed = await asyncio.gather(*(together.run(pool.echo("x")) for _ in range(3)), return_exceptions=True)
+        failed = await asyncio.gather(*(batcher.write(pool.echo("x")) for _ in range(3)), return_exceptions=True)
         assert [type(each) for each in failed] == [BusUnavailable] * 3
         pool.broken = False
-        assert await together.run(pool.echo("y")) == "y"
+        assert await batcher.write(pool.echo("y")) == "y"
         pool.context.client.close()
 
     asyncio.run(run())
