@@ -62,9 +62,9 @@ def test_a_json_patch_that_does_not_fit_fails(step: Any) -> None:
         [{"op": "move", "path": "/a"}],
     ],
 )
-def test_what_is_no_json_patch_is_refused(patch: Any) -> None:
+def test_an_invalid_json_patch_is_refused(patch: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        read_patch(patch)
+        apply_patch({"b": 1}, read_patch(patch))
 
 
 @pytest.mark.parametrize(
