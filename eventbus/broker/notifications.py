@@ -11,7 +11,7 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.calls import call_function
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.keys import name_bytes, name_text, whole_number
+from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in, whole_number
 from eventbus.broker.redis_errors import redis_errors
 
 #: Alerts and groups in one call, and read at once.
@@ -52,7 +52,7 @@ class NotifyStore:
     def acquire(self, rules: str, holder: str = "", beats: str = "") -> NotifyHold:
         """Take or keep the lease if it is free or ours, or if *holder* has it and its counter still is *beats*.
 
-        *rules*: the hash of this worker's file. Safe to repeat.
+        *rules*: the hash of this worker's rules, and ` rejected` if a newer file has a mistake. Safe to repeat.
         """
         reply = call_function(
             self._client,
@@ -117,9 +117,56 @@ class NotifyStore:
             start += MANY
 
 
+class NotifierFile(msgspec.Struct, frozen=True):
+    """The rules file of a worker: its hash, and if a newer one was rejected; *seen_ms*: by the server's clock."""
+
+    worker: str
+    hash: str
+    rejected: bool
+    seen_ms: int
+
+
+class NotifierStatus(msgspec.Struct, frozen=True):
+    """The acting worker ("": none), the changes that it has not taken in, and the files of all workers."""
+
+    holder: str
+    lag: int
+    files: tuple[NotifierFile, ...]
+
+
+def read_notifier_status(bus: Bus, client: Client) -> NotifierStatus | None:
+    """Read the state of the notifier; None: there was never one. Redis: HGETALL, then GET for each partition."""
+    with redis_errors():
+        fields: Any = client.hgetall(bus.keys[0].notify)
+        if not fields:
+            return None
+        pipe: Any = client.pipeline(transaction=False)
+        for keys in bus.keys:
+            pipe.get(keys.version_of(EVENTS))
+        newest = [version_in(found) for found in pipe.execute()]
+    positions = [whole_number(fields.get(b"position:%d" % partition)) for partition in range(bus.partitions)]
+    lag = sum(max(0, new - at) for new, at in zip(newest, positions, strict=True) if at is not None)
+    files = []
+    for field, text in fields.items():
+        ms, _, rest = text.decode("ascii", "replace").partition(" ")
+        if field.startswith(b"file:"):
+            hash_, _, rejected = rest.partition(" ")
+            files.append(NotifierFile(name_text(field[5:]), hash_, bool(rejected), whole_number(ms) or 0))
+    return NotifierStatus(name_text(fields.get(b"holder", b"")), lag, tuple(files))
+
+
 def position_fields(positions: Mapping[int, int]) -> dict[str, str]:
     """Return the fields that store *positions*, for `settle`."""
     return {f"position:{partition}": str(position) for partition, position in positions.items()}
 
 
-__all__ = ["MANY", "NotifyHold", "NotifyState", "NotifyStore", "position_fields"]
+__all__ = [
+    "MANY",
+    "NotifierFile",
+    "NotifierStatus",
+    "NotifyHold",
+    "NotifyState",
+    "NotifyStore",
+    "position_fields",
+    "read_notifier_status",
+]

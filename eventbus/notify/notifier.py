@@ -47,6 +47,8 @@ LIFE_MS: Final = 14 * 86_400_000
 #: Bytes of all alerts and groups. Redis needs about as much again for keys and index.
 MAX_BYTES: Final = 100_000_000
 RETRY_S: Final = 0.5
+#: At a stop, sends that are under way get so long.
+LAST_SENDS_S: Final = 5.0
 LOOK_FOR_RULES_S: Final = 1.0
 
 _ALERTS: Final = msgspec.msgpack.Decoder(decodable(Alert))
@@ -184,12 +186,12 @@ class Notifier:
             self._acting = _Acting(self._setup, self._store, self._client, self._rules, hold, self._absence, self._stop)
         else:
             self._stop.wait(LOOK_EVERY_S * random.uniform(0.3, 1))
-        if self._acting is not None and self._acting.keep(self._rules.hash):
+        if self._acting is not None and self._acting.keep(self._rules_text()):
             self._beat()
 
     def _campaign(self) -> NotifyHold | None:
         """Try to acquire the lease: if it is free, or its holder's counter has stood still."""
-        rules = self._rules.hash
+        rules = self._rules_text()
         hold, dead = self._store.acquire(rules), ""
         if not hold.ours:
             still_s = self._liveness.observe({hold.holder: hold.beats})[hold.holder]
@@ -205,6 +207,9 @@ class Notifier:
             log.warning("notify: took over from %s", dead)
         self._stands_by = ""
         return hold
+
+    def _rules_text(self) -> str:
+        return self._rules.hash if self._rules_ok else f"{self._rules.hash} rejected"
 
     def _look_for_rules(self) -> None:
         now = self._clock.monotonic()
@@ -316,7 +321,7 @@ class _Acting:
 
     def finish(self) -> None:
         """Wait for the sends that are under way, and store their confirmations."""
-        self.senders.close(timeout_s=10.0)
+        self.senders.close(timeout_s=LAST_SENDS_S)
         self._settle_all()
         self._save([])
 

@@ -26,6 +26,7 @@ from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
 from eventbus.broker.health.status import read_status
 from eventbus.broker.keys import Keys, bus_key, partition_of
+from eventbus.broker.notifications import read_notifier_status
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused, FunctionsMissing
@@ -34,6 +35,9 @@ from eventbus.lifecycle.node_monitor import Pace
 from eventbus.model.event import Event, ObjectReference
 from eventbus.model.kinds import EVENT, NODE
 from eventbus.model.list_watch import ListOptions
+from eventbus.notify.notifier import Notifier, NotifySetup
+from eventbus.notify.receivers.contract import Opening
+from eventbus.notify.rules import parse_rules
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
@@ -305,6 +309,36 @@ def test_metrics_read_every_number(bus_made: As, settings: Settings, role: Role)
     (partition,) = status.partitions
     levels = (partition.incoming, partition.changes, partition.dead, partition.stored, partition.records)
     assert None not in [level.used for level in (*levels, status.memory)]
+
+
+def test_a_notifier_reads_events_and_keeps_its_state(
+    bus_made: As, settings: Settings, any_server_url: str, prefix: str
+) -> None:
+    bus = open_bus(bus_made(Role.NOTIFIER), settings)
+    setup = NotifySetup(
+        bus=bus,
+        consumer="one",
+        clock=SystemClock(),
+        links=lambda _labels: {},
+        opening=Opening(environ={}),
+        on_change=lambda _reason, _message: None,
+        since=0.0,
+    )
+    rules = parse_rules("route: {receiver: a, group_wait: 0s}\nreceivers: [{name: a}]")
+    notifier = Notifier(setup, rules, load=lambda: None, beat=lambda: None)
+    notifier.start()
+    with record(bus_made(Role.PRODUCER), settings, 1), EventBroadcaster(bus_made(Role.WORKER), settings=settings) as w:
+        w.start_recording_to_sink()
+        eventually(lambda: notifier.loop_health()[0].gauges.get("groups"))
+    client = open_bus(bus_made(Role.METRICS), settings).client()
+    status = read_notifier_status(bus, client)
+    client.close()
+    assert status is not None
+    assert (status.holder, [file.hash for file in status.files]) == ("one", [rules.hash])
+    notifier.stop(60)
+    with make_client(any_server_url) as admin:
+        refused = [line["object"] for line in admin.acl_log(1_000) if line["username"] == f"{prefix}-notifier"]
+    assert refused == []
 
 
 def test_metrics_may_call_the_doctor(bus_made: As, settings: Settings) -> None:

@@ -12,6 +12,7 @@ from eventbus.broker.health.export_status import SinkPart, SinkStatus, export_st
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.status import BusStatus, Level, read_status, say_unwatched
 from eventbus.broker.keys import SINK_GROUP, bus_key
+from eventbus.broker.notifications import NotifierStatus, read_notifier_status
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import BusRefused, EventBusError
 from eventbus.settings import MIB, Options, Settings
@@ -65,6 +66,31 @@ def _silent(parts: Sequence[SinkPart]) -> str:
     return f" since {int(hours)} h" if hours >= 1 else f" since {int(seen_s // 60)} min" if seen_s >= 60 else ""
 
 
+def check_notifier(status: NotifierStatus | None, now_ms: int) -> Iterator[Finding]:
+    """Find notifiers that do not act, or have other rules. *now_ms*: since 1970; None: there was never one."""
+    if status is None:
+        return
+    alive = [file for file in status.files if now_ms - file.seen_ms < PAUSED_MS]
+    acting = next((file for file in alive if file.worker == status.holder), None)
+    if acting is None:
+        text = f"no worker sends notifications, with a lag of {status.lag} changes"
+        yield warning("notify", text, "start it again: eventbus worker notify --rules …")
+        return
+    well = True
+    for file in alive:
+        name = printable(file.worker)
+        if file.rejected:
+            well = False
+            text = f"{name} has rejected its rules file, and uses the former rules"
+            yield warning("notify", text, "eventbus rules check on its file shows the mistake")
+        elif file.hash != acting.hash:
+            well = False
+            text = f"{name} has another rules file than {printable(acting.worker)}, which acts"
+            yield warning("notify", text, "give all workers the same file")
+    if well:
+        yield ok("notify", f"{printable(acting.worker)} sends notifications")
+
+
 #: Measured: an event in the store, with its index entries, bucket and set of similar ones; a count that was kept.
 STORED_BYTES, COUNT_BYTES = 1500, 500
 #: Streams take a little more than the bytes that are counted.
@@ -106,6 +132,7 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
         *_check_groups(status),
         *_check_dead(status),
         *check_exports(export_status(bus, client), int(time.time() * 1000)),
+        *check_notifier(read_notifier_status(bus, client), int(time.time() * 1000)),
         *_check_lifecycle(status),
     ]
 

@@ -2,7 +2,7 @@
 -- Call    NotifyStore.acquire in notifications.py
 -- KEYS[1] eb:{p}:notify  HASH  of partition 0   KEYS[2] eb:{p}:index:notify  ZSET   KEYS[3] eb:{p}:note:<of>  STRING
 -- KEYS[4] eb:{p}:spoiled  HASH           KEYS[5] eb:{p}:meta  HASH
--- ARGV[1] consumer   ARGV[2] rules  hash of its rules file
+-- ARGV[1] consumer   ARGV[2] rules  hash of its rules, and ' rejected' if a newer file is
 -- ARGV[3] holder  that looks dead to this consumer, '' none   ARGV[4] beats  its counter, which has not changed
 -- ARGV[5] bus     id of the bus that the caller has opened, '' is not compared
 -- Reply   {'OK', term, ms} | {'HELD', holder, its beats, ms}; ms: the time of the server, the clock of all timers
