@@ -393,8 +393,8 @@ class Engine:
             repeat_ms = max(route.repeat_interval_ms, interval_ms) if route else None
             if reason := _reason(sent, visible, firing, repeat_ms, now_ms):
                 resolved = [each for each in sent.firing if each not in firing]
-                ordered = [alert.id for alert in members if alert.id in visible]
-                sent.pending = Pending(sent.number + 1, reason, ordered, resolved, now_ms)
+                ordered = sorted((alert.first_ms, alert.id) for alert in members if alert.id in visible)
+                sent.pending = Pending(sent.number + 1, reason, [each for _, each in ordered], resolved, now_ms)
                 self._changed.add(f"g{group.id}")
                 sends.append(self._send(group, name, sent))
         self._tidy(group)
@@ -431,7 +431,6 @@ class Engine:
         alerts = []
         for status, ids in ((Status.FIRING, pending.firing), (Status.RESOLVED, pending.resolved)):
             of_status = [self.alerts[each] for each in ids if each in self.alerts]
-            of_status.sort(key=lambda alert: (alert.first_ms, alert.id))
             alerts += [each.notified(status, is_new=each.id not in known, otherwise_ms=at_ms) for each in of_status]
         notification = Notification(
             key=_key(group, pending),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import NamedTuple
 
 import msgspec
@@ -119,8 +120,14 @@ class World:
         alerts = [msgspec.msgpack.decode(v, type=Alert) for k, v in self.stored.items() if k[0] == "a"]
         groups = [msgspec.msgpack.decode(v, type=Group) for k, v in self.stored.items() if k[0] == "g"]
         self.engine = self._new_engine()
+        self.pending.clear()
         self._deliver(self.engine.load(alerts, groups, self.now_ms))
         self._work()
+
+    def retry(self) -> None:
+        """Send those that have waited."""
+        waiting, self.pending = self.pending, []
+        self._deliver(waiting)
 
     def reload(self, rules: Rules) -> None:
         self.rules = rules
@@ -451,3 +458,48 @@ def test_a_repeat_that_was_held_back_until_after_the_end_does_not_fire_again() -
     world.happens(held_back)
     world.until(30)
     assert [message.reason for message in world.messages] == ["first", "all-resolved"]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_whenever_a_worker_dies_each_alert_is_sent_and_ends(seed: int) -> None:
+    """Random events, outages of the receiver and take-overs: nothing lost, and one repeat for each take-over."""
+    random = Random(seed)
+    world = World(rules("group_wait: 1m, group_interval: 2m, repeat_interval: 1h, resolve_after: 10m"))
+    take_overs = 0
+    fired: set[str] = set()
+    for _ in range(60):
+        match random.choice(["fails", "fails", "recovers", "waits", "waits", "outage", "over", "dies"]):
+            case "fails":
+                name = f"web-{random.randrange(5)}"
+                world.happens(world.event(name))
+                fired.add(name)
+            case "recovers":
+                name = f"web-{random.randrange(5)}"
+                world.happens(world.event(name, f"Started{world.now_ms}", type_="Normal"))
+            case "waits":
+                world.until(world.minute + random.choice([0.1, 1, 3, 20]))
+            case "outage":
+                world.failing = True
+            case "over":
+                world.failing = False
+                world.retry()
+            case _:
+                take_overs += 1
+                if world.pending and random.random() < 0.5:  # it arrived, and the confirmation was lost
+                    world.arrive(world.pending[0])
+                world.take_over()
+    world.failing = False
+    world.retry()
+    world.until(world.minute + 24 * 60)
+    assert world.stored == {}
+    keys = [notification.key for notification in world.sent]
+    assert len(keys) - len(set(keys)) <= take_overs
+    state: dict[str, str] = {}
+    for notification in dict(zip(keys, world.sent, strict=True)).values():
+        for alert in notification.alerts:
+            state[alert.labels["name"]] = alert.status
+    assert set(state.values()) <= {"resolved"}
+    contents: dict[str, list[str]] = {}
+    for notification in world.sent:
+        content = [f"{alert.fingerprint} {alert.status}" for alert in notification.alerts]
+        assert contents.setdefault(notification.key, content) == content
