@@ -55,7 +55,7 @@ class PodWorkers:
     one of the same name that ran before has ended.
 
     Args:   perform: see above; runs in the pod's thread.
-            failed: called with each error, before the pause.  inline: run in the caller's thread, for tests.
+            failed: called with each error, before the pause.
     Source: kubelet `pod_workers.go`.
     """
 
@@ -64,15 +64,13 @@ class PodWorkers:
         perform: Perform,
         *,
         clock: Clock,
-        failed: Callable[[Pod, Exception], object] = lambda _pod, _error: None,
-        inline: bool = False,
+        failed: Callable[[Pod, Exception], object],
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.errors = 0
         self._perform = perform
         self._clock = clock
         self._failed = failed
-        self._inline = inline
         self._chance = chance
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
@@ -180,9 +178,6 @@ class PodWorkers:
         return False
 
     def _start(self, worker: _Worker) -> None:
-        if self._inline:
-            self._run(worker)
-            return
         name = f"eventbus-pod-{worker.uid[:8]}"
         worker.thread = threading.Thread(target=self._run, args=(worker,), name=name, daemon=True)
         worker.thread.start()

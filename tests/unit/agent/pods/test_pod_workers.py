@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
-from eventbus.agent.pods.pod_workers import Done, ExpectedError, PodWork, PodWorkers
+from eventbus.agent.pods.pod_workers import Done, ExpectedError, Perform, PodWork, PodWorkers
 from eventbus.agent.pods.updates import Work
 from eventbus.model.objects.pod import Pod
 from eventbus.testing.clock import FakeClock
 from tests.unit.agent.pods.pods import a_pod
+
+
+class Inline(PodWorkers):
+    """Does its work in the thread of the caller, and reports no errors but to *failed*."""
+
+    def __init__(self, perform: Perform, *, failed: Callable[[Pod, Exception], object] = print, **more: Any) -> None:
+        super().__init__(perform, failed=failed, **more)
+
+    def _start(self, worker: Any) -> None:
+        self._run(worker)
 
 
 class Slow:
@@ -39,7 +51,7 @@ def labelled(n: int) -> Pod:
 
 def test_a_busy_worker_keeps_only_the_latest_update() -> None:
     slow = Slow()
-    workers = PodWorkers(slow.perform, clock=FakeClock())
+    workers = PodWorkers(slow.perform, clock=FakeClock(), failed=print)
     workers.update(PodWork(Work.CREATE, labelled(0)))
     assert slow.began.acquire(timeout=30)
     for n in (1, 2, 3):
@@ -52,7 +64,7 @@ def test_a_busy_worker_keeps_only_the_latest_update() -> None:
 
 def test_a_kill_that_waits_is_never_replaced_and_may_only_get_shorter() -> None:
     slow = Slow()
-    workers = PodWorkers(slow.perform, clock=FakeClock())
+    workers = PodWorkers(slow.perform, clock=FakeClock(), failed=print)
     workers.update(PodWork(Work.CREATE, labelled(0)))
     assert slow.began.acquire(timeout=30)
     workers.update(PodWork(Work.KILL, labelled(1), 10.0))
@@ -78,7 +90,7 @@ def test_a_kill_that_comes_while_the_pod_completes_is_done() -> None:
             workers.update(PodWork(Work.KILL, a_pod()))  # deleted in the instant in which it completes
         return Done(over=True)
 
-    workers = PodWorkers(perform, clock=FakeClock(), inline=True)
+    workers = Inline(perform, clock=FakeClock())
     workers.update(PodWork(Work.CREATE, a_pod()))
     assert done == [Work.CREATE, Work.KILL]
     assert workers.is_finished("uid-web")
@@ -87,7 +99,7 @@ def test_a_kill_that_comes_while_the_pod_completes_is_done() -> None:
 def test_a_pod_is_looked_at_again_after_a_minute_more_or_less() -> None:
     for chance, seconds in ((0.0, 30.0), (0.5, 60.0), (1.0, 90.0)):
         clock = FakeClock()
-        workers = PodWorkers(lambda _work: Done(), clock=clock, inline=True, chance=lambda chance=chance: chance)  # type: ignore[misc]
+        workers = Inline(lambda _work: Done(), clock=clock, chance=lambda chance=chance: chance)
         workers.update(PodWork(Work.CREATE, a_pod()))
         clock.advance(seconds - 0.1)
         assert workers.due() == []
@@ -102,7 +114,7 @@ def test_an_error_is_told_and_tried_again_after_ten_seconds() -> None:
     def perform(_work: PodWork) -> Done:
         raise ExpectedError("no such thing")
 
-    workers = PodWorkers(perform, clock=clock, failed=lambda pod, error: told.append(str(error)), inline=True)
+    workers = Inline(perform, clock=clock, failed=lambda pod, error: told.append(str(error)))
     workers.update(PodWork(Work.CREATE, a_pod()))
     assert told == ["no such thing"]
     clock.advance(9.9)
@@ -120,7 +132,7 @@ def test_a_kill_that_fails_is_tried_again_though_nobody_knows_the_pod() -> None:
             raise ExpectedError("busy")
         return Done(over=True)
 
-    workers = PodWorkers(perform, clock=clock, inline=True)
+    workers = Inline(perform, clock=clock)
     workers.update(PodWork(Work.KILL, a_pod()))
     clock.advance(11)
     assert workers.retry_kills(workers.due()) == []
@@ -130,7 +142,7 @@ def test_a_kill_that_fails_is_tried_again_though_nobody_knows_the_pod() -> None:
 
 def test_a_static_pod_waits_until_the_one_of_its_name_has_ended() -> None:
     slow = Slow()
-    workers = PodWorkers(slow.perform, clock=FakeClock())
+    workers = PodWorkers(slow.perform, clock=FakeClock(), failed=print)
     old, new = a_pod(uid="old", source="file"), a_pod(uid="new", source="file")
     workers.update(PodWork(Work.CREATE, old))
     slow.next()
@@ -145,7 +157,7 @@ def test_a_static_pod_waits_until_the_one_of_its_name_has_ended() -> None:
 
 def test_a_static_pod_that_goes_before_its_turn_never_begins() -> None:
     slow = Slow()
-    workers = PodWorkers(slow.perform, clock=FakeClock())
+    workers = PodWorkers(slow.perform, clock=FakeClock(), failed=print)
     old, new = a_pod(uid="old", source="file"), a_pod(uid="new", source="file")
     workers.update(PodWork(Work.CREATE, old))
     slow.next()
@@ -158,7 +170,7 @@ def test_a_static_pod_that_goes_before_its_turn_never_begins() -> None:
 
 
 def test_what_has_finished_is_forgotten_once_nobody_wants_it() -> None:
-    workers = PodWorkers(lambda _work: Done(over=True), clock=FakeClock(), inline=True)
+    workers = Inline(lambda _work: Done(over=True), clock=FakeClock())
     workers.update(PodWork(Work.KILL, a_pod()))
     workers.forget({"uid-web"})
     assert workers.is_finished("uid-web")
