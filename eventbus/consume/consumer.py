@@ -381,11 +381,11 @@ def isolate(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Seq
         reader.steps += 1
         if position == delivery.killed:
             event = batch.alone(position)
-            ours = reader.bury(delivery, DeadCause.KILLED_WORKER, event, whole=False, next_position=position + 1)
-        elif ours := reader.isolate(delivery.id, position):
+            owned = reader.bury(delivery, DeadCause.KILLED_WORKER, event, whole=False, next_position=position + 1)
+        elif owned := reader.isolate(delivery.id, position):
             failpoint("decoded", batch.events[position])
-            ours = handle(reader, delivery, batch, position)
-        if not ours:
+            owned = handle(reader, delivery, batch, position)
+        if not owned:
             return ()
     return (delivery.id,)
 

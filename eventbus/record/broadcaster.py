@@ -328,7 +328,7 @@ class EventBroadcaster:
             self._loggers_wait = False
 
     def _keep(self, watcher: W) -> W:
-        process_hooks.hold(self)
+        process_hooks.keep_alive(self)
         with self._watchers_lock:
             self._watchers = [each for each in self._watchers if not _has_ended(each)] + [watcher]
         if self._stopped:  # shut down in another thread meanwhile

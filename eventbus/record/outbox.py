@@ -41,7 +41,7 @@ CLOSING_BACKOFF_S = 0.05
 #: seconds that a flusher has to end after its transport is closed
 HANG_UP_S = 0.5
 #: longest pause while all waiting events are for partitions that back off
-HELD_S = 0.05
+BLOCKED_S = 0.05
 #: seconds between two checks of the spool's writer whether a round is late
 CHECK_S = 0.05
 #: seconds between two syncs of the spool to the disk: a power cut may lose so much
@@ -549,23 +549,23 @@ class Outbox:
             self._notify_room()
 
     def _room_in_producers(self, leaving: int = 0) -> int:
-        """Return how many events to pack: a round's worth, besides those that are held and *leaving*.
+        """Return how many events to pack: a round's worth, besides those that are blocked and *leaving*.
 
         Partitions that back off may keep as many events as the buffer, and the limit of the buffer is lowered by these.
         The other partitions wait only when that many are kept.
         """
-        held, held_bytes = self._lower_limit()
-        if self._limit == 0 or held_bytes > self._settings.buffer_bytes:
+        blocked, blocked_bytes = self._lower_limit()
+        if self._limit == 0 or blocked_bytes > self._settings.buffer_bytes:
             return 0
-        return self._sender.round_events - self._sender.pending + held + leaving
+        return self._sender.round_events - self._sender.pending + blocked + leaving
 
     def _lower_limit(self) -> tuple[int, int]:
         """Lower the buffer's limit by the events that wait in memory besides. Returns how many, and their bytes."""
-        held, held_bytes = self._sender.held()
+        blocked, blocked_bytes = self._sender.blocked()
         if self._spool_writer is not None:  # it may have taken all events from the buffer
-            held = max(held, self._sender.pending - self._sender.round_events)
-        self._limit = max(0, self._settings.buffer_events - held)
-        return held, held_bytes
+            blocked = max(blocked, self._sender.pending - self._sender.round_events)
+        self._limit = max(0, self._settings.buffer_events - blocked)
+        return blocked, blocked_bytes
 
     def _wanted_at(self) -> float:
         """Return when the last flush or close wanted an ack check."""
@@ -623,7 +623,7 @@ class Outbox:
 
     def _pause(self) -> None:
         """Wait for partitions that back off: all other events have been sent."""
-        pause_s = min(HELD_S, self._sender.due_in_s())
+        pause_s = min(BLOCKED_S, self._sender.due_in_s())
         if self._closing.happened:
             self._clock.sleep(pause_s)
         else:

@@ -104,7 +104,7 @@ class Sender:
     def can_send(self) -> bool:
         """Return True while events wait for a partition that does not back off, or for the number of partitions."""
         return bool(self.unplaced) or any(
-            not producer.idle and not self._waits.holds(i) for i, producer in enumerate(self.producers)
+            not producer.idle and not self._waits.backs_off(i) for i, producer in enumerate(self.producers)
         )
 
     @property
@@ -112,7 +112,7 @@ class Sender:
         """Return how many events of one partition a round can publish."""
         return self._bus.in_flight * MAX_BATCH_EVENTS
 
-    def held(self) -> tuple[int, int]:
+    def blocked(self) -> tuple[int, int]:
         """Return how many events wait for partitions that have failed, and about their bytes."""
         failed = [self.producers[partition] for partition in self._waits.failed_partitions]
         return (
@@ -256,7 +256,7 @@ class Sender:
         requests = [
             request
             for partition, producer in enumerate(self.producers)
-            if not producer.idle and not self._waits.holds(partition)
+            if not producer.idle and not self._waits.backs_off(partition)
             for request in producer.requests(partition, self._bus.in_flight)
         ]
         if not requests:
@@ -336,7 +336,7 @@ class PartitionWaits:
         """Return the partitions that have failed, and not succeeded since."""
         return self._failures.keys()
 
-    def holds(self, partition: int) -> bool:
+    def backs_off(self, partition: int) -> bool:
         """Return True while *partition* backs off."""
         return bool(self._until) and self._until.get(partition, -math.inf) > self._clock.monotonic()
 

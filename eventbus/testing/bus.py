@@ -40,13 +40,13 @@ class Bus(msgspec.Struct, frozen=True):
         """
         deadline = time.monotonic() + within_s
         while True:
-            found = self.store.list().items
-            for event in found:
+            events = self.store.list().items
+            for event in events:
                 if event.reason == wanted if isinstance(wanted, str) else wanted(event):
                     return event
             if time.monotonic() > deadline:
-                there = ", ".join(f"{event.reason} of {event.involved_object.name}" for event in found) or "nothing"
-                raise AssertionError(f"no such event within {within_s:g} s; stored: {there}")
+                stored = ", ".join(f"{event.reason} of {event.involved_object.name}" for event in events) or "nothing"
+                raise AssertionError(f"no such event within {within_s:g} s; stored: {stored}")
             time.sleep(_LOOK_S)
 
 

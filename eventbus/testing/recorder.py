@@ -74,8 +74,8 @@ class FakeRecorder(EventRecorder):
         try:
             self.events.put(self._line(event), timeout=PATIENCE_S)
         except queue.Full:
-            held = self.events.maxsize
-            raise AssertionError(f"FakeRecorder is full with {held} lines: read them, or make it larger") from None
+            size = self.events.maxsize
+            raise AssertionError(f"FakeRecorder is full with {size} lines: read them, or make it larger") from None
         self.recorded.append(event)
 
     def _line(self, event: Event) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,29 +123,6 @@ def test_a_worker_that_loses_redis_waits_goes_on_and_says_so_once(short_path: Pa
             eventually(lambda: changes == ["LostRedis", "Reconnected"])  # said behind the round that recorded
 
 
-def test_redis_killed_in_the_middle_of_the_work_leaves_every_event_counted_once(
-    short_path: Path, settings: Settings
-) -> None:
-    with own_server(short_path, appendfsync="always") as server:
-        bus = open_for(server.url or "", settings)
-        with (
-            EventBroadcaster(server.url, settings=settings) as broadcaster,
-            sink_running(bus),
-            sink_running(bus),
-        ):
-            recorder = broadcaster.new_recorder("c")
-            for _ in range(3):
-                for i in range(2_000):
-                    recorder.eventf(POD, "Normal", "Counted", "%d", i % 7)
-                time.sleep(0.02)
-                kill_server(server)
-                server.start()
-            assert broadcaster.flush(60)
-            eventually(lambda: counted(bus) >= 6_000)
-            eventually(lambda: nothing_waits(bus))
-            assert counted(bus) == 6_000
-
-
 def test_a_reply_that_is_lost_on_its_way_to_a_worker_loses_no_event(short_path: Path, settings: Settings) -> None:
     """The batch stays pending for the worker that never got it, and is handled after the reconnect."""
     handled: list[bytes] = []
@@ -202,24 +178,6 @@ def test_a_worker_lives_on_when_something_is_destroyed_under_it(
             eventually(lambda: counted(bus) >= 200)
             eventually(lambda: nothing_waits(bus))
             assert counted(bus) == 200
-
-
-def test_a_worker_drains_a_redis_that_is_full(short_path: Path, settings: Settings) -> None:
-    with own_server(short_path) as server, make_client(server.url or "") as client:
-        bus = open_for(server.url or "", settings)
-        with EventBroadcaster(server.url, settings=settings) as broadcaster:
-            record(broadcaster, 200)
-        changes: list[str] = []
-        with sink_running(bus):
-            eventually(lambda: counted(bus) == 200)
-        with EventBroadcaster(server.url, settings=settings) as broadcaster:
-            record(broadcaster, 200)
-        client.config_set("maxmemory", "1mb")
-        with sink_running(bus, on_change=lambda reason, _message: changes.append(reason)):
-            eventually(lambda: counted(bus) == 400)
-            beats: Any = client.hgetall(bus.keys[0].workers)
-            eventually(lambda: client.hgetall(bus.keys[0].workers) != beats)
-        assert changes == []
 
 
 # -- workers come and go -------------------------------------------------------------------------------------------
@@ -288,24 +246,6 @@ def test_what_a_killed_worker_had_begun_is_finished_by_another_and_counted_once(
             eventually(lambda: "holder" not in _workers(bus) and _workers(bus) == _consumers(bus))
     assert f"took over {held} batches from holder" in caplog.text
     assert counted(bus) == 400
-
-
-def test_a_worker_that_was_only_slow_records_nothing_that_was_taken_over_from_it(
-    embedded_url: str, settings: Settings
-) -> None:
-    """Frozen past its time, then awake again: the token tells it apart from the owner."""
-    bus = open_for(embedded_url, settings)
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
-        record(broadcaster, 400)
-    with holder(embedded_url, settings) as (process, held), sink_running(bus, take_over_s=0.3):
-        eventually(lambda: counted(bus) == 400)
-        assert process.stdin
-        assert process.stderr
-        process.stdin.write("go on\n")
-        process.stdin.flush()
-        for _ in range(held):
-            assert "a batch was taken over by another worker; left to it" in process.stderr.readline()
-        assert counted(bus) == 400
 
 
 def slow_once(handled: list[bytes], done: threading.Event) -> Callable[..., Sequence[bytes]]:

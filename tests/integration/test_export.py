@@ -710,17 +710,6 @@ def test_what_was_held_back_is_told_when_the_event_expires(partition: Partition,
     assert not [key for key in partition.state() if key.startswith(("later:", "exported:"))]
 
 
-def test_a_sink_that_wants_only_the_first_has_one_write_an_event(
-    partition: Partition, exporter_of: MakeExporter
-) -> None:
-    sink = MemorySink()
-    exporter = exporter_of(sink, repeats=Repeats(first=True))
-    for _ in range(3):
-        partition.record(about(1), about(2))
-        run_until_idle(exporter)
-    assert sink.calls == [("create", "message 1", 1), ("create", "message 2", 1)]
-
-
 # -- full memory, status -------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import Keys
 from eventbus.consume import consumer as consumer_module
-from eventbus.consume import heartbeat
 from eventbus.consume import watchers as watcher_module
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.errors import ConfigError
@@ -26,7 +24,6 @@ from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_batch
 from eventbus.model.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
-from eventbus.testing.clock import FakeClock
 from tests.builders import make_event, make_reference
 from tests.support.both_ways import either_way, over_both
 from tests.support.harness import (
@@ -35,14 +32,11 @@ from tests.support.harness import (
     kill_server,
     messages,
     own_server,
-    pass_time,
     read_incoming,
     settings_of,
     uids,
 )
 from tests.waiting import PATIENCE_S, eventually
-
-Make = Callable[..., EventBroadcaster]
 
 
 @pytest.fixture
@@ -543,46 +537,6 @@ def test_an_entry_that_cannot_be_read_is_buried_whole(
     assert (fields[b"cause"], fields[b"b"]) == (b"unreadable", b"junk")
 
 
-def test_a_group_worker_goes_on_after_redis_was_away_and_misses_nothing(short_path: Path, settings: Settings) -> None:
-    with (
-        own_server(short_path, appendfsync="always") as server,
-        EventBroadcaster(server.url, settings=settings) as broadcaster,
-    ):
-        seen: list[Event] = []
-        broadcaster.start_event_watcher(seen.append, group="audit")
-        say(broadcaster, *texts(100))
-        eventually(lambda: len(seen) == 100)
-        kill_server(server)
-        say(broadcaster, *texts(100, 100))
-        server.start()
-        eventually(lambda: len(set(uids(seen))) == 200)
-        assert messages(seen)[-1] == "199"
-
-
-@pytest.mark.parametrize("destroy", ["the group", "the stream", "everything", "the functions"])
-def test_a_group_worker_lives_on_and_sees_all_that_comes_after_a_destruction(
-    short_path: Path, settings: Settings, destroy: str
-) -> None:
-    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
-        seen: list[Event] = []
-        broadcaster.start_event_watcher(seen.append, group="audit")
-        say(broadcaster, "before")
-        eventually(lambda: seen)
-        incoming = Keys(settings.prefix, 0).incoming
-        with make_client(server.url or "") as client:
-            match destroy:
-                case "the group":
-                    client.xgroup_destroy(incoming, "audit")
-                case "the stream":
-                    client.delete(incoming)
-                case "everything":
-                    client.flushall()
-                case "the functions":
-                    client.function_flush()
-        say(broadcaster, *texts(100))
-        eventually(lambda: set(texts(100)) <= set(messages(seen)))
-
-
 @pytest.fixture
 def _dead_after_half_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     make: Any = GroupRunner.__init__
@@ -622,34 +576,3 @@ def test_what_a_stopped_worker_had_read_but_not_handled_goes_to_another_once(
     other.start_event_watcher(lambda event: seen.append(event.message), group="audit")
     eventually(lambda: len(seen) >= 1_000)
     assert sorted(map(int, seen)) == list(range(1_000))
-
-
-@pytest.mark.usefixtures("_dead_after_half_a_second")
-def test_a_slow_handler_is_not_taken_for_dead(
-    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An event takes far longer than a dead worker is given."""
-    monkeypatch.setattr(heartbeat, "EVERY_S", 0.05)
-    seen: list[str] = []
-    clock, go_on = FakeClock(), threading.Event()
-    bus = open_bus(embedded_url, settings)
-
-    def slow(event: Event) -> None:
-        seen.append(event.message)
-        go_on.wait(2 * PATIENCE_S)  # longer than anybody waits for what must not happen
-
-    with (
-        EventBroadcaster(embedded_url, settings=settings, clock=clock) as one,
-        EventBroadcaster(embedded_url, settings=settings, clock=clock) as two,
-        bus.client() as client,
-    ):
-        one.start_event_watcher(slow, group="audit")
-        two.start_event_watcher(slow, group="audit")
-        eventually(lambda: client.hlen(bus.keys[0].workers) == 2)
-        say(broadcaster, *texts(120))
-        eventually(lambda: seen)
-        pass_time(clock, bus, 2, step_s=0.12)
-        go_on.set()
-        eventually(lambda: len(seen) >= 120)
-        eventually(lambda: client.xpending(bus.keys[0].incoming, "audit")["pending"] == 0)
-    assert sorted(map(int, seen)) == list(range(120))

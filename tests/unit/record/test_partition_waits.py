@@ -13,10 +13,10 @@ def test_only_the_partition_that_failed_waits() -> None:
     waits = PartitionWaits(clock)
     assert waits.due_in_s() == math.inf
     waits.failed(3)
-    assert [waits.holds(partition) for partition in range(5)] == [False, False, False, True, False]
+    assert [waits.backs_off(partition) for partition in range(5)] == [False, False, False, True, False]
     assert 0 < waits.due_in_s() <= 2 * FIRST_BACKOFF_S
     clock.advance(2 * FIRST_BACKOFF_S)
-    assert not waits.holds(3)
+    assert not waits.backs_off(3)
     assert 3 in waits.failed_partitions
     assert waits.due_in_s() == 0
     waits.succeeded(3)
