@@ -16,16 +16,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import eventbus.model.decodable  # noqa: F401  # registers its hooks of forks before these, so that its lock is the inner one
 from eventbus.errors import ConfigError
 from eventbus.util.log import log
 
 if TYPE_CHECKING:
-    from multiprocessing.util import Finalize
-
-    from eventbus.record.losses import Losses
+    from eventbus.record.broadcaster import EventBroadcaster
 
 #: seconds that watchers have for the events they are handling, even if the flush has taken all the time of a shutdown
 LAST_HANDLER_S = 2.0
@@ -35,55 +33,10 @@ PARK_S = 0.1
 PAUSE_S = 0.05
 
 
-class Broadcaster(Protocol):
-    """The part of an `EventBroadcaster` that these hooks use. It imports them, so they cannot import it."""
-
-    losses: Losses
-    at_exit: Callable[[], object]  #: set here: the callback of atexit
-    finalizer: Finalize  #: set here: of multiprocessing
-
-    @property
-    def waiting(self) -> int:
-        """Return about how many events are not yet accepted."""
-        ...
-
-    def begin_end(self) -> None:
-        """Have everything sent, from a signal handler. Waits for nothing, takes no lock."""
-        ...
-
-    def wait_for_end(self) -> None:
-        """Wait until everything is sent, or the time for the end is over."""
-        ...
-
-    def end(self) -> None:
-        """Shut down because the process exits. Ctrl-C cuts nothing short."""
-        ...
-
-    def shutdown(self) -> bool:
-        """Send the waiting events, stop every watcher, and stop. Idempotent."""
-        ...
-
-    def park(self, timeout_s: float) -> None:
-        """Keep the flusher between two rounds, before a fork."""
-        ...
-
-    def unpark(self) -> None:
-        """Let the flusher go on in the parent, after a fork."""
-        ...
-
-    def after_fork(self) -> None:
-        """Start again in the child."""
-        ...
-
-    def count_forgotten(self) -> None:
-        """Count the events that waited at the fork as lost, after a fork that Python did not see."""
-        ...
-
-
 #: Every broadcaster of this process, so that a signal, and a child after fork, finds them.
-_ALL: weakref.WeakSet[Broadcaster] = weakref.WeakSet()
+_ALL: weakref.WeakSet[EventBroadcaster] = weakref.WeakSet()
 #: those with watchers
-_held: set[Broadcaster] = set()
+_kept_alive: set[EventBroadcaster] = set()
 #: signals that flush before they end the process, where the program has no handler of its own
 _flushing: set[int] = {signal.SIGTERM}
 #: whether it was logged that they cannot
@@ -105,10 +58,10 @@ _undo: list[Callable[[], object]] = []
 _mask: set[signal.Signals | int] | None = None
 
 
-def register(broadcaster: Broadcaster) -> None:
+def register(broadcaster: EventBroadcaster) -> None:
     """Have *broadcaster* flushed at the exit of the process, unless it is collected before.
 
-    Nothing here keeps it alive: its flusher does, and `hold` when it has watchers. Signals: `arm`.
+    Nothing here keeps it alive: its flusher does, and `keep_alive` when it has watchers. Signals: `arm`.
     """
     _ALL.add(broadcaster)
     # Not by weakref.finalize: that imports at exit, which never ends in a child that was forked during an import.
@@ -122,20 +75,20 @@ def register(broadcaster: Broadcaster) -> None:
     multiprocessing.util.register_after_fork(broadcaster, _end_with_child)
 
 
-def hold(broadcaster: Broadcaster) -> None:
+def keep_alive(broadcaster: EventBroadcaster) -> None:
     """Keep *broadcaster* until it is shut down: it has watchers, which its end stops."""
-    _held.add(broadcaster)
+    _kept_alive.add(broadcaster)
     arm()
 
 
-def unregister(broadcaster: Broadcaster) -> None:
+def unregister(broadcaster: EventBroadcaster) -> None:
     """Forget *broadcaster*, which is shut down."""
-    _held.discard(broadcaster)
+    _kept_alive.discard(broadcaster)
     atexit.unregister(broadcaster.at_exit)
     broadcaster.finalizer.cancel()
 
 
-def _end_with_child(broadcaster: Broadcaster) -> None:
+def _end_with_child(broadcaster: EventBroadcaster) -> None:
     """Have a child of multiprocessing, which ends without atexit, end the broadcaster as well."""
     global _last_log_pid
     from multiprocessing.util import Finalize
@@ -146,7 +99,7 @@ def _end_with_child(broadcaster: Broadcaster) -> None:
         Finalize(None, _log_last_losses, exitpriority=-1000)
 
 
-def _end(reference: weakref.ref[Broadcaster]) -> None:
+def _end(reference: weakref.ref[EventBroadcaster]) -> None:
     if (broadcaster := reference()) is not None:
         broadcaster.end()
 
@@ -246,7 +199,7 @@ def _flush_and_die(signum: int, _frame: object) -> None:
     os._exit(128 + signum)  # the first process of a container is not ended by a signal's default action
 
 
-def _shut_down(broadcasters: list[Broadcaster]) -> None:
+def _shut_down(broadcasters: list[EventBroadcaster]) -> None:
     for broadcaster in broadcasters:
         broadcaster.shutdown()
 
