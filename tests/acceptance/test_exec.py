@@ -245,12 +245,6 @@ def test_two_streams_that_are_one_pipe_keep_their_order(env: dict[str, str], rec
     assert recorded.wait_for("sh", "Started", "Failed")[1].message.endswith(": err6")
 
 
-def test_two_streams_that_are_one_file_keep_their_order(env: dict[str, str], tmp_path: Path) -> None:
-    with (tmp_path / "log").open("wb") as log:
-        subprocess.run([*COMMAND, "exec", *sh(BURSTS * 3)], env=env, stdout=log, stderr=log, timeout=50, check=True)
-    assert (tmp_path / "log").read_text().splitlines() == WRITTEN
-
-
 def test_what_it_leaves_in_the_background_does_not_hold_us(env: dict[str, str]) -> None:
     done = subprocess.run(
         [*COMMAND, "exec", *sh("sleep 60 >&2 & echo $!")],
@@ -313,14 +307,6 @@ def test_a_pager_that_reads_the_keyboard_from_standard_error_gets_it(env: dict[s
         terminal.press("q")
         assert terminal.wait() == 0
         assert terminal.text == "more?\nkey q\n"
-
-
-def test_the_pager_of_every_linux_takes_its_keys(env: dict[str, str]) -> None:
-    with Terminal("exec", *sh("seq 200 | more; echo paged"), env=env) as terminal:
-        terminal.wait_for("--More--")
-        terminal.press("q")
-        terminal.wait_for("paged")
-        assert terminal.wait() == 0
 
 
 def test_it_stays_in_the_foreground_group_of_its_terminal(env: dict[str, str]) -> None:
@@ -482,13 +468,6 @@ def test_a_machine_too_busy_to_import_in_time_loses_nothing(
     recorded.wait_for("true", "Started", "Completed")
 
 
-def test_with_the_bus_away_on_a_terminal_it_runs_the_same(env: dict[str, str]) -> None:
-    with Terminal("exec", *sh("echo out; exit 3"), env=env | {"EVENTBUS_REDIS_URL": AWAY}) as terminal:
-        assert terminal.wait() == 3
-        said, told = terminal.text.splitlines()[:2]
-        assert (said, told[:34]) == ("out", "eventbus exec: 2 events not sent: ")
-
-
 def test_a_setting_that_cannot_be_used_does_not_keep_it_from_running(env: dict[str, str]) -> None:
     done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_BUFFER_EVENTS": "many"})
     assert done.returncode == 3
@@ -559,13 +538,6 @@ def test_a_command_that_was_asked_to_end_is_not_run_again(
         eventually(lambda: "ready\n" in program.out)
         assert program.stop() == 5
     recorded.wait_for("sh", "Started", "Killing", "Failed")
-
-
-def test_ctrl_c_ends_a_command_that_would_be_run_again(env: dict[str, str]) -> None:
-    with Terminal("exec", "--restart", "always", *waiting(":"), env=env) as terminal:
-        terminal.wait_for("ready\n")
-        terminal.interrupt()
-        assert terminal.wait() == -signal.SIGINT
 
 
 # -- the embedded server ---------------------------------------------------------------------------------------------
