@@ -25,7 +25,7 @@ def patches(source: str) -> Iterator[str]:
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "ModuleType":
             yield ast.unparse(node)
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names = {getattr(node, "module", None), *(name.name for name in node.names)}
+            names = {str(getattr(node, "module", "")), *(name.name for name in node.names)}
             yield from sorted(names & PRIVATE)
 
 
