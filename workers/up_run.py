@@ -23,7 +23,7 @@ from eventbus.broker import function_library
 from eventbus.broker.bus import Bus, open_bus, read_options
 from eventbus.broker.connection.address import safe_url
 from eventbus.broker.connection.connect import Client, connect
-from eventbus.broker.embedded.refcount import KeeperLock, holders
+from eventbus.broker.embedded.refcount import Reference, holders
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 from eventbus.broker.function_library import prune
 from eventbus.cli.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
@@ -454,7 +454,7 @@ class ServerKeeper:
         self._ours = not server.running()
         self._gone_s = 0.0  # time of the exit, seconds since 1970; 0.0: it runs
         self._others_reported = False
-        self._lock = KeeperLock(server.directory)
+        self._lock = Reference(server.directory)
 
     def start(self) -> str:
         """Find or start the server; return its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""

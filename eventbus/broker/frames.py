@@ -67,20 +67,7 @@ class Answer(msgspec.Struct, array_like=True, frozen=True):
 
 def pack_requests(requests: Sequence[PublishRequest]) -> bytes:
     """The body of a POST."""
-    frames = [
-        (
-            request.partition,
-            request.producer,
-            request.first,
-            request.events,
-            request.body,
-            request.generation,
-            request.silent_ms,
-            request.losses,
-            request.life_ms,
-        )
-        for request in requests
-    ]
+    frames = [msgspec.structs.astuple(request) for request in requests]  # a frame has the same fields
     return _ENCODE((FRAMES_FORMAT, frames))
 
 

@@ -37,10 +37,10 @@ def judge_disk(directory: Path, free: int) -> Finding:
 
 def check_keepers(environ: Mapping[str, str]) -> Finding:
     """Check that each `eventbus up` which keeps the embedded server running is a process that lives."""
-    from eventbus.broker.embedded.refcount import held_locks
+    from eventbus.broker.embedded.refcount import held_references
     from eventbus.broker.embedded.server import default_directory
 
-    locks = held_locks(default_directory(environ))
+    locks = held_references(default_directory(environ))
     for lock in locks:
         if lock.is_stale:
             text = f"{lock.path} names process {lock.named}, which has ended; processes that it started hold the lock"

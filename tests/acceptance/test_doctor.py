@@ -95,8 +95,8 @@ def test_the_embedded_server_is_started_and_its_disk_looked_at(short_path: Path,
 DEAD_UP = """
 import os, signal, sys
 from pathlib import Path
-from eventbus.broker.embedded.refcount import KeeperLock
-KeeperLock(Path(sys.argv[1])).take()
+from eventbus.broker.embedded.refcount import Reference
+Reference(Path(sys.argv[1])).take()
 if os.fork():
     os._exit(0)
 print(os.getpid(), flush=True)

@@ -1,7 +1,8 @@
-"""Locks that show which `eventbus up` processes keep the embedded server running: each holds its own while it lives.
+"""Counts the `eventbus up` processes that use the embedded server: each has a lock of its own while it lives.
 
-One file for each, `up.<random>.lock`, with its process id: of one file for all, the last to write its id may be gone
-while another still lives."""
+Each has a file `up.<random>.lock` with its process id. With one file for all, the last process to write its id may have
+ended while another still lives.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from eventbus.errors import ConfigError
 _PATTERN = "up.*.lock"
 
 
-class KeeperLock:
-    """Marks this process as keeping the server of *directory* running, from `take` to `release` or its end."""
+class Reference:
+    """The reference of this process to the server of *directory*, from `take` to `release` or its end."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -27,7 +28,7 @@ class KeeperLock:
         self._lock: int | None = None
 
     def take(self) -> None:
-        """Take this process's lock, once; other processes have their own. Raises: ConfigError: it cannot be written."""
+        """Take the lock of this process. Idempotent. Raises: ConfigError: it cannot be written."""
         if self._lock is not None:
             return
         try:
@@ -44,7 +45,7 @@ class KeeperLock:
             self._lock = None
 
 
-class Held(NamedTuple):
+class HeldReference(NamedTuple):
     """A held lock: the process id in it, and the processes that have it open."""
 
     path: Path
@@ -58,13 +59,13 @@ class Held(NamedTuple):
 
 
 def holders(directory: Path) -> list[str]:
-    """Return the process ids of the living keepers, unordered; if the system has none, the id in the lock."""
-    return [pid for lock in held_locks(directory) for pid in lock.holders or (lock.named,)]
+    """Return the ids of the living processes, unordered; if the system does not report them, the id in the lock."""
+    return [pid for lock in held_references(directory) for pid in lock.holders or (lock.named,)]
 
 
-def held_locks(directory: Path) -> list[Held]:
+def held_references(directory: Path) -> list[HeldReference]:
     """Return the held locks, unordered."""
-    return [lock for path in directory.glob(_PATTERN) if (lock := _held(path))]
+    return [lock for path in directory.glob(_PATTERN) if (lock := _held_reference(path))]
 
 
 def _make(path: Path) -> int:
@@ -82,7 +83,7 @@ def _make(path: Path) -> int:
         os.close(lock)  # another process took it for a stale lock, and removed it
 
 
-def _held(path: Path) -> Held | None:
+def _held_reference(path: Path) -> HeldReference | None:
     file = _open(path)
     if file is None:
         return None
@@ -93,8 +94,8 @@ def _held(path: Path) -> Held | None:
     finally:
         os.close(file)
     if named.isdecimal() and has_open(int(named), path) is not False:  # None: unknown
-        return Held(path, named, (named,))
-    return Held(path, named, tuple(map(str, processes_with(path))))
+        return HeldReference(path, named, (named,))
+    return HeldReference(path, named, tuple(map(str, processes_with(path))))
 
 
 def _forget_dead(directory: Path) -> None:

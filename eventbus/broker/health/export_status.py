@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 import msgspec
@@ -162,6 +162,16 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     kept: int = 0
 
 
+#: The numbers of SinkPart that the hash of an export has, and those that SinkStatus sums.
+_STORED: Final[tuple[Any, ...]] = (
+    *("position", "pending", "retrying", "paused_since_ms", "written_ms", "error_ms", "written", "held_back"),
+    *("retries", "probes", "dead", "lists", "deleted", "kept"),
+)
+_SUMMED: Final[tuple[Any, ...]] = (
+    *("lag", "pending", "retrying", "waiting", "written", "held_back", "retries", "dead", "deleted", "kept"),
+)
+
+
 def export_status(bus: Bus, client: Client) -> tuple[SinkStatus, ...]:
     """Read the status of every sink that ever had a worker, by name. Raises: BusUnavailable: call again.
 
@@ -253,30 +263,16 @@ def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
         fields = {
             field.decode("utf-8", "replace"): value.decode("utf-8", "replace") for field, value in content.items()
         }
-    position = _number(fields, "position")
-    lag = read_lag(node, keys, position)
+    lag = read_lag(node, keys, _number(fields, "position"))
     return fields.get("mode", ""), SinkPart(
         partition=keys.partition,
-        position=position,
         lag=lag.events,
         behind_s=lag.seconds,
         holder=fields.get("holder", ""),
         seen_s=max(0, now_ms - _number(fields, "sign_ms")) / 1000,
-        pending=_number(fields, "pending"),
-        retrying=_number(fields, "retrying"),
-        paused_since_ms=_number(fields, "paused_since_ms"),
-        written_ms=_number(fields, "written_ms"),
         error=fields.get("error", ""),
-        error_ms=_number(fields, "error_ms"),
-        written=_number(fields, "written"),
-        held_back=_number(fields, "held_back"),
-        retries=_number(fields, "retries"),
-        probes=_number(fields, "probes"),
-        dead=_number(fields, "dead"),
-        lists=_number(fields, "lists"),
         waiting=int(waiting),
-        deleted=_number(fields, "deleted"),
-        kept=_number(fields, "kept"),
+        **{number: _number(fields, number) for number in _STORED},
     )
 
 
@@ -286,24 +282,15 @@ def _sum(name: str, mode: str, parts: tuple[SinkPart, ...]) -> SinkStatus:
     return SinkStatus(
         name=name,
         mode=mode,
-        lag=sum(part.lag for part in parts),
         behind_s=max(part.behind_s for part in parts),
-        pending=sum(part.pending for part in parts),
-        retrying=sum(part.retrying for part in parts),
-        waiting=sum(part.waiting for part in parts),
         paused_since_ms=min(paused, default=0),
-        written=sum(part.written for part in parts),
         written_ms=max(part.written_ms for part in parts),
-        held_back=sum(part.held_back for part in parts),
-        retries=sum(part.retries for part in parts),
-        dead=sum(part.dead for part in parts),
         error=newest.error,
         error_ms=newest.error_ms,
         holders=tuple(sorted({part.holder for part in parts if part.holder})),
         orphans=tuple(part.partition for part in parts if not part.holder or part.seen_s * 1000 >= SILENT_MS),
         parts=parts,
-        deleted=sum(part.deleted for part in parts),
-        kept=sum(part.kept for part in parts),
+        **{number: sum(getattr(part, number) for part in parts) for number in _SUMMED},
     )
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.embedded.refcount import KeeperLock, held_locks, holders
+from eventbus.broker.embedded.refcount import Reference, held_references, holders
 from eventbus.errors import ConfigError
 
 KEEPER = """
 import sys
 from pathlib import Path
-from eventbus.broker.embedded.refcount import KeeperLock
-lock = KeeperLock(Path(sys.argv[1]))
+from eventbus.broker.embedded.refcount import Reference
+lock = Reference(Path(sys.argv[1]))
 lock.take()
 print("taken", flush=True)
 sys.stdin.read()
@@ -55,7 +55,7 @@ def test_a_lock_that_the_dead_have_left_to_another_names_the_one_that_lives(tmp_
         left = dead.stdout.readline().strip()
         dead.wait()
         assert holders(tmp_path) == [left]
-        (lock,) = held_locks(tmp_path)
+        (lock,) = held_references(tmp_path)
         assert (lock.named, lock.is_stale) == (str(dead.pid), True)
         os.kill(int(left), signal.SIGKILL)
 
@@ -64,7 +64,7 @@ def test_what_the_dead_have_left_is_cleared_away(tmp_path: Path) -> None:
     with _keeper(tmp_path) as dead:
         dead.kill()
     assert list(tmp_path.iterdir())
-    lock = KeeperLock(tmp_path)
+    lock = Reference(tmp_path)
     lock.take()
     lock.take()
     assert holders(tmp_path) == [str(os.getpid())]
@@ -76,5 +76,5 @@ def test_what_the_dead_have_left_is_cleared_away(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file or directory"):
-        KeeperLock(tmp_path / "gone").take()
+        Reference(tmp_path / "gone").take()
     assert holders(tmp_path / "gone") == []
