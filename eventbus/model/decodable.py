@@ -1,4 +1,4 @@
-"""Makes a type ready for msgspec to decode to, in one thread at a time, which msgspec itself does not see to."""
+"""Prepares types for msgspec's decoders, one thread at a time. msgspec itself does not lock."""
 
 from __future__ import annotations
 

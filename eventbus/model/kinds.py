@@ -1,4 +1,4 @@
-"""The kinds of objects the store holds: ours, and those a user registers."""
+"""The kinds of stored objects: the built-in ones, and those that a program registers."""
 
 from __future__ import annotations
 

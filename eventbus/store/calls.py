@@ -1,4 +1,4 @@
-"""Calls functions of the library, once more if the server lacked the library, or has another bus than was opened."""
+"""Calls functions of the library, and once more after the server lacked the library or had another bus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage of events: recorded ones, in the partition of their object, and written ones, in that of their own name.
+"""Storage of events: of recorded ones in the partition of their object, of written ones in that of their own name.
 
 A written event is replaced as a whole. A change of a recorded event is stored as an overlay: see `stored.lay_over`.
 """

@@ -1,4 +1,4 @@
-"""The protocol of a kind's storage: where objects lie, how they are packed, and how they are written."""
+"""The protocol of the storage of a kind: places of objects, their packed form, and their writes; errors of writes."""
 
 from __future__ import annotations
 

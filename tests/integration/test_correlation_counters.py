@@ -127,19 +127,6 @@ def test_memory_stays_below_the_bound_of_the_docs(short_path: Path) -> None:
     assert 1.5 * MIB < grown < bound + 1.5 * options.changes_bytes + 2 * MIB
 
 
-def test_event_that_was_evicted_goes_on_with_its_count_when_it_comes_again(embedded_url: str) -> None:
-    with a_recording(embedded_url, Options(burst=10_000, max_stored=100, max_records=1_000)) as recording:
-        recording.send(START_MS, [an_event("kubelet", "old")] * 7)
-        for number in range(150):  # more than are written in the millisecond of the old one
-            recording.send(START_MS + 1_000, [an_event("kubelet", f"new-{number}")])
-        Housekeeper(bus=recording.bus, clock=SystemClock()).sweep(recording.client, 0)
-        assert "old" not in {event.involved_object.name for event in recording.store.list().items}
-
-        assert recording.send(START_MS + 2_000, [an_event("kubelet", "old")]) == "r"
-        (again,) = recording.store.list(name="old").items
-        assert again.count == 8
-
-
 @contextmanager
 def a_recording(url: str, options: Options) -> Iterator[Recording]:
     recording = Recording(url, f"count-{secrets.token_hex(6)}", options)

@@ -70,17 +70,6 @@ def test_an_aggregate_shows_its_newest_batch_whenever_the_others_come(
             assert recording.counters().get("late", 0) == late
 
 
-def test_batch_of_another_consumer_and_one_that_was_acknowledged_are_left_alone(embedded_url: str) -> None:
-    with a_recording(embedded_url, max_events=10) as recording:
-        entry = recording.append(START_MS, stamped(0, [("a", "x")]))
-        recording.take("one")
-        assert recording.record("two", [entry]) == ["-"]
-        assert recording.changes() == []
-        assert recording.record("one", [entry]) == ["c"]
-        assert recording.record("one", [entry]) == ["-"]
-        assert recording.counters()["events"] == 1
-
-
 @contextmanager
 def a_recording(url: str, max_events: int) -> Iterator[Recording]:
     recording = Recording(url, f"late-{secrets.token_hex(6)}", Options(burst=1_000, max_events=max_events))

@@ -1,4 +1,4 @@
-"""Converts objects to and from their JSON as plain dicts: keys in Go's order, left out where Go leaves them out."""
+"""Converts objects to and from JSON as plain dicts, with Go's keys in Go's order; merges JSON patches."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def last_seen(event: Event) -> datetime:
 
 
 #: Most events of one story for which minutes are read; the last seen are preferred.
-MOST: Final = 40
+MOST_RHYTHMS: Final = 40
 
 
 class Minute(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,9 +182,9 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repeated(events: Iterable[Event]) -> list[Event]:
-    """Return the repeated ones of *events*, the last seen first; at most `MOST`."""
+    """Return the repeated ones of *events*, the last seen first; at most `MOST_RHYTHMS`."""
     repeats = [event for event in events if event.times_seen > 1 and event.last_seen is not None]
-    return sorted(repeats, key=last_seen, reverse=True)[:MOST]
+    return sorted(repeats, key=last_seen, reverse=True)[:MOST_RHYTHMS]
 
 
 def words_of(event: Event) -> Words:

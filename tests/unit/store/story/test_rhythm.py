@@ -8,7 +8,7 @@ import pytest
 
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.store.occurrences import Minutes
-from eventbus.store.story.verdict import MOST, Rhythm, repeated, rhythms_of, words_of
+from eventbus.store.story.verdict import MOST_RHYTHMS, Rhythm, repeated, rhythms_of, words_of
 
 #: A whole minute.
 BEGUN = datetime(2026, 1, 2, 15, 0, tzinfo=UTC)
@@ -92,7 +92,7 @@ def test_events_that_are_counted_together_have_no_minutes_of_their_own() -> None
 def test_what_happened_once_or_before_all_counts_has_no_rhythm() -> None:
     assert repeated([seen(0, 0, 1)]) == []
     assert rhythms_of([seen(-90, -70, 5)], counted({0: 5})) == ()
-    assert len(repeated([seen(0, n, 2) for n in range(MOST + 5)])) == MOST
+    assert len(repeated([seen(0, n, 2) for n in range(MOST_RHYTHMS + 5)])) == MOST_RHYTHMS
 
 
 def test_it_is_counted_as_the_sink_counts_it() -> None:
