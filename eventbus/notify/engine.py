@@ -129,7 +129,7 @@ class Engine:
         self._root = route_tree(rules)
         self._routes = {(route.receiver, route.key): route for route in self._root.all()}
         self._integrations = {
-            each.name: {name: config.send_resolved for name, config in each.integrations()} for each in rules.receivers
+            each.name: {name: config for name, config in each.integrations()} for each in rules.receivers
         }
         self._inhibition = Inhibition(rules.inhibit_rules)
         self._needs_links = any(label in LINKS for rule in rules.inhibit_rules for label in rule.equal)
@@ -374,7 +374,7 @@ class Engine:
         if route and (muted_until_ms := _muted_until(route, now_ms)):
             group.next_ms = muted_until_ms
             return []
-        interval_ms = route.group_interval_ms if route else self._root.group_interval_ms
+        interval_ms = self._interval_ms(group)
         group.next_ms += interval_ms
         if group.next_ms <= now_ms:
             group.next_ms = now_ms + interval_ms
@@ -383,14 +383,18 @@ class Engine:
         # Without its route, a group sends no more than the end of its alerts.
         visible = {alert.id for alert in members if alert.fires and route and not self._inhibition.inhibits(alert)}
         sends = []
-        for name, send_resolved in self._integrations[group.receiver].items():
+        for name, config in self._integrations[group.receiver].items():
             sent = group.sent.setdefault(name, Sent())
             if sent.pending:
                 continue
-            if not send_resolved and not firing.issuperset(sent.firing):
+            if not config.send_resolved and not firing.issuperset(sent.firing):
                 sent.firing = [each for each in sent.firing if each in firing]
                 self._changed.add(f"g{group.id}")
-            repeat_ms = max(route.repeat_interval_ms, interval_ms) if route else None
+            repeat_ms = None
+            if route:
+                repeat_ms = (
+                    interval_ms if getattr(config, "resends", False) else max(route.repeat_interval_ms, interval_ms)
+                )
             if reason := _reason(sent, visible, firing, repeat_ms, now_ms):
                 resolved = [each for each in sent.firing if each not in firing]
                 ordered = sorted((alert.first_ms, alert.id) for alert in members if alert.id in visible)
@@ -424,6 +428,10 @@ class Engine:
         self._tidy(group)
         return True
 
+    def _interval_ms(self, group: Group) -> int:
+        route = self._routes.get((group.receiver, group.route))
+        return route.group_interval_ms if route else self._root.group_interval_ms
+
     def _send(self, group: Group, integration: str, sent: Sent) -> Send:
         pending = sent.pending
         assert pending is not None
@@ -446,6 +454,7 @@ class Engine:
             alerts=tuple(alerts),
             external_url=self._external_url,
             handle=sent.handle,
+            interval_ms=self._interval_ms(group),
         )
         return Send(group.id, integration, notification)
 

@@ -21,7 +21,12 @@ from eventbus.errors import ConfigError
 from eventbus.notify.bounded_yaml import MAX_BYTES, Document
 from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
 from eventbus.notify.matchers import LABELS, OWN_PREFIX, Matchers, MatchType
+from eventbus.notify.receivers.alertmanager import AlertmanagerConfig
 from eventbus.notify.receivers.contract import IntegrationConfig
+from eventbus.notify.receivers.defaults import Global
+from eventbus.notify.receivers.email import EmailConfig
+from eventbus.notify.receivers.pagerduty import PagerDutyConfig
+from eventbus.notify.receivers.slack import SlackConfig
 from eventbus.notify.receivers.webhook import WebhookConfig
 from eventbus.notify.time_intervals import NamedTimes
 
@@ -69,6 +74,19 @@ class ReceiverRules(Strict, frozen=True, kw_only=True):
 
     name: str
     webhook_configs: tuple[WebhookConfig, ...] = ()
+    slack_configs: tuple[SlackConfig, ...] = ()
+    pagerduty_configs: tuple[PagerDutyConfig, ...] = ()
+    email_configs: tuple[EmailConfig, ...] = ()
+    alertmanager_configs: tuple[AlertmanagerConfig, ...] = ()
+
+    def with_defaults(self, defaults: Global) -> ReceiverRules:
+        """Return a copy in which integrations have the defaults of the file."""
+        return msgspec.structs.replace(
+            self,
+            slack_configs=tuple(config.with_defaults(defaults) for config in self.slack_configs),
+            pagerduty_configs=tuple(config.with_defaults(defaults) for config in self.pagerduty_configs),
+            email_configs=tuple(config.with_defaults(defaults) for config in self.email_configs),
+        )
 
     def integrations(self) -> Iterator[tuple[str, IntegrationConfig]]:
         """Yield the configurations with their names, as `webhook[0]`."""
@@ -84,12 +102,6 @@ class InhibitRule(Strict, frozen=True, kw_only=True):
     source_matchers: Matchers
     target_matchers: Matchers
     equal: tuple[str, ...] = ()
-
-
-class Global(Strict, frozen=True, kw_only=True):
-    """Defaults. *resolve_timeout*: of `resolve_after`."""
-
-    resolve_timeout: Duration | None = None
 
 
 class Rules(Strict, frozen=True, kw_only=True):
@@ -142,6 +154,8 @@ def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> Pa
         if not isinstance(document.value, dict):
             raise ConfigError("line 1: the file must have the fields route and receivers")
         rules = convert(document, Rules, decode, cure=_cure)
+        defaulted = tuple(receiver.with_defaults(rules.global_) for receiver in rules.receivers)
+        rules = msgspec.structs.replace(rules, receivers=defaulted)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
     check = _Check(rules, document)
@@ -154,14 +168,17 @@ def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> Pa
     return ParsedRules(rules, digest, tuple(f"{source}: {each}" for each in check.warnings))
 
 
+#: Their fields are suggested for a misspelled one.
+_STRUCTS: Final = (
+    *(Rules, Global, Route, ReceiverRules, InhibitRule),
+    *(WebhookConfig, SlackConfig, PagerDutyConfig, EmailConfig, AlertmanagerConfig),
+)
+
+
 def _cure(field: str) -> str:
     if field in _CURES:
         return f": {_CURES[field]}"
-    known = {
-        name
-        for struct in (Rules, Route, ReceiverRules, InhibitRule, WebhookConfig)
-        for name in struct.__struct_encode_fields__
-    }
+    known = {name for struct in _STRUCTS for name in struct.__struct_encode_fields__}
     near = difflib.get_close_matches(field, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -59,7 +59,8 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     *key* is the idempotency key: the same if the message is sent again after a lost reply or a take-over, different for
     every other message. *group* is the same for all messages about a group from its opening to its end: a dedup key.
     *number* counts these messages from 1. *handle* is the result of the last `send` about this group, by any
-    worker; empty for the first. *alerts*: firing ones first, the oldest first, then resolved ones.
+    worker; empty for the first. *alerts*: firing ones first, the oldest first, then resolved ones. *interval_ms*:
+    the `group_interval` of its route.
     """
 
     key: str
@@ -75,6 +76,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     alerts: tuple[NotifiedAlert, ...]
     external_url: str = ""
     handle: Mapping[str, str] = {}
+    interval_ms: int = 300_000
 
 
 class Receiver(Protocol):
