@@ -119,7 +119,8 @@ class Engine:
         self._objects: dict[tuple[str, str, str], set[str]] = {}
         self._memberships: dict[str, set[str]] = {}  #: alert → groups
         self._due: list[tuple[int, str]] = []  #: groups to look at
-        self._resolving: list[tuple[int, str]] = []
+        self._resolving: list[tuple[int, str]] = []  #: alerts that may be due to resolve
+        self._resolves: dict[str, int] = {}  #: alert → its only valid time in `_resolving`, at its due time or earlier
         self._changed: set[str] = set()  #: names of `changed`
         self._use(rules)
 
@@ -164,7 +165,7 @@ class Engine:
         """Go on with stored state. Returns: the notifications that were stored and not confirmed."""
         for alert in alerts:
             self._add(alert)
-            self._resolving.append((alert.resolves_ms(self._least_ms), alert.id))
+            self._schedule(alert)
         for group in groups:
             self.groups[group.id] = group
             group.alerts = [each for each in group.alerts if each in self.alerts]
@@ -172,7 +173,6 @@ class Engine:
                 self._memberships.setdefault(each, set()).add(group.id)
             self._due.append((group.next_ms, group.id))
         heapq.heapify(self._due)
-        heapq.heapify(self._resolving)
         self._route_again(now_ms)
         for alert in list(self.alerts.values()):
             if not alert.fires and not self._memberships.get(alert.id):
@@ -229,7 +229,7 @@ class Engine:
         if not alert.fires:
             return
         self._inhibition.add(alert)
-        heapq.heappush(self._resolving, (alert.resolves_ms(self._least_ms), id_))
+        self._schedule(alert)
         for route in routes:
             if self._is_ready(alert, route, now_ms):
                 self._join(alert, route, now_ms)
@@ -284,7 +284,7 @@ class Engine:
         alert.last_ms = alert.seen_ms = now_ms
         alert.labels["message"] = f"{alert.count} occurrences are not notified: more than {MAX_ALERTS} alerts or groups"
         self._changed.add(f"a{id_}")
-        heapq.heappush(self._resolving, (alert.resolves_ms(self._least_ms), id_))
+        self._schedule(alert)
         group = self.groups.get(id_)
         if group is None:
             group = Group(id_, route.receiver, route.key, {"alertname": OVERFLOW_REASON}, now_ms, now_ms)
@@ -318,6 +318,7 @@ class Engine:
 
     def _forget(self, alert: Alert) -> None:
         del self.alerts[alert.id]
+        self._resolves.pop(alert.id, None)
         self._memberships.pop(alert.id, None)
         self._inhibition.discard(alert)
         about = object_of(alert.labels)
@@ -352,12 +353,16 @@ class Engine:
     def advance(self, now_ms: int) -> list[Send]:
         """Resolve alerts and look at the groups that are due. Returns: the notifications to send once stored."""
         while self._resolving and self._resolving[0][0] <= now_ms:
-            alert = self.alerts.get(heapq.heappop(self._resolving)[1])
+            at_ms, id_ = heapq.heappop(self._resolving)
+            if self._resolves.get(id_) != at_ms:
+                continue
+            del self._resolves[id_]
+            alert = self.alerts.get(id_)
             if alert and alert.fires:
-                if (at_ms := alert.resolves_ms(self._least_ms)) <= now_ms:
+                if alert.resolves_ms(self._least_ms) <= now_ms:
                     self._resolve(alert, now_ms)
                 else:
-                    heapq.heappush(self._resolving, (at_ms, alert.id))
+                    self._schedule(alert)
         sends: list[Send] = []
         while self._due and self._due[0][0] <= now_ms:
             due_ms, id_ = heapq.heappop(self._due)
@@ -367,6 +372,13 @@ class Engine:
                 if id_ in self.groups:
                     heapq.heappush(self._due, (group.next_ms, id_))
         return sends
+
+    def _schedule(self, alert: Alert) -> None:
+        """Look at the alert when it may resolve. A later due time is found then: one entry serves many repeats."""
+        at_ms = alert.resolves_ms(self._least_ms)
+        if at_ms < self._resolves.get(alert.id, at_ms + 1):
+            self._resolves[alert.id] = at_ms
+            heapq.heappush(self._resolving, (at_ms, alert.id))
 
     def _flush(self, group: Group, now_ms: int) -> list[Send]:
         """Decide the notifications of a due group."""
