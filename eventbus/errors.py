@@ -117,22 +117,44 @@ class PoisonBatch(EventBusError):
         self.cause = cause
 
 
-class NotFound(EventBusError):
+class ObjectError(EventBusError):
+    """The base of errors about one object: *resource* as `leases.coordination.k8s.io`, and *name*; "" if unknown."""
+
+    def __init__(self, message: str = "", *, resource: str = "", name: str = "") -> None:
+        super().__init__(message)
+        self.resource = resource
+        self.name = name
+
+
+class NotFound(ObjectError):
     """No such object. The message is worded as the API server does."""
 
 
-class AlreadyExists(EventBusError):
+class AlreadyExists(ObjectError):
     """The store, or an external sink, has one of that name already. Cure: none is needed, or another name."""
 
 
-class Conflict(EventBusError):
+class Conflict(ObjectError):
     """The object has changed since it was read. Cure: read it again, and apply the change to its current state."""
 
 
 class InvalidObject(EventBusError, ValueError):
-    """The object, patch or question breaks a rule of its kind. Cure: fix the caller; the message names the field."""
+    """The object, patch or question breaks a rule of its kind. Cure: fix the caller; *field* names the invalid field.
+
+    *kind*, *group* and *name* are those of the object. A field that is unknown is "".
+    """
 
     exit_code = 2
+
+    def __init__(
+        self, message: str = "", *, kind: str = "", group: str = "", name: str = "", field: str = "", problem: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.group = group
+        self.name = name
+        self.field = field
+        self.problem = problem
 
 
 class Expired(EventBusError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +21,7 @@ from eventbus.errors import (
     InvalidEvent,
     InvalidObject,
     NotFound,
+    ObjectError,
     Throttled,
 )
 from eventbus.model.selectors import InvalidSelector
@@ -29,8 +29,6 @@ from eventbus.store.changes import AheadOfStore
 
 #: Default seconds before a client retries, as in the API server.
 RETRY_AFTER_S: Final = 1
-
-_NAMED: Final = re.compile(r'(?:on )?(?P<resource>[a-z0-9-]+(?:\.[a-z0-9.-]+)?) "(?P<name>[^"]*)"')
 
 
 class Cause(NamedTuple):
@@ -184,7 +182,7 @@ def internal() -> ApiError:
 def api_error_of(error: EventBusError) -> ApiError:
     """Convert an error of the store to a error."""
     message = str(error)
-    details = _details(message)
+    details = named(error.resource, error.name) if isinstance(error, ObjectError) and error.resource else {}
     match error:
         case NotFound():
             return ApiError(404, "NotFound", message, details=details)
@@ -201,7 +199,7 @@ def api_error_of(error: EventBusError) -> ApiError:
         case InvalidSelector():
             return bad_request(message)
         case InvalidObject() | InvalidEvent():
-            return _invalid(message)
+            return _invalid(message, error)
         case BusFull():
             return too_many(message)
         case Throttled():
@@ -248,27 +246,14 @@ def _too_large_version(message: str) -> ApiError:
     return ApiError(504, "Timeout", f"Timeout: {message}", details={"causes": [cause]}, headers=headers)
 
 
-def _details(message: str) -> dict[str, Any]:
-    found = _NAMED.search(message)
-    return {} if found is None else named(found["resource"], found["name"])
-
-
-def _invalid(message: str) -> ApiError:
-    """Parse the store's message: `Kind "name" is invalid: field: problem`, or only `field: problem`."""
-    about, said, rest = message.partition(" is invalid: ")
-    kind, _, name = about.partition(" ") if said else ("", "", "")
-    kind, _, group = kind.partition(".")
-    field, _, problem = (rest if said else message).partition(": ")
-    cause = Cause(reason_of(problem), problem or message, field if problem else "")
-    return ApiError(
-        422,
-        "Invalid",
-        message,
-        details=({"name": name.strip('"')} if name.strip('"') else {})
-        | ({"group": group} if group else {})
-        | ({"kind": kind} if said else {})
-        | {"causes": [cause._asdict()]},
-    )
+def _invalid(message: str, error: InvalidObject | InvalidEvent) -> ApiError:
+    """Return 422 with the field of *error*."""
+    cause = Cause(reason_of(error.problem), error.problem or message, error.field)
+    details: dict[str, Any] = {"causes": [cause._asdict()]}
+    if isinstance(error, InvalidObject):
+        about = (("name", error.name), ("group", error.group), ("kind", error.kind))
+        details = {key: value for key, value in about if value} | details
+    return ApiError(422, "Invalid", message, details=details)
 
 
 def reason_of(problem: str) -> str:

@@ -140,4 +140,4 @@ def _entry(partition: int, entry_id: bytes, fields: dict[bytes, bytes]) -> DeadE
 
 
 def _not_found(dead_id: str) -> NotFound:
-    return NotFound(f'dead entries "{dead_id}" not found')
+    return NotFound(f'dead entries "{dead_id}" not found', resource="dead", name=dead_id)

@@ -64,7 +64,8 @@ class Versions:
             raise Expired("the watch ended before it had delivered all initial objects")
         parts = text.split("-")
         if not all(part.isdecimal() and part.isascii() and len(part) < 20 for part in parts):
-            raise InvalidObject(f'resourceVersion: Invalid value: "{text}": must be the version of a list or a watch')
+            problem = f'Invalid value: "{text}": must be the version of a list or a watch'
+            raise InvalidObject(f"resourceVersion: {problem}", field="resourceVersion", problem=problem)
         counters = [int(part) for part in parts]
         if len(counters) != partitions:
             raise Expired(f"resource version {text!r} has {len(counters)} parts, the store {partitions}")

@@ -17,7 +17,7 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import Functions, Happened, Written, decode_written
 from eventbus.broker.keys import ID_CHARS, item_key, partition_of
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import InvalidEvent, InvalidObject, PoisonBatch
+from eventbus.errors import InvalidEvent, PoisonBatch
 from eventbus.model.encoding.event_json import as_read_back, to_core
 from eventbus.model.encoding.wire import MAX_EVENT_BYTES, pack_batch, pack_event, unpack_wire
 from eventbus.model.event import Event, ObjectReference
@@ -34,6 +34,7 @@ from eventbus.store.storage import (
     StoredObject,
     already_exists,
     check_size,
+    invalid,
     new_version,
     with_metadata,
 )
@@ -134,31 +135,33 @@ class EventStorage:
     def check(self, event: Event) -> None:
         """Check name, namespace, fields and packed size. Raises: InvalidObject."""
         name, namespace = event.metadata.name, event.metadata.namespace
-        problem = ""
+        field, problem = "", ""
         if name in (".", "..") or "/" in name or "%" in name:
-            problem = f'metadata.name: Invalid value: "{name}": may not be "." or ".." nor contain "/" or "%"'
+            field, problem = "metadata.name", f'Invalid value: "{name}": may not be "." or ".." nor contain "/" or "%"'
         elif _CONTROLS.search(name):
-            problem = "metadata.name: Invalid value: may not contain control characters"
+            field, problem = "metadata.name", "Invalid value: may not contain control characters"
         elif not namespace:
-            problem = "metadata.namespace: Required value"
+            field, problem = "metadata.namespace", "Required value"
         elif not is_dns_label(namespace):
-            problem = f'metadata.namespace: Invalid value: "{namespace}"'
+            field, problem = "metadata.namespace", f'Invalid value: "{namespace}"'
         try:
             validate_written(event)
             copied = pack_event(event)
             unpack_wire(copied)
         except InvalidEvent as error:
-            problem = problem or f"{error.field}: {error.problem}"
+            if not problem:
+                field, problem = error.field, error.problem
         except PoisonBatch:
-            problem = problem or f"it is too large: a packed event has at most {MAX_EVENT_BYTES} bytes and 64 labels"
+            if not problem:
+                problem = f"it is too large: a packed event has at most {MAX_EVENT_BYTES} bytes and 64 labels"
         if problem:
-            raise InvalidObject(f'{self.kind.name} "{name}" is invalid: {problem}')
+            raise invalid(self.kind, name, field, problem)
 
     def as_stored(self, event: Event) -> Event:
         try:
             return as_read_back(event)
         except InvalidEvent as error:
-            raise InvalidObject(f'{self.kind.name} "{event.metadata.name}" is invalid: {error}') from error
+            raise invalid(self.kind, event.metadata.name, error.field, error.problem) from error
 
     def new_uid(self) -> str:
         # The form of a recorded event's uid, so that its copy has the same. It need not be secret, and reading the
@@ -192,8 +195,8 @@ class EventStorage:
             write = self._write(former.place, new, version, copy=copy, was=was, happened=happened)
             return write.send(self._bus, self._client, former.place.partition)
         if former.object.involved_object != new.involved_object:
-            problem = "involvedObject: Invalid value: field is immutable in an event that was recorded"
-            raise InvalidObject(f'{self.kind.name} "{new.metadata.name}" is invalid: {problem}')
+            problem = "Invalid value: field is immutable in an event that was recorded"
+            raise invalid(self.kind, new.metadata.name, "involvedObject", problem)
         over = lay_over(former.packed, new)
         copy = copy if over.once else b""
         check_size(over.lasting + over.once)

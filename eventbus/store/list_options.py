@@ -70,7 +70,7 @@ def check_watch(options: ListOptions) -> None:
 
 def _check(problems: Iterator[tuple[str, str]]) -> None:
     for field, problem in problems:
-        raise InvalidObject(f"{field}: {problem}")
+        raise InvalidObject(f"{field}: {problem}", field=field, problem=problem)
 
 
 def _forbidden(field: str, why: str) -> tuple[str, str]:

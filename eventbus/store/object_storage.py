@@ -14,7 +14,7 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.functions import Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import DeadCause, InvalidObject, PoisonBatch
+from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.model.decodable import decodable
 from eventbus.model.frozen import decode_frozen
 from eventbus.model.kinds import Kind
@@ -28,6 +28,7 @@ from eventbus.store.storage import (
     Place,
     StoredObject,
     check_size,
+    invalid,
     new_version,
     with_metadata,
 )
@@ -77,18 +78,17 @@ class ObjectStorage(Generic[T]):
     def check(self, obj: T) -> None:
         """Check name and namespace. Raises: InvalidObject."""
         name, namespace = obj.metadata.name, obj.metadata.namespace
-        problem = ""
+        field, problem = "", ""
         if name and not is_dns_subdomain(name):
-            problem = f'metadata.name: Invalid value: "{name}": {_BAD_NAME}'
+            field, problem = "metadata.name", f'Invalid value: "{name}": {_BAD_NAME}'
         elif self.kind.namespaced and not namespace:
-            problem = "metadata.namespace: Required value"
+            field, problem = "metadata.namespace", "Required value"
         elif namespace and not self.kind.namespaced:
-            problem = "metadata.namespace: Forbidden: not allowed on this type"
+            field, problem = "metadata.namespace", "Forbidden: not allowed on this type"
         elif namespace and not is_dns_label(namespace):
-            problem = f'metadata.namespace: Invalid value: "{namespace}"'
+            field, problem = "metadata.namespace", f'Invalid value: "{namespace}"'
         if problem:
-            group, slash, _ = self.kind.api_version.rpartition("/")
-            raise InvalidObject(f'{self.kind.name}{"." if slash else ""}{group} "{name}" is invalid: {problem}')
+            raise invalid(self.kind, name, field, problem)
 
     def as_stored(self, obj: T) -> T:
         return obj

@@ -127,20 +127,30 @@ def new_version(kind: Kind[T], name: str, written: Written) -> str:
 
 def already_exists(kind: Kind[T], name: str) -> AlreadyExists:
     """Make the error for a name that is taken, with the API server's message."""
-    return AlreadyExists(f'{kind.resource} "{name}" already exists')
+    return AlreadyExists(f'{kind.resource} "{name}" already exists', resource=kind.resource, name=name)
 
 
 def conflict(kind: Kind[T], name: str) -> Conflict:
     """Make the error for a version that is not the newest, with the API server's message."""
     return Conflict(
         f'Operation cannot be fulfilled on {kind.resource} "{name}": the object has been modified; '
-        "please apply your changes to the latest version and try again"
+        "please apply your changes to the latest version and try again",
+        resource=kind.resource,
+        name=name,
     )
 
 
 def not_found(kind: Kind[T], name: str) -> NotFound:
     """Make the error for an object that does not exist, with the API server's message."""
-    return NotFound(f'{kind.resource} "{name}" not found')
+    return NotFound(f'{kind.resource} "{name}" not found', resource=kind.resource, name=name)
+
+
+def invalid(kind: Kind[T], name: str, field: str, problem: str) -> InvalidObject:
+    """Make the error for an invalid field of an object, with the API server's message."""
+    group = kind.api_version.rpartition("/")[0]
+    label = f"{kind.name}.{group}" if group else kind.name
+    message = f'{label} "{name}" is invalid: {f"{field}: " if field else ""}{problem}'
+    return InvalidObject(message, kind=kind.name, group=group, name=name, field=field, problem=problem)
 
 
 def check_size(body: bytes) -> None:

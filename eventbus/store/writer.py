@@ -23,7 +23,16 @@ from eventbus.store.calls import Call
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.object_storage import PARTITION
 from eventbus.store.reader import ObjectReader
-from eventbus.store.storage import Place, StoredObject, already_exists, conflict, not_found, replaced, with_metadata
+from eventbus.store.storage import (
+    Place,
+    StoredObject,
+    already_exists,
+    conflict,
+    invalid,
+    not_found,
+    replaced,
+    with_metadata,
+)
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -60,7 +69,8 @@ class ObjectWriter(ObjectReader[T]):
             with suppress(AlreadyExists):
                 return self._create(self._checked(_with_generated_name(created)))
         problem = "already exists, the server was not able to generate a unique name for the object"
-        raise AlreadyExists(f'{self.kind.resource} "{obj.metadata.generate_name}" {problem}')
+        name = obj.metadata.generate_name
+        raise AlreadyExists(f'{self.kind.resource} "{name}" {problem}', resource=self.kind.resource, name=name)
 
     def creation(self, obj: T) -> Call[T]:
         """Return the call that stores a new event, for a bus of one partition. Raises: as `create`."""
@@ -245,7 +255,8 @@ class ObjectWriter(ObjectReader[T]):
             current = former.object.metadata
             if uid and uid != current.uid:
                 problem = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current.uid}"
-                raise Conflict(f'Operation cannot be fulfilled on {self.kind.resource} "{name}": {problem}')
+                message = f'Operation cannot be fulfilled on {self.kind.resource} "{name}": {problem}'
+                raise Conflict(message, resource=self.kind.resource, name=name)
             changed = self._with_fixed_fields(change(former.object), former.object)
             if changed == former.object:
                 return changed
@@ -295,8 +306,8 @@ class ObjectWriter(ObjectReader[T]):
         if not isinstance(obj, self.kind.type):
             raise InvalidObject(f"a {self.kind.name} must be a {self.kind.type.__name__}, is {type(obj).__name__}")
         if not obj.metadata.name:
-            problem = "metadata.name: Required value: name or generateName is required"
-            raise InvalidObject(f'{self.kind.name} "" is invalid: {problem}')
+            problem = "Required value: name or generateName is required"
+            raise invalid(self.kind, "", "metadata.name", problem)
         self._storage.check(obj)
 
 
@@ -374,6 +385,4 @@ def check_finalizers(kind: Kind[T], new: T, former: T) -> None:
         problem = (
             f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{names}}}"
         )
-        raise InvalidObject(
-            f'{kind.name} "{former.metadata.name}" is invalid: metadata.finalizers: Forbidden: {problem}'
-        )
+        raise invalid(kind, former.metadata.name, "metadata.finalizers", f"Forbidden: {problem}")

@@ -287,7 +287,8 @@ def check_base64(found: object) -> None:
         try:
             b64decode(value.translate(_LINE_ENDS), validate=True)
         except ValueError:
-            raise InvalidObject(f"{field}[{key}]: illegal base64 data") from None
+            where, problem = f"{field}[{key}]", "illegal base64 data"
+            raise InvalidObject(f"{where}: {problem}", field=where, problem=problem) from None
 
 
 def config_map_causes(new: ConfigMap, former: ConfigMap | None) -> Iterator[Cause]:
