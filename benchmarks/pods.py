@@ -1,10 +1,10 @@
-"""What an agent with many pods costs: the time until all run, its CPU and memory when it is idle, those of the shims.
+"""The costs of an agent with many pods: the time until all run, its idle CPU and memory, and those of the shims.
 
 python -m benchmarks.pods [--pods 100] [--containers 2] [--seconds 30]
 
 The agent is a process of its own, `eventbus worker agent --manifests DIR --standalone`; each container is a `sleep`.
-What is measured is CPU time, not the share of a busy machine. PSS is of /proc/PID/smaps_rollup: what is shared counts
-by its share.
+CPU times are measured, because the machine may be busy. PSS is of /proc/PID/smaps_rollup: shared memory counts by its
+share.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_S = 120.0
 
 
 def main() -> int:
-    """Measure, and print what it came to."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--pods", type=int, default=100)
     parser.add_argument("--containers", type=int, default=2)

@@ -1,4 +1,4 @@
-"""kill -9 of an agent at each step of a sync: what runs goes on, nothing runs twice, and no exit code is lost."""
+"""kill -9 of an agent at each step of a sync: processes go on, none runs twice, and no exit code is lost."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def ca(folder: Path) -> str:
 
 
 def by_certificate(machine: AgentMachine, folder: Path) -> None:
-    """Have its agents say who they are by a certificate alone."""
+    """Let its agents authenticate by a certificate alone."""
     certificate, key = make_client_certificate(folder, folder / "certificates", "/CN=agent-n1")
     del machine.env["EVENTBUS_TOKEN"]
     machine.env |= {"EVENTBUS_CLIENT_CERT": str(certificate), "EVENTBUS_CLIENT_KEY": str(key)}
@@ -125,7 +125,7 @@ def test_an_api_that_dies_takes_no_pod_with_it_and_no_event_is_lost_or_told_twic
         agent = machine.agent()
         web = machine.wait_alive("web")
         eventually(lambda: listed(direct, "nodes"))
-        proxy.mode = Mode.CUT_REPLY  # what it did is done, and nobody is told
+        proxy.mode = Mode.CUT_REPLY  # the request is done, and its answer is lost
         for name in pods:
             machine.write(name, "exec sleep 1000")
         for name in pods:

@@ -69,7 +69,7 @@ def items(machine: AgentMachine, kind: Kind[Any]) -> list[dict[str, Any]]:
 
 
 def reasons(machine: AgentMachine) -> set[tuple[str, str]]:
-    """Return what was recorded: the object's name without the node's, and the reason."""
+    """Return the recorded names, without the node's, with their reasons."""
     return {(event["involvedObject"]["name"].removesuffix("-n1"), event["reason"]) for event in items(machine, EVENT)}
 
 

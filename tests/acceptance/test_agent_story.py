@@ -41,13 +41,13 @@ def get(machine: AgentMachine, *words: str) -> list[dict[str, Any]]:
 
 
 def shown(machine: AgentMachine) -> dict[str, str]:
-    """Return what a table says of each pod's status."""
+    """Return the status of each pod in the table."""
     table = run("get", "pods", env=machine.env).stdout
     return {row.split()[0]: row.split()[2] for row in table.splitlines()[1:]}
 
 
 def counted(machine: AgentMachine, pod: str) -> dict[str, int]:
-    """Return how often what is recorded of a pod."""
+    """Return the number of events of a pod by reason."""
     found: dict[str, int] = {}
     for event in get(machine, "events", "--for", f"pod/{pod}"):
         found[event["reason"]] = found.get(event["reason"], 0) + event["count"]

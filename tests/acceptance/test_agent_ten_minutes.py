@@ -1,4 +1,4 @@
-"""Ten minutes of five pods, by a clock of the test's own: each restart where the table has it, and the story told."""
+"""Ten minutes of five pods, by a clock of the test's own: each restart at its time in the table, and all events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Story:
         return run("describe", f"pod/{pod}-n1", env=self.env).stdout
 
     def version(self, pod: str) -> str:
-        """Return the version of what the store has of it: another one after each write."""
+        """Return the version of its stored object, which changes with each write."""
         return self.store.objects(POD).get(pod, "default").metadata.resource_version
 
     def starts(self, pod: str) -> list[float]:
@@ -180,7 +180,7 @@ def test_a_pod_of_which_nothing_changes_is_synced_and_not_written(
     assert counts["synced", "web-n1"] >= 3
     assert [counts["written", name] for name in steady] == [0, 0, 0]
     assert {name: story.version(name) for name in steady} == versions
-    assert counts["written", "crash-n1"] > 0, "what changes is written"
+    assert counts["written", "crash-n1"] > 0, "changes are written"
 
 
 def said(page: str, reason: str) -> int:

@@ -33,7 +33,7 @@ QUIET = bool(os.environ.get("EVENTBUS_TEST_QUIET"))
 
 
 class Fleet:
-    """What the tests ask of the bus."""
+    """Queries of the tests about the bus."""
 
     def __init__(self, bus: Bus, store: ObjectStore) -> None:
         self._bus = bus
@@ -56,7 +56,7 @@ class Fleet:
         return Counter(event.reason for event in found if event.involved_object.name == name)
 
     def was_lost(self, name: str, times: int, *, exactly: bool) -> bool:
-        """Return whether it was lost so often, or more often, and came back each time. Events come behind the status.
+        """Return whether it was lost so often, or more often, and came back each time. Events come after the status.
 
         *exactly*: with a grace that no busy machine uses up. Without it nothing is said of one that was never to be
         lost, but that it came back.
@@ -105,7 +105,7 @@ def lose_n1(fleet: Fleet, silence: Callable[[], object], grace_s: float) -> None
     """Wait until all three are ready and have said so, *silence* the first, and wait until it is lost, and no other."""
     every = ("n1", "n2", "n3")
     eventually(lambda: all(fleet.ready(name) == "True" and fleet.renewed(name) for name in every), despite=NotFound)
-    # An agent records what it has written after the write: one that is killed in between has not said it.
+    # An agent records a transition after the write: an agent that is killed in between has not recorded it.
     eventually(lambda: all(fleet.was_lost(name, 0, exactly=False) for name in every))
     eventually(lambda: all(fleet.reasons(name)["Starting"] == 1 for name in every))
     silence()

@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
 
 
 def phases(world: RuntimeWorld) -> set[str]:
-    """Return what stands on the disk of the pod's runs."""
+    """Return the phases of the pod's runs on disk."""
     state = read_state(str(world.folder / "pods" / UID))
     assert state is not None
     return {run["phase"] for run in state["runs"]}
@@ -45,7 +45,7 @@ def test_a_pod_is_ended_and_its_exit_codes_are_known(world: RuntimeWorld) -> Non
         (5, "Error"),
         (143, "Error"),
     ]
-    assert phases(world) == {RUNNING}  # which nobody could change
+    assert phases(world) == {RUNNING}  # which could not be changed
     world.runtime.remove(UID)
     assert world.runtime.status(UID) is None
 

@@ -1,5 +1,5 @@
-"""kill -9 of a shim, and of the zygote, at each step: pods are found or made anew, nothing runs twice, and what nobody
-can know is said."""
+"""kill -9 of a shim, and of the zygote, at each step: pods are found or started again, no process runs twice, and an
+unknown end is reported as unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STARTING = (
     "shim:written",
     "shim:released",
 )
-#: The one behind the word that lets a process become its program, and the one between its end and what is written.
+#: After the release of a process, and between the end of a process and its record.
 RELEASED, FORGETS = "shim:released", "shim:ended"
 #: Places of an end: of a process by itself, of a pod that is ended.
 ENDED = (FORGETS, "shim:kept")
@@ -51,7 +51,7 @@ class Crashes:
         self._monkeypatch.setenv("EVENTBUS_CRASH", f"kill:{place}")
 
     def disarmed(self) -> None:
-        """Let another agent come; what this one's zygote has forked dies no more."""
+        """Start another agent. Shims of this agent do not crash any more."""
         self._monkeypatch.delenv("EVENTBUS_CRASH")
         self.world.runtime.close()
         self.world.runtime = self.world.open()
@@ -103,7 +103,7 @@ def test_killed_while_a_pod_starts(crashes: Crashes, place: str, policy: str) ->
 
 
 def comes_back(crashes: Crashes, pod: Pod, place: str, *, began: bool) -> None:
-    """Sync until the pod is as if nothing had happened but what is said: its shim was killed at *place*."""
+    """Sync until the pod is in its desired state, and its lost run is reported: its shim was killed at *place*."""
     world, policy = crashes.world, pod.spec.restart_policy
 
     def settled() -> bool:
@@ -118,7 +118,9 @@ def comes_back(crashes: Crashes, pod: Pod, place: str, *, began: bool) -> None:
     assert crashes.alive() == (policy == "Always" or not began)
     eventually(lambda: len(crashes.starts) >= crashes.alive())
     assert len(world.processes()) == crashes.alive(), "nothing runs twice"
-    assert len(crashes.starts) <= crashes.alive() + (place == RELEASED), "what was never released has done nothing"
+    assert len(crashes.starts) <= crashes.alive() + (place == RELEASED), (
+        "a process that was never released has done nothing"
+    )
     if policy == "Always" and began:
         assert world.told.reasons.count("SandboxChanged") == 1
 

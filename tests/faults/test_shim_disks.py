@@ -1,6 +1,6 @@
 """Shims with a full disk or no descriptors: no run is half begun, no end is forgotten, the shim goes on.
 
-A bound of the size of its files is a shim's full disk: what is longer cannot be written.
+A limit of the size of its files is a shim's full disk: longer files cannot be written.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def test_an_end_that_cannot_be_kept_is_tried_again(world: RuntimeWorld, tmp_path
     os.kill(run["pid"], signal.SIGKILL)
     counted.write_text("oom_kill many")
     told = world.folder / "pods" / UID / "shim.log"
-    eventually(lambda: "ValueError" in told.read_text())  # whoever has read that reads no more
+    eventually(lambda: "ValueError" in told.read_text())  # the shim has read it, and closes it
     counted.write_text("oom_kill 1")
     eventually(lambda: phases(world)["late"] == EXITED)
 
@@ -131,7 +131,7 @@ def start_in(world: RuntimeWorld, cgroup: Path) -> dict[str, Any]:
 def test_an_end_is_written_with_one_free_descriptor(world: RuntimeWorld) -> None:
     world.sync(sleeping("c0"))
     run, shim = world.run("c0"), world.shim_pid
-    eventually(lambda: is_idle(shim))  # it is done with whoever has asked before
+    eventually(lambda: is_idle(shim))  # it is done with the requests before
     with limited(world, resource.RLIMIT_NOFILE, lowest_free(shim) + 1):
         os.kill(run.pid, signal.SIGTERM)
         eventually(lambda: phases(world) == {"c0": EXITED})

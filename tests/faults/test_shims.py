@@ -1,4 +1,4 @@
-"""Agents and shims that die: what runs goes on or is found, nothing runs twice, what nobody knows is said."""
+"""Agents and shims that die: processes go on or are found, none runs twice, and an unknown end is reported."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_an_agent_that_hears_of_no_child_runs_its_pods_all_the_same(world: Runti
         for number in numbers:
             signal.signal(number, former[number])
 
-    # Above 31 are the C library's own: who has started the tests may have left some of them ignored.
+    # Above 31 are the C library's own: the parent of the tests may have left some of them ignored.
     assert [int(line.split()[1], 16) & 0x7FFFFFFF for line in world.log().splitlines()] == [0, 0]
 
 

@@ -1,4 +1,4 @@
-"""Archives that containers run from: unpacked once, told with the kubelet's events, never without their digest."""
+"""Archives that containers run from: unpacked once, with the kubelet's events, never without their digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is ended by force is gone before anything is done in its place, and whose a process is, is always known."""
+"""Killed processes are gone before their pod starts again, and the pod of a process is always known."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_process_that_took_over_a_number_gets_no_signal() -> None:
         assert other.poll() is None
         send_signal(other.pid, found.start_ticks, signal.SIGKILL)
         assert other.wait(PATIENCE_S) == -signal.SIGKILL
-    send_signal(other.pid, found.start_ticks, signal.SIGKILL)  # nobody has it
+    send_signal(other.pid, found.start_ticks, signal.SIGKILL)  # no process has it
 
 
 def test_a_zygote_whose_shim_failed_or_died_forks_the_next(

@@ -74,7 +74,7 @@ def test_a_pod_that_is_written_in_the_same_moment_is_judged_by_what_was_written(
     world: NodeWorld, phase: str, marked: bool
 ) -> None:
     class WrittenBetween(ObjectWriter[Pod]):
-        """Pods that somebody writes between the list of them and the mark."""
+        """Pods that another client writes between the list of them and the mark."""
 
         def list(self, options: ListOptions | None = None) -> ObjectList[Pod]:
             found = super().list(options)

@@ -343,7 +343,7 @@ def test_a_lease_alone_makes_a_node_that_is_missed(world: NodeWorld) -> None:
     assert world.ready("backup") == "True"
     world.clock.advance(0)
     for _ in range(HOURS * 60):
-        world.clock.advance(8)  # less than what counts as blindness
+        world.clock.advance(8)  # less than the time that counts as blindness
         world.run(0.5)
         world.clock.advance(8)
         world.run(0.5)

@@ -1,4 +1,4 @@
-"""The writer of a node's status among others who write the same node, on a real server."""
+"""The writer of a node's status among other writers of the same node, on a real server."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_transition_that_somebody_else_has_made_is_not_told_again(world: NodeW
 
 
 class Unanswered:
-    """The nodes of a server whose next answer to a write is lost."""
+    """The nodes of a server. Its next answer to a write is lost."""
 
     def __init__(self, world: NodeWorld) -> None:
         self.get, self.update = world.nodes.get, world.nodes.update

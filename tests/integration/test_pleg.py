@@ -17,7 +17,7 @@ from tests.waiting import eventually
 
 
 class Generating:
-    """A world, and what its generator tells."""
+    """A world, and the reports of its generator."""
 
     def __init__(self, world: RuntimeWorld) -> None:
         self.world = world

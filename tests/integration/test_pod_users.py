@@ -1,4 +1,4 @@
-"""Pods that run as another user than the agent, which takes root: they get to what is theirs, and nobody else does."""
+"""Pods that run as another user than the agent (needs root): only that user has access to their files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def world() -> Iterator[RuntimeWorld]:
-    # Not pytest's own, which nobody else may enter.
+    # Not pytest's own, which other users may not enter.
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o711)
         with runtime_world(Path(folder) / "state") as made:

@@ -1,4 +1,4 @@
-"""Probes of real containers: asked, counted, told."""
+"""Probes of real containers: run, counted, reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_S, eventually
 
 
 class Probed:
-    """A world and what its probes tell."""
+    """A world and the results of its probes."""
 
     def __init__(self, world: RuntimeWorld) -> None:
         self.world = world

@@ -273,7 +273,7 @@ def test_volumes_are_made_and_follow_their_sources(world: RuntimeWorld) -> None:
 
     held = world.folder / "pods" / UID / "volumes"
     eventually(lambda: (held / "scratch/made").exists())
-    eventually(lambda: world.log() == "1\n")  # the shim reads behind what the process does
+    eventually(lambda: world.log() == "1\n")  # the shim reads the output later
     assert (held / "keys/token").stat().st_mode & 0o777 == 0o400
     world.configs.secrets["keys"] = Secret(string_data={"token": "2", "more": "3"})
     world.sync(pod)

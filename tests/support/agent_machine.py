@@ -1,4 +1,4 @@
-"""A machine with agents that come and go: its manifests, its pods' processes, and what they left behind."""
+"""A machine with agents that come and go: its manifests, the processes of its pods, and their traces."""
 
 from __future__ import annotations
 

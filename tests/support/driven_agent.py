@@ -1,8 +1,8 @@
-"""An agent whose clock is the test's: its real parts and real processes, moved on step by step.
+"""An agent with a clock of the test: its real parts and real processes, moved on step by step.
 
-Sources, loop, workers, probes, back-off and statuses are the agent's own. What waits for real time elsewhere (the
-threads of the loop, of PLEG, of the files) is called by `advance`. A shim writes real times, which the observer
-replaces by the test's: what happens within a step has the step's time.
+Sources, loop, workers, probes, back-off and statuses are the agent's own. `advance` calls the steps that otherwise wait
+for real time: the threads of the loop, of PLEG, of the files. A shim writes real times, which the observer replaces by
+the test's: all changes within a step have the time of the step.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ GIB = 1024**3
 
 
 class FakeMachine(Machine):
-    """A machine whose numbers a test sets."""
+    """A machine with numbers that a test sets."""
 
     def __init__(self) -> None:
         self.available, self.free, self.processes, self.boot = 8 * GIB, 80 * GIB, 200, "boot-1"
@@ -175,7 +175,7 @@ class NodeWorld:
         return datetime.fromtimestamp(self.clock.time_ns() / 1e9, UTC)
 
     def run(self, seconds: float, each: Callable[[], object] = lambda: None) -> None:
-        """Let *seconds* pass: everybody does what is due, agents first."""
+        """Let *seconds* pass: agents do their due work, then workers."""
         for _ in range(round(seconds / STEP_S)):
             for agent in list(self.agents.values()):
                 agent.tick(self.clock.monotonic())
@@ -212,7 +212,7 @@ class NodeWorld:
         return recorded_events(self.bus, self.client)
 
     def reasons(self, name: str) -> Counter[str]:
-        """How often what was recorded of the node."""
+        """Return the number of events of the node by reason."""
         about = [event for event in self.events() if event.involved_object.name == name]
         return Counter(event.reason for event in about if event.involved_object.kind == "Node")
 

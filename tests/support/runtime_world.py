@@ -128,7 +128,7 @@ class RuntimeWorld:
 
 @contextmanager
 def runtime_world(folder: Path) -> Iterator[RuntimeWorld]:
-    """A world at whose end nothing of it runs."""
+    """A world. At its end, none of its processes runs."""
     world = RuntimeWorld(folder)
     try:
         yield world

@@ -22,7 +22,7 @@ ANSWER_S: Final = 30.0
 _OURS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 #: A zygote ends at once when its agent hangs up; after this it is killed, seconds.
 _ENDS_S: Final = 2.0
-#: The library's folder alone is on the path, without site packages: a zygote needs nothing else.
+#: Without site: a zygote imports the standard library and this package only.
 _ZYGOTE: Final = "import sys; sys.path.append(sys.argv[1]); from eventbus.agent.shim.zygote import main; main()"
 
 
