@@ -12,84 +12,7 @@ from eventbus.cli.input.options import namespace_option
 from eventbus.cli.this_machine import up_lines
 from eventbus.util.text import printable
 
-
-@click.command()
-@click.option("-n", "--namespace", hidden=True, help="Nodes are in none.")
-@click.option("-A", "--all-namespaces", is_flag=True, hidden=True, help="Nodes are in none.")
-@common_options
-def get_nodes(namespace: str | None, all_namespaces: bool, **query: Any) -> None:
-    """Show nodes, as kubectl does.
-
-    \b
-    Examples:
-      eventbus get nodes
-      eventbus get node node-1 -o yaml
-      eventbus get nodes -l zone=a --field-selector spec.unschedulable=false
-      eventbus get nodes -o jsonpath='{.items[*].metadata.name}'
-      eventbus get nodes -w --output-watch-events
-    """
-    _get("nodes", query)
-
-
-@click.command()
-@namespace_option("Leases of this namespace.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Leases of every namespace.")
-@common_options
-def get_leases(**query: Any) -> None:
-    """Show leases, as kubectl does.
-
-    \b
-    Examples:
-      eventbus get leases -n kube-node-lease
-      eventbus get leases -A -o jsonpath='{.items[*].spec.holderIdentity}'
-    """
-    _get("leases", query)
-
-
-@click.command()
-@namespace_option("Pods of this namespace.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Pods of every namespace.")
-@common_options
-def get_pods(**query: Any) -> None:
-    """Show pods, as kubectl does: of the bus, of the files of agents, and of `eventbus up`.
-
-    \b
-    Examples:
-      eventbus get pods -o wide
-      eventbus get pods -A -w
-      eventbus get pods --field-selector spec.nodeName=db-1,status.phase=Running
-    """
-    _get("pods", query, _hint_at_lines)
-
-
-@click.command()
-@namespace_option("ConfigMaps of this namespace.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="ConfigMaps of every namespace.")
-@common_options
-def get_configmaps(**query: Any) -> None:
-    """Show ConfigMaps, as kubectl does.
-
-    \b
-    Examples:
-      eventbus get configmaps
-      eventbus get cm settings -o yaml
-    """
-    _get("configmaps", query)
-
-
-@click.command()
-@namespace_option("Secrets of this namespace.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Secrets of every namespace.")
-@common_options
-def get_secrets(**query: Any) -> None:
-    """Show Secrets, as kubectl does; values only with -o json, yaml and the like.
-
-    \b
-    Examples:
-      eventbus get secrets
-      eventbus get secret keys -o jsonpath='{.type}'
-    """
-    _get("secrets", query)
+Hints = Callable[[GetOptions], Sequence[str]]
 
 
 def _hint_at_lines(query: GetOptions) -> Sequence[str]:
@@ -101,11 +24,69 @@ def _hint_at_lines(query: GetOptions) -> Sequence[str]:
     return (hint, f"Look at one: eventbus logs {names[0]}; eventbus describe pod/{names[0]}") if names else ()
 
 
-def _get(plural: str, query: dict[str, Any], on_empty: Callable[[GetOptions], Sequence[str]] = lambda _: ()) -> None:
+def _run(plural: str, options: dict[str, Any], hints: Hints = lambda _query: ()) -> None:
     from eventbus.cli.listing import Request, run_get
     from eventbus.model.kinds import KINDS
 
-    kind = KINDS.get(plural)
+    kind, query = KINDS.get(plural), GetOptions(**options)
     assert kind is not None, plural
-    options = GetOptions(**query)
-    run_get(Request(kind=kind, query=options, on_empty=lambda _session: on_empty(options)))
+    run_get(Request(kind=kind, query=query, on_empty=lambda _session: hints(query)))
+
+
+def _namespaced(title: str, summary: str, *examples: str, hints: Hints = lambda _query: ()) -> click.Command:
+    """Make the command of a kind in namespaces. *title*: its plural.  *hints*: lines after an empty list."""
+
+    @click.command(help="\n".join((summary, "", "\b", "Examples:", *(f"  {example}" for example in examples))))
+    @namespace_option(f"{title} of this namespace.")
+    @click.option("-A", "--all-namespaces", is_flag=True, help=f"{title} of every namespace.")
+    @common_options
+    def command(**options: Any) -> None:
+        _run(title.lower(), options, hints)
+
+    return command
+
+
+@click.command()
+@click.option("-n", "--namespace", hidden=True, help="Nodes are in none.")
+@click.option("-A", "--all-namespaces", is_flag=True, hidden=True, help="Nodes are in none.")
+@common_options
+def get_nodes(namespace: str | None, all_namespaces: bool, **options: Any) -> None:
+    """Show nodes, as kubectl does.
+
+    \b
+    Examples:
+      eventbus get nodes
+      eventbus get node node-1 -o yaml
+      eventbus get nodes -l zone=a --field-selector spec.unschedulable=false
+      eventbus get nodes -o jsonpath='{.items[*].metadata.name}'
+      eventbus get nodes -w --output-watch-events
+    """
+    _run("nodes", options)
+
+
+get_leases = _namespaced(
+    "Leases",
+    "Show leases, as kubectl does.",
+    "eventbus get leases -n kube-node-lease",
+    "eventbus get leases -A -o jsonpath='{.items[*].spec.holderIdentity}'",
+)
+get_pods = _namespaced(
+    "Pods",
+    "Show pods, as kubectl does: of the bus, of the files of agents, and of `eventbus up`.",
+    "eventbus get pods -o wide",
+    "eventbus get pods -A -w",
+    "eventbus get pods --field-selector spec.nodeName=db-1,status.phase=Running",
+    hints=_hint_at_lines,
+)
+get_configmaps = _namespaced(
+    "ConfigMaps",
+    "Show ConfigMaps, as kubectl does.",
+    "eventbus get configmaps",
+    "eventbus get cm settings -o yaml",
+)
+get_secrets = _namespaced(
+    "Secrets",
+    "Show Secrets, as kubectl does; values only with -o json, yaml and the like.",
+    "eventbus get secrets",
+    "eventbus get secret keys -o jsonpath='{.type}'",
+)
