@@ -23,8 +23,8 @@ from eventbus.util.log import log
 #: The events of a batch with their keys, and (cause, deaths, the event as a batch of its own) of each unreadable event.
 Opened = tuple[list[KeyedEvent], list[tuple[DeadCause, int, bytes]]]
 
-#: The limits are checked after so many events.
-RELIEVE_EVERY = 1_000
+#: Events between two checks of the bounds of the store.
+ENFORCE_BOUNDS_EVERY = 1_000
 
 #: One call that Redis executes, and one queued after it, so that Redis never waits for this worker.
 CALLS_UNDER_WAY = 2
@@ -70,7 +70,7 @@ def store_nothing(reader: GroupReader) -> None:
 class StoreSink:
     """Turns deliveries into calls, which acknowledge by themselves: nothing is returned to acknowledge.
 
-    Args: housekeeper: enforces the bounds of the store every `RELIEVE_EVERY` events; None: nothing does.
+    Args: housekeeper: enforces the bounds of the store every `ENFORCE_BOUNDS_EVERY` events; None: nothing does.
     """
 
     def __init__(self, bus: Bus, partition: int, housekeeper: Housekeeper | None = None) -> None:
@@ -139,7 +139,7 @@ class StoreSink:
         replies = reader.functions.end_correlate_and_store(pending, reader.group, reader.consumer, self._options, call)
         failpoint("recorded")
         reader.steps += 1
-        if self._recorded >= RELIEVE_EVERY:
+        if self._recorded >= ENFORCE_BOUNDS_EVERY:
             self._recorded = 0
             if self._housekeeper is not None:
                 self._housekeeper.enforce_bounds(reader.client, self._partition)
@@ -151,7 +151,7 @@ class StoreSink:
         for _ in range(replies.count("-")):
             log.warning("group %s: a batch was taken over by another worker; left to it", reader.group)
         if "<" in replies:  # the consumer then reads its pending batches and their positions again
-            raise EventBusError("a batch has been worked further than was known here")
+            raise EventBusError("another worker has handled more of a batch than its position here says")
         return "-" not in replies
 
     def _open(self, reader: GroupReader, delivery: Delivery) -> Opened:
