@@ -143,9 +143,3 @@ def test_a_destroyed_stream_gets_another_generation_and_fresh_counters(partition
         -1,
     )
     assert partition.admin.hget(partition.keys.meta, "floor:sink") == b"0-0"
-
-
-def test_it_works_when_memory_is_full_since_workers_that_drain_open_too(partition: Partition) -> None:
-    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
-    with partition.memory_full():
-        assert partition.call.open(ANY, "sink").made_group

@@ -316,14 +316,6 @@ def test_changes_and_the_dead_letter_are_cut_to_their_bytes(make_partition: Make
     assert left[-1][0] == b"30-0"
 
 
-def test_it_works_when_memory_is_full_and_frees(partition: Partition) -> None:
-    reader = partition.reader()
-    published(partition, [10] * 3)
-    reader.ack([delivery.id for delivery in reader.read(0)])
-    with partition.memory_full():
-        assert partition.call.trim(partition.options) == Trimmed(3, "", 0)
-
-
 def test_publishing_goes_on_after_everything_was_trimmed(partition: Partition) -> None:
     partition.publish(make_event())
     reader = partition.reader()

@@ -390,15 +390,6 @@ def test_an_admin_backs_up_and_reloads_users(client_of: Callable[[Role], Any], w
     assert not denied(client_of(Role.ADMIN), *words.split())
 
 
-@pytest.mark.parametrize("role", [role for role in Role if role is not Role.ADMIN])
-def test_no_role_of_a_prefix_administers_the_server(as_role: As, role: Role) -> None:
-    """Functions, files and users belong to all prefixes of the server."""
-    with make_client(as_role(role)) as client:
-        assert denied(client, "FUNCTION", "LOAD", "#!lua name=x\nredis.register_function('x', function() end)")
-        for words in ("FUNCTION DELETE x", "FUNCTION LIST", "FUNCTION FLUSH", "BGREWRITEAOF", "BGSAVE", "ACL LOAD"):
-            assert denied(client, *words.split()), words
-
-
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.DEPLOY])
 def test_no_role_but_deploy_makes_a_bus(as_role: As, settings: Settings, role: Role) -> None:
     load_functions(as_role(Role.ADMIN))

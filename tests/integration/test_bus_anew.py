@@ -12,17 +12,15 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.functions import GroupPolicy, parse_reply, publish_command
+from eventbus.broker.functions import parse_reply, publish_command
 from eventbus.broker.keys import partition_of
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.broker.stream_reader import GroupReader
 from eventbus.broker.transport import PublishRequest, PublishStatus
-from eventbus.correlate.keys import CallBuilder, Correlator
 from eventbus.correlate.store_sink import sink_worker
 from eventbus.errors import BusReplaced, ConfigError, EventBusError, NotFound
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.rules import ExportOptions
-from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_wire
+from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import EVENT, NODE
 from eventbus.model.objects.cluster import Node
@@ -144,27 +142,6 @@ def test_the_transport_has_an_epoch_that_changes_with_the_bus(bus: Bus, client: 
 
 
 # -- those who work ----------------------------------------------------------------------------------------------------
-
-
-def test_a_call_of_record_writes_nothing_to_another_bus(bus: Bus, client: Any) -> None:
-    former = open_bus(bus.url, Settings(prefix=bus.prefix, partitions=2))
-    made = anew(client, bus)
-    packed = pack_event(make_event())
-    request = PublishRequest(0, "p1", 1, 1, pack_batch("p1", 1, [packed]), "", 0, ())
-    client.execute_command(*publish_command(made.keys[0], request, 1 << 20, made.id))
-    reader = GroupReader(
-        bus=former, client=client, partition=0, group="sink", consumer="one", policy=GroupPolicy.WAIT, start="0"
-    )
-    (delivery,) = reader.read(0)
-    builder = CallBuilder(former.keys[0], Options())
-    builder.add(delivery.id, delivery.clock_ms, [Correlator(Options()).keyed("p1:1", unpack_wire(packed), packed)], ())
-    before = set(client.scan_iter(match=f"{bus.prefix}:*", count=1000))
-    with pytest.raises(EventBusError, match="belongs to another bus"):
-        reader.functions.correlate_and_store("sink", "one", Options(), builder.call())
-    assert set(client.scan_iter(match=f"{bus.prefix}:*", count=1000)) == before
-    assert [each.id for each in reader.own_pending()] == [delivery.id]
-    reader.open()  # as a consumer does after any error
-    assert reader.functions.correlate_and_store("sink", "one", Options(), builder.call()) == ["c"]
 
 
 def test_a_sink_worker_goes_on_with_a_bus_of_the_same_form(bus: Bus, client: Any) -> None:
