@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from eventbus.broker import function_library
-from eventbus.broker.access.roles import Role, acl_setuser
+from eventbus.broker.acl import Role, acl_setuser
 from eventbus.broker.connection.connect import make_client
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker

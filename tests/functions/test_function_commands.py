@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.access.roles import Function, functions_used, name_of
+from eventbus.broker.acl import Function, functions_used, name_of
 from tests.functions.breaking import Breaker, Executed, breakable_server
 from tests.functions.stories import Story
 from tests.functions.write_cases import CASES, COPYING, Case

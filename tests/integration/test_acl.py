@@ -15,8 +15,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from eventbus.agent.node.factory import open_agent
 from eventbus.agent.node.heartbeat import heartbeat
 from eventbus.broker import function_library
-from eventbus.broker.access.granted import check_rights, read_rights
-from eventbus.broker.access.roles import Role, acl_rules, acl_setuser, functions_used, name_of
+from eventbus.broker.acl import Role, acl_rules, acl_setuser, functions_used, name_of
 from eventbus.broker.build import function_name, library
 from eventbus.broker.bus import change_options, open_bus
 from eventbus.broker.connection.connect import make_client
@@ -25,6 +24,7 @@ from eventbus.broker.groups import delete_group
 from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
 from eventbus.broker.health.status import read_status
+from eventbus.broker.health.user_checks import check_rights, read_rights
 from eventbus.broker.keys import Keys, bus_key, partition_of
 from eventbus.broker.notifications import read_notifier_status
 from eventbus.broker.stream_reader import GroupReader

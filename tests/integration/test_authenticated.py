@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eventbus.agent.pods.options import PodOptions
-from eventbus.broker.access.roles import Role, acl_setuser
+from eventbus.broker.acl import Role, acl_setuser
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.errors import ConfigError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eventbus import Settings
-from eventbus.broker.access.roles import name_of
+from eventbus.broker.acl import name_of
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client, make_client
 from eventbus.broker.health.findings import Finding, Severity

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.access.roles import Role
+from eventbus.broker.acl import Role
 from eventbus.broker.bus import open_bus
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused

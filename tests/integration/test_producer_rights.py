@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from eventbus.broker.access.roles import Role
+from eventbus.broker.acl import Role
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.functions import publish_command

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eventbus.broker.access.roles import Role, acl_setuser
+from eventbus.broker.acl import Role, acl_setuser
 from eventbus.broker.build import build, function_name, library
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import make_client

@@ -9,10 +9,10 @@ import msgspec
 
 from eventbus.agent.node.node_status import MOST_PODS
 from eventbus.agent.node.thresholds import parse_thresholds
-from eventbus.broker.access.granted import check_users
-from eventbus.broker.access.roles import Role
+from eventbus.broker.acl import Role
 from eventbus.broker.bus import Bus
 from eventbus.broker.embedded.server import default_directory
+from eventbus.broker.health.user_checks import check_users
 from eventbus.client.address import ApiAddress
 from eventbus.client.authenticated import check_known
 from eventbus.errors import ConfigError

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker import OLDEST_VERSION
-from eventbus.broker.access.granted import check_replay, check_rights
-from eventbus.broker.access.roles import Role
+from eventbus.broker.acl import Role
 from eventbus.broker.build import build
 from eventbus.broker.calls import call_function
 from eventbus.broker.connection.address import Address, Endpoint, parse_address, safe_url
@@ -23,6 +22,7 @@ from eventbus.broker.function_library import LOAD_CURE, describe, read_libraries
 from eventbus.broker.health.bus_checks import check_bus
 from eventbus.broker.health.findings import Finding, error, failed, ok, warning
 from eventbus.broker.health.key_checks import check_keys
+from eventbus.broker.health.user_checks import check_replay, check_rights
 from eventbus.broker.health.worker_problems import check_worker_problems
 from eventbus.broker.keys import bus_key
 from eventbus.broker.redis_errors import redis_errors

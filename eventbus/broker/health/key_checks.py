@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.broker.access.roles import name_of
+from eventbus.broker.acl import name_of
 from eventbus.broker.bus import parse_partitions
 from eventbus.broker.connection.connect import Client, node_of, primaries
 from eventbus.broker.health.findings import Finding, error, ok, warning

@@ -86,7 +86,7 @@ def acl(
       eventbus acl --role worker --add | redis-cli -u redis://admin@host
       eventbus acl --role worker --with-build 3f9a1c02 --password-file secret --format aclfile >> users.acl
     """
-    from eventbus.broker.access.roles import Role, acl_rules, acl_setuser
+    from eventbus.broker.acl import Role, acl_rules, acl_setuser
 
     prefix = Settings.from_environ(os.environ).prefix
     role, *more = (Role(one) for one in dict.fromkeys(roles))

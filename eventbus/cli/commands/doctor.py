@@ -59,7 +59,7 @@ def look(role: str | None) -> list[Finding]:
 
 
 def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
-    from eventbus.broker.access.roles import Role
+    from eventbus.broker.acl import Role
     from eventbus.broker.health.doctor import examine
     from eventbus.cli.session import find_url
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from eventbus.broker.access.roles import (
+from eventbus.broker.acl import (
     READS,
     Role,
     acl_rules,

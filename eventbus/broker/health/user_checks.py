@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from eventbus.broker.access.roles import (
+from eventbus.broker.acl import (
     READS,
     Function,
     Role,
