@@ -13,11 +13,14 @@ from eventbus.model.event import Event
 from eventbus.notify.matchers import OWN_PREFIX
 from eventbus.notify.receivers.contract import NotifiedAlert, Status
 from eventbus.store.story.verdict import first_seen, last_seen, silence_after
+from eventbus.util.text import ELLIPSIS
 
 #: Stored events that one alert knows the counts of; the least recently seen go first.
 MAX_EVENTS: Final = 32
 #: Points of time and count that `within` looks at. Beyond them, every other one of the older half goes.
 MAX_SAMPLES: Final = 64
+#: Characters of a message that are kept; matchers see all of it.
+MAX_MESSAGE: Final = 1024
 #: Longest silence before an alert is resolved.
 LONGEST_SILENCE_MS: Final = 7 * 86_400_000
 
@@ -108,6 +111,8 @@ class Alert(msgspec.Struct, array_like=True):
             self.resolved_ms, self.ended_by, self.ended_ms = 0, "", 0
             self.first_ms, self.since_ms, self.count = first_ms, now_ms, 0
             self.samples.clear()
+        if len(labels.get("message", "")) > MAX_MESSAGE:
+            labels = labels | {"message": f"{labels['message'][: MAX_MESSAGE - len(ELLIPSIS)]}{ELLIPSIS}"}
         self.labels = labels
         self.event = f"{event.metadata.namespace}/{event.metadata.name}"
         self.first_ms, self.last_ms = min(self.first_ms, first_ms), max(self.last_ms, last_ms)

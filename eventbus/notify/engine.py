@@ -112,6 +112,7 @@ class Engine:
         self.groups: dict[str, Group] = {}
         self.unsendable = 0  #: groups that end without a notification: their receiver was removed
         self.overflowed = 0  #: occurrences beyond the bounds
+        self.skipped = 0  #: events that could not be taken in
         self.full = False  #: the stored state has reached its bound in bytes: as if it had in number
         self._links = links
         self._least_ms = REFRESHES * refresh_s * 1000
@@ -194,14 +195,21 @@ class Engine:
     def take(self, occurrences: Iterable[Occurrence], now_ms: int) -> None:
         """Take in changes of stored events. The same changes again have no effect."""
         for event, added in occurrences:
-            labels = labels_of(event)
-            if event.type != EventType.WARNING and self._objects:
-                self._end(event, labels, now_ms)
-            routes = self._root.match(labels)
-            if event.reason == FAILED_REASON:  # never to the receiver that fails
-                routes = [route for route in routes if not event.message.startswith(f"{route.receiver}: ")]
-            if routes:
-                self._take_one(event, labels, routes, added=added, now_ms=now_ms)
+            try:
+                self._take_event(event, added=added, now_ms=now_ms)
+            except Exception:  # a bug; it must not hold up the events after it
+                self.skipped += 1
+                log.exception("the event %s/%s is not notified", event.metadata.namespace, event.metadata.name)
+
+    def _take_event(self, event: Event, *, added: bool, now_ms: int) -> None:
+        labels = labels_of(event)
+        if event.type != EventType.WARNING and self._objects:
+            self._end(event, labels, now_ms)
+        routes = self._root.match(labels)
+        if event.reason == FAILED_REASON:  # never to the receiver that fails
+            routes = [route for route in routes if not event.message.startswith(f"{route.receiver}: ")]
+        if routes:
+            self._take_one(event, labels, routes, added=added, now_ms=now_ms)
 
     def _take_one(
         self, event: Event, labels: dict[str, str], routes: Sequence[ActiveRoute], *, added: bool, now_ms: int

@@ -131,6 +131,7 @@ class Notifier:
             "failures": self._absence.rounds,
             "events": acting.taken,
             "overflowed": engine.overflowed,
+            "loop_failures": engine.skipped,
             "unsendable": engine.unsendable,
             "lists": sum(reader.lists for reader in acting.readers),
         }
