@@ -76,7 +76,7 @@ class PartitionExporter:
         on_gone: Callable[[], None] | None = None,
     ) -> None:
         check_name(sink.name)
-        self._what = what = f"{export_group(sink.name)}, partition {partition}"
+        self._title = title = f"{export_group(sink.name)}, partition {partition}"
         self._bus = bus
         self._partition = partition
         self._sink = sink
@@ -91,9 +91,9 @@ class PartitionExporter:
         self.client = bus.client(block_ms=block_ms, name=f"eventbus-export-{partition}")
         self._store = ExportStore(bus=bus, client=self.client, partition=partition, sink=sink.name, consumer=consumer)
         self._lease = ExportLease(
-            self._store, clock=clock, take_over_s=options.take_over_s, what=what, on_beat=self._measure_lag
+            self._store, clock=clock, take_over_s=options.take_over_s, title=title, on_beat=self._measure_lag
         )
-        self._progress = ExportProgress(self._store, sink=sink.name, clock=clock, what=what, on_change=on_change)
+        self._progress = ExportProgress(self._store, sink=sink.name, clock=clock, title=title, on_change=on_change)
         self._writer = SinkWriter(
             sink,
             outage=options.outage,
@@ -119,14 +119,14 @@ class PartitionExporter:
             keep=self._keep,
             scan=self._stored_after,
             uids=partial(self._storage.uids, partition),
-            what=what,
+            title=title,
         )
         self._delayed = DelayedEvents(self._store, self._storage)
         self._rate = rate or RateLimit(options.rate_per_s, clock)
         self._reader: ChangeReader[Event] | None = None
         self._ahead: Sequence[Change[Event]] = ()  #: changes that are read and not written yet
         self._position: int | None = None
-        self._redis = RedisAbsence(what, on_change)
+        self._redis = RedisAbsence(title, on_change)
         self._under_way: Waits[float] | None = None  #: a turn that has to wait in the middle
         self.idle = False  #: the last turn has found nothing to do
 
@@ -193,17 +193,17 @@ class PartitionExporter:
         except ExportStopped:
             return None
         except SinkGone as error:
-            log.error("%s ends: %s", self._what, error)
+            log.error("%s ends: %s", self._title, error)
             if self._on_gone is not None:
                 self._on_gone()
             return None
         except LeaseLost:
-            log.warning("%s: another worker has taken over", self._what)
+            log.warning("%s: another worker has taken over", self._title)
             self._let_go()
         except EventBusError as error:
             return self._failed(error)
         except Exception as error:  # a bug: the position is unchanged, so the step is retried
-            log.exception("%s: unexpected error", self._what)
+            log.exception("%s: unexpected error", self._title)
             return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
         return 0.0
 
@@ -275,7 +275,7 @@ class PartitionExporter:
         try:
             changes = changes or reader.read(block_ms)
         except Expired as error:
-            log.warning("%s: %s; listing the store", self._what, error)
+            log.warning("%s: %s; listing the store", self._title, error)
             yield from self._lost_rows.find(reader.after)
             yield from self._catch_up(after=reader.after)
             return 0
@@ -374,7 +374,7 @@ class PartitionExporter:
             self._bus.open_partition(self.client, self._partition)
         except EventBusError as error:
             if not isinstance(error, BusUnavailable):  # an outage is logged already
-                log.warning("%s: %s", self._what, error)
+                log.warning("%s: %s", self._title, error)
             return False
         return True
 

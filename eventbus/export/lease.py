@@ -59,13 +59,13 @@ class ExportLease:
         *,
         clock: Clock,
         take_over_s: float,
-        what: str,
+        title: str,
         on_beat: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._take_over_s = take_over_s
-        self._what = what
+        self._title = title
         self._on_beat = on_beat
         self._liveness = LivenessObserver(clock, longest_gap_s=LONGEST_GAP_S)
         self._stands_by = ""  #: the holder that was logged last
@@ -86,12 +86,12 @@ class ExportLease:
         if not lease.ours:
             if lease.holder != self._stands_by:
                 self._stands_by = lease.holder
-                log.info("%s stands by: %s writes", self._what, lease.holder)
+                log.info("%s stands by: %s writes", self._title, lease.holder)
             return None
         if dead:
-            log.warning("%s: took over from %s", self._what, dead)
+            log.warning("%s: took over from %s", self._title, dead)
         elif self._stands_by:
-            log.info("%s acquired the lease, which was free", self._what)
+            log.info("%s acquired the lease, which was free", self._title)
         self._stands_by = ""
         self._next_beat = now + BEAT_EVERY_S
         return lease
@@ -112,7 +112,7 @@ class ExportLease:
             try:
                 self.keep()
             except EventBusError as error:
-                log.debug("%s: no heartbeat: %s", self._what, error)
+                log.debug("%s: no heartbeat: %s", self._title, error)
             left = until - self._clock.monotonic()
             if left <= 0:
                 return False
@@ -139,11 +139,11 @@ class ExportLease:
             else:
                 self._next_beat = 0.0  # the worker checks the lease as soon as its call ends
         except EventBusError as error:
-            log.debug("%s: no heartbeat: %s", self._what, error)
+            log.debug("%s: no heartbeat: %s", self._title, error)
 
     def release(self) -> None:
         """Release the lease, so that another worker can acquire it at once."""
         try:
             self._store.release()
         except EventBusError as error:
-            log.warning("%s: could not release the lease: %s", self._what, error)
+            log.warning("%s: could not release the lease: %s", self._title, error)

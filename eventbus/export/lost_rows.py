@@ -64,7 +64,7 @@ class LostRows:
         keep: Callable[[ExportCheckpoint], Waits[None]],
         scan: Callable[[int], Iterable[Event]],
         uids: Callable[[Sequence[tuple[str, str]]], Set[str]],
-        what: str,
+        title: str,
     ) -> None:
         self._sink = sink if isinstance(sink, DeletingSink) else None
         self._bus = bus
@@ -75,7 +75,7 @@ class LostRows:
         self._keep = keep
         self._scan = scan
         self._uids = uids
-        self._what = what
+        self._title = title
         self.forget()
 
     @property
@@ -119,7 +119,7 @@ class LostRows:
             count = sum(map(len, self._rows.values()))
             text = "each goes if its event comes back under another uid"
             log.warning(
-                "%s: Redis has lost writes, and with them %d events that the sink has: %s", self._what, count, text
+                "%s: Redis has lost writes, and with them %d events that the sink has: %s", self._title, count, text
             )
 
     @property
@@ -182,13 +182,13 @@ class LostRows:
             try:
                 answer = yield from self._writer.ask(lambda: sink.delete(rows))
             except EventRejected as error:
-                log.warning("%s: %d events that came back under another uid stay: %s", self._what, len(rows), error)
+                log.warning("%s: %d events that came back under another uid stay: %s", self._title, len(rows), error)
                 kept += len(rows)
             else:
                 if isinstance(answer, Stopped):
                     raise ExportStopped
                 deleted = answer
-                log.info("%s: removed %d events that came back under another uid", self._what, deleted)
+                log.info("%s: removed %d events that came back under another uid", self._title, deleted)
         yield from self._keep(ExportCheckpoint(raised={"deleted": deleted, "kept": kept}))
 
     def _give_up(self) -> Waits[None]:

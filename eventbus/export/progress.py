@@ -39,13 +39,13 @@ class ExportProgress:
     """Collects the waits of the writer and, from the exporter, the outcome of each event."""
 
     def __init__(
-        self, store: ExportStore, *, sink: str, clock: Clock, what: str, on_change: Callable[[str, str], None] | None
+        self, store: ExportStore, *, sink: str, clock: Clock, title: str, on_change: Callable[[str, str], None] | None
     ) -> None:
         self.figures = Figures()
         self._store = store
         self._sink = sink
         self._clock = clock
-        self._what = what
+        self._title = title
         self._on_change = on_change
         self._pause_logged = False
         self._retrying = False
@@ -69,7 +69,7 @@ class ExportProgress:
             self.figures.paused_since = self._clock.time_ns() / 1e9
         if not self._pause_logged:
             self._pause_logged = True
-            log.warning("%s pauses: %s", self._what, why)
+            log.warning("%s pauses: %s", self._title, why)
             reason = "SinkThrottled" if isinstance(error, Throttled) else "SinkUnreachable"
             self._change(reason, f"{self._sink}: {why}")
         self.figures.probes += 1
@@ -79,7 +79,7 @@ class ExportProgress:
 
     def resumed(self) -> None:
         """Note that the sink answers again, in the log, as an event and in Redis."""
-        log.warning("%s goes on", self._what)
+        log.warning("%s goes on", self._title)
         self._pause_logged, self.figures.paused_since = False, None
         self._change("SinkReachable", f"{self._sink} answers again")
         self._store_figures(ExportCheckpoint(figures={"paused_since_ms": "", "pending": "0"}))
@@ -88,7 +88,7 @@ class ExportProgress:
         """Note that *events* of them have failed and are tried again, in the log and in Redis."""
         self._retrying = True
         self.figures.retries += events
-        log.warning("%s: %d events failed and are tried again: %s", self._what, events, printable(str(error)))
+        log.warning("%s: %d events failed and are tried again: %s", self._title, events, printable(str(error)))
         figures = {"retrying": str(events), "pending": str(self.figures.pending)} | self._error(str(error))
         self._store_figures(ExportCheckpoint(figures=figures, raised={"retries": events}))
 
@@ -128,7 +128,7 @@ class ExportProgress:
     def _buried(self, outcome: Outcome, cause: DeadCause, settled: ExportCheckpoint) -> None:
         event, why = outcome.delivery.event, printable(outcome.why)
         about = printable(f"{event.metadata.namespace}/{event.metadata.name}")
-        log.error("%s: event %s is buried (%s): %s", self._what, about, cause, why)
+        log.error("%s: event %s is buried (%s): %s", self._title, about, cause, why)
         self.figures.buried += 1
         _count(settled, "dead")
         settled.figures |= self._error(outcome.why)
@@ -162,7 +162,7 @@ class ExportProgress:
             if not self._store.settle(settled):
                 raise LeaseLost
         except EventBusError as error:
-            log.debug("%s: figures are not kept: %s", self._what, error)
+            log.debug("%s: figures are not kept: %s", self._title, error)
 
     def _change(self, reason: str, message: str) -> None:
         if self._on_change is not None:

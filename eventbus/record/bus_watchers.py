@@ -129,14 +129,14 @@ class DeferredStart:
 
     def __init__(
         self,
-        what: str,
+        title: str,
         *,
         open_bus: Callable[[], Bus],
         make: Callable[[Bus], Runner],
         losses: Losses,
         give_up: Callable[[], None] | None = None,
     ) -> None:
-        self._what = what
+        self._title = title
         self._open_bus = open_bus
         self._make = make
         self._losses = losses
@@ -187,7 +187,7 @@ class DeferredStart:
                 self._log(error)
 
     def _log(self, error: EventBusError) -> None:
-        self._losses.log(self._what, f"{self._what} waits for Redis: {error}")
+        self._losses.log(self._title, f"{self._title} waits for Redis: {error}")
 
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def store() -> OthersLease:
 @pytest.fixture
 def lease(store: OthersLease, clock: FakeClock) -> ExportLease:
     return ExportLease(
-        cast(ExportStore, store), clock=clock, take_over_s=TAKE_OVER_S, what="export:x", on_beat=lambda: None
+        cast(ExportStore, store), clock=clock, take_over_s=TAKE_OVER_S, title="export:x", on_beat=lambda: None
     )
 
 
