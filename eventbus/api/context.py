@@ -26,7 +26,7 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
 API: Final = web.AppKey("api", Api)
 #: The user of the request; set for every request that requires authentication.
 USER: Final = web.RequestKey("user", User)
-#: Told in the audit line besides the path, by who knows more than it says.
+#: Text that a handler adds to the line of the audit.
 AUDIT_NOTE: Final = web.RequestKey("what", str)
 
 

@@ -39,7 +39,7 @@ async def health(request: web.Request) -> web.Response:
         raise status.no_such_path()
     good = all(checks.values()) if not only else checks[only]
     lines = [f"[{'+' if passed else '-'}]{name} {'ok' if passed else 'failed'}" for name, passed in checks.items()]
-    verbose = "verbose" in request.query  # whatever it is, as in the API server
+    verbose = "verbose" in request.query  # with any value, as in the API server
     if good and not verbose:
         text = "ok"
     else:
@@ -48,9 +48,9 @@ async def health(request: web.Request) -> web.Response:
 
 
 class Readiness:
-    """Says whether Redis answers. However many ask: one ping at a time, none for a second after an answer.
+    """Checks if Redis answers, with one ping at a time, and none for a second after an answer.
 
-    Anybody may ask, so this must cost nothing. Lives in the loop.
+    The paths need no authentication, so a request must cost little. Lives in the loop.
 
     Args: ping: asks Redis. Raises: EventBusError: it does not answer.
     """

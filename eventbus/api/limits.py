@@ -113,7 +113,7 @@ def is_long(request: web.Request) -> bool:
 EVENTS_PER_S: Final = 100_000
 #: Events that a user may write at once after a pause.
 BURST: Final = 1_000_000
-#: Users whose buckets are kept. The bucket that was used longest ago is removed, and is full when the user returns.
+#: Maximum number of buckets. The least recently used one is removed, and is full when the user returns.
 USERS: Final = 4096
 
 

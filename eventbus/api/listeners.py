@@ -1,4 +1,4 @@
-"""Opens the addresses on which the API listens: read, checked against what protects them, and bound."""
+"""Opens the addresses on which the API listens: parses them, checks their protection, and binds them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Address(NamedTuple):
         """Read `6480`, `host:6480`, `[::1]:6480` or `unix:PATH`. Raises: ConfigError."""
         if text.startswith("unix:"):
             if not (path := text.removeprefix("unix:")):
-                raise ConfigError(f"--listen {text!r}: give a path behind unix:")
+                raise ConfigError(f"--listen {text!r}: give a path after unix:")
             return cls(path=path)
         host, colon, port = text.rpartition(":")
         if not port.isdecimal() or not port.isascii() or int(port) > 65_535:
@@ -50,7 +50,7 @@ class Address(NamedTuple):
 
 
 class Listener:
-    """A bound socket; nobody can connect before something listens on it. *tls*: None is plain."""
+    """A bound socket. Clients can connect when a server listens on it. *tls*: None is plain."""
 
     def __init__(self, address: Address, *, tls: ssl.SSLContext | None, reuse_port: bool) -> None:
         self.tls = None if address.path else tls
@@ -76,7 +76,7 @@ def check_protected(addresses: Sequence[Address], *, tls: bool, authenticator: b
     """Raise where an address that others reach is not protected. Raises: ConfigError."""
     for address in addresses:
         if not address.is_local and not (tls and authenticator):
-            missing = [what for what, there in (("TLS", tls), ("users", authenticator)) if not there]
+            missing = [name for name, there in (("TLS", tls), ("users", authenticator)) if not there]
             cure = "give --tls or --tls-cert and --tls-key, and --token-file, --authentication-config or --client-ca"
             where = f"--listen {address.host}:{address.port}"
             raise ConfigError(f"{where} is reached by others and has no {' and no '.join(missing)}: {cure}")
@@ -103,7 +103,7 @@ def _bind_tcp(address: Address, reuse_port: bool) -> socket.socket:
 
 
 def _bind_unix(path: str) -> socket.socket:
-    """A socket of mode 0600; one that nobody listens on any more is taken away first."""
+    """Bind a socket of mode 0600. A socket without a listener is removed first."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if Path(path).is_socket() and not _answers(path):

@@ -107,7 +107,7 @@ def _cut_off(request: web.Request, error: Exception) -> ConnectionError:
 
 
 def answer_of(request: web.Request, error: Exception) -> web.Response:
-    """Answer whatever went wrong with a Status. Raises: *error*, if there is nobody to tell, or it is an answer."""
+    """Answer an error with a Status. Raises: *error*, if the client has disconnected, or it is a response."""
     match error:
         case status.ApiError():
             return _answer(request, error)
@@ -124,5 +124,5 @@ def answer_of(request: web.Request, error: Exception) -> web.Response:
 def _answer(request: web.Request, error: status.ApiError) -> web.Response:
     answer = status.response(error)
     if request.body_exists and (not request.content.at_eof() or request.content.exception() is not None):
-        answer.force_close()  # what it goes on to send would be read as the next request
+        answer.force_close()  # the rest of its body would be read as the next request
     return answer

@@ -38,7 +38,7 @@ _GZIP_LEVEL: Final = 6
 
 
 async def answer_json(request: web.Request, work: Callable[[ThreadContext], bytes]) -> web.Response:
-    """The JSON that *work* returns. Raises: whatever it raises."""
+    """Answer with the JSON that *work* returns. Raises: the errors of *work*."""
     pool = request.app[API].pool
     data, compressed = await gzip_response(request, pool, work, from_bytes=GZIP_FROM, level=_GZIP_LEVEL)
     headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}

@@ -152,8 +152,8 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
 
 def invalid(kind: str, name: str, causes: Sequence[Cause], *, group: str = "") -> ApiError:
     """422 with all causes. *kind*: such as `Event`; *group*: the kind's."""
-    said = [f"{cause.field}: {cause.message}" for cause in causes]
-    text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    problems = [f"{cause.field}: {cause.message}" for cause in causes]
+    text = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
     details: dict[str, Any] = {"name": name} if name else {}
     if group:
         details["group"] = group

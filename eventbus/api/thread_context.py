@@ -42,7 +42,7 @@ class Threads:
         self._unfinished = 0
         self._tasks: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
         self._done: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
-        self._telling = False
+        self._is_scheduled = False
 
     async def run(self, work: Callable[[], R]) -> R:
         """Run *work* in a thread; return its result or raise its error. Started work finishes after a cancel."""
@@ -78,14 +78,14 @@ class Threads:
                     failure = error
             self._done.append((future, result, failure))
             del task, work, future, result, failure  # or they would live until the next task
-            if not self._telling:  # else the loop has not looked yet
-                self._telling = True
+            if not self._is_scheduled:  # else the loop has not looked yet
+                self._is_scheduled = True
                 assert self._loop is not None
                 with suppress(RuntimeError):  # the loop is closed: no caller waits
-                    self._loop.call_soon_threadsafe(self._tell)
+                    self._loop.call_soon_threadsafe(self._report)
 
-    def _tell(self) -> None:
-        self._telling = False
+    def _report(self) -> None:
+        self._is_scheduled = False
         while self._done:
             future, result, failure = self._done.popleft()
             self._unfinished -= 1
@@ -107,7 +107,7 @@ class ThreadContext:
     def __init__(self, bus: Bus, hub: Hub, bases: Bases, numbering: Numbering | None) -> None:
         self.bus = bus
         self.client: Client = bus.client(name="eventbus-api")
-        self.functions = bus.functions(self.client, 0)  #: of what all share
+        self.functions = bus.functions(self.client, 0)  #: on partition 0, for shared data
         self._hub = hub
         self._bases = bases
         self._numbering = numbering
@@ -131,7 +131,7 @@ class ThreadContext:
             return WireVersions(line.base if len(line) else 0, self.bus.partitions)
 
     def to_store(self, kind: Kind[Any], version: str) -> str:
-        """Return the store's version where a list or watch begins. Raises: Expired: nobody can go on from there."""
+        """Return the store's version where a list or watch begins. Raises: Expired: no watch can resume there."""
         numbering = self._numbering_of(kind)
         if numbering is None or version in ("", "0"):
             return self.versions(kind).to_store(version)
@@ -146,7 +146,7 @@ class ThreadContext:
 
 
 class BlockingPool:
-    """Runs in threads what waits for Redis; each thread has a `ThreadContext`.
+    """Runs blocking calls in threads; each thread has a `ThreadContext`.
 
     Args: numbering: of events, where the bus has several partitions; else None.
     """
@@ -162,11 +162,11 @@ class BlockingPool:
         self._threads = Threads(THREADS, "eventbus-api")
 
     async def run(self, work: Callable[[ThreadContext], R]) -> R:
-        """Return or raise what *work* does. It goes on to its end though the caller is cancelled."""
+        """Return the result of *work* or raise its error. It finishes although the caller is cancelled."""
         return await self._threads.run(lambda: work(self._context()))
 
     def close(self) -> None:
-        """Wait for what is begun, drop what is not, and close the clients."""
+        """Wait for running calls, drop the others, and close the clients."""
         self._threads.close()
         with self._lock:
             while self._contexts:

@@ -457,7 +457,7 @@ def test_a_changed_file_is_read_again_and_a_broken_one_is_told(
     assert ask(users, token) == ANN
     path.write_text("jwt: [")
     assert [ask(users, token), ask(users, token)] == [ANN, ANN]
-    assert caplog.text.count("what was read before goes on to hold") == 1
+    assert caplog.text.count("the content read before is used") == 1
     path.unlink()
     assert ask(users, token) == ANN
     mappings = {"username": {"claim": "sub", "prefix": "b:"}}

@@ -630,7 +630,7 @@ def test_a_token_is_asked_for_once_and_signing_out_forgets_it(url_with_users: st
     page = open_page(url_with_users, expected=401)
     page.get_by_label("Token").fill("wrong")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("nobody has this token")).to_be_visible()
+    expect(page.get_by_text("unknown token")).to_be_visible()
     page.get_by_label("Token").fill("admin-token")
     page.get_by_role("button", name="Sign in").click()
     expect(rows(page).first).to_be_visible()

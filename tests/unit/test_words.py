@@ -14,6 +14,7 @@ FINISHED = (
     "SECURITY.md",
     "docs",
     "eventbus/agent",
+    "eventbus/api",
     "eventbus/broker",
     "eventbus/lifecycle",
     "eventbus/cache",

@@ -1,1 +1,1 @@
-"""Authentication and authorization: who sends a request, and what a user may do."""
+"""Authentication and authorization: the user of a request, and the rights of users."""

@@ -39,8 +39,8 @@ class Role(StrEnum):
     VIEW = "view"  #: read everything but secrets
     RECORD = "record"  #: write events, read nothing
     EDIT = "edit"  #: view, and write everything except `OPERATED` and `SERVED`
-    OPERATOR = "operator"  #: view, and write what runs programs: pods, config maps, secrets
-    ADMIN = "admin"  #: edit, and what serves the bus itself: dead letters, sinks
+    OPERATOR = "operator"  #: view, and write the objects that run programs: pods, config maps, secrets
+    ADMIN = "admin"  #: edit, and the bus's own objects: dead letters, sinks
 
 
 class Rule(NamedTuple):
@@ -128,10 +128,10 @@ class Access:
             self._decisions = _Decisions((*self._fixed, *self._from_file))
 
     def allowed(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
-        """Return True if *user* may do *verb* to *resource*, as `events`; a subresource counts as what it belongs to.
+        """Return True if *user* may do *verb* to *resource*, as `events`. A subresource counts as its resource.
 
-        *namespace* "" is what lies in none, and all at once: both need a grant that names none. A namespace itself may
-        be read by whoever may read in it: give it as *namespace*.
+        *namespace* "": cluster-scoped objects, or all namespaces; both need a grant without a namespace. Users with
+        rights to read in a namespace may read its Namespace object: pass its name as *namespace*.
         """
         decisions = self._decisions
         if max(len(verb), len(namespace)) > MAX_LABEL:  # a review may ask in megabytes, which would be kept

@@ -1,4 +1,4 @@
-"""Finds out who sends a request: by token, client certificate, or as the owner of the process at the other end."""
+"""Finds the user of a request: by token, client certificate, or as the owner of the process at the other end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from eventbus.errors import ConfigError
 if TYPE_CHECKING:
     from eventbus.api.auth.oidc.tokens import JwtUsers
 
-#: Who runs a process of our own user on this machine: admin, and no operator.
+#: The user of processes of our own uid on this machine: admin, but not operator.
 LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
 #: How browsers, which set no headers on a WebSocket, carry a token.
 BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
@@ -47,7 +47,7 @@ class TokenFile:
         self.file = RereadFile("--token-file", path, _read_tokens)
 
     async def user(self, token: str) -> User | None:
-        """Return the owner of the token. Compares digests, so that no time tells how much of it was right."""
+        """Return the owner of the token. Compares digests, so that the time shows nothing about the token."""
         await self.file.refresh()
         asked = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         found = None
@@ -86,7 +86,7 @@ def _token_of_line(path: Path, number: int, row: Sequence[str]) -> tuple[bytes, 
 
 
 class Authenticator:
-    """Says who sends a request.
+    """Finds the user of a request.
 
     Args: tokens: of --token-file.  jwts: of --authentication-config.
           certificates: whether a certificate of a client, which TLS has verified, is asked.
@@ -100,12 +100,12 @@ class Authenticator:
 
     @property
     def asks(self) -> bool:
-        """True if somebody can be known by anything but the peer's uid."""
+        """True if users can authenticate by anything but the peer's uid."""
         return self.takes_tokens or self._certificates
 
     @property
     def takes_tokens(self) -> bool:
-        """True if somebody can be known by a token."""
+        """True if users can authenticate by a token."""
         return self._tokens is not None or self._jwts is not None
 
     @property
@@ -119,9 +119,9 @@ class Authenticator:
         return None if self._jwts is None else self._jwts.refused
 
     def connected(self, transport: asyncio.BaseTransport) -> None:
-        """Find out whose process has opened a connection, where that decides who it is. Call it at the accept.
+        """Find the uid of the process that has opened a connection, if it decides the user. Call it at the accept.
 
-        By the time of a request the other end may have closed its socket, which is nobody's then.
+        Before its first request, the other end may close its socket, and a closed socket has no owner.
         """
         if self.asks or is_unix(transport):
             return
@@ -147,14 +147,14 @@ class Authenticator:
         raise status.unauthorized()
 
     async def token_user(self, token: str) -> User | None:
-        """Whose *token* is: the file's, else that of who has signed it. Waits seconds where an issuer is slow."""
+        """Return the user of *token*: from the file, or from its signed claims. Waits seconds if an issuer is slow."""
         found = None if self._tokens is None else await self._tokens.user(token)
         if found is None and self._jwts is not None:
             found = await self._jwts.user(token)
         return found
 
     async def signed_in(self, request: web.Request) -> User | None:
-        """The user of the cookie; None: there is none, or nobody is known by it any more."""
+        """Return the user of the cookie; None: there is no cookie, or its token is not valid any more."""
         token = _cookie_token(request) if self.takes_tokens else None
         return None if token is None else await self.token_user(token)
 
@@ -178,7 +178,7 @@ def cookie_name(request: web.Request) -> str:
 
 
 def cookie_value(token: str) -> str:
-    """*token*, whatever is in it, as a cookie holds it."""
+    """Encode *token*, which may have any characters, for a cookie."""
     return base64.urlsafe_b64encode(token.encode("utf-8", "surrogateescape")).decode().rstrip("=")
 
 
@@ -189,7 +189,7 @@ def _cookie_token(request: web.Request) -> str | None:
 
 
 def _check_own_page(request: web.Request) -> None:
-    """A cookie comes by itself, whoever makes the browser send it: what changes something must come from our page.
+    """Require that a write by cookie comes from our page, because browsers send the cookie for any page.
 
     Raises: ApiError: 403.
     """

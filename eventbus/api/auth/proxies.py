@@ -1,4 +1,4 @@
-"""Finds the address of a client behind trusted proxies, from X-Forwarded-For."""
+"""Finds the address of a client of trusted proxies, from X-Forwarded-For."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TrustedProxies:
         header = ",".join(request.headers.getall("X-Forwarded-For", ()))
         for text in reversed(header.rsplit(",", MOST_PROXIES)[-MOST_PROXIES:]):
             if (reported := _address(text)) is None:
-                break  # a trusted proxy passed it on unread: what stands before it is not known either
+                break  # a trusted proxy passed it on unread: earlier addresses are not known either
             address = reported
             if not self._trusts(address):
                 break

@@ -61,7 +61,7 @@ class RereadFile(Generic[T]):
         except TimeoutError:
             if not self._late:
                 self._late = True
-                log.warning("%s %s does not answer; what was read before goes on to hold", self.flag, self._path)
+                log.warning("%s %s cannot be read in time; the content read before is used", self.flag, self._path)
 
     def _look_again(self, looking: asyncio.Future[None]) -> None:
         found: T | ConfigError | None = None
@@ -83,7 +83,7 @@ class RereadFile(Generic[T]):
         self.problem = str(found) if isinstance(found, ConfigError) else ""
         if isinstance(found, ConfigError):
             if (stamp, str(found)) != self._reported:
-                log.error("%s; what was read before goes on to hold", found)
+                log.error("%s; the content read before is used", found)
             self._reported = stamp, str(found)
         else:
             self._stamp, self._reported = stamp, None

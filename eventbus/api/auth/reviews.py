@@ -94,7 +94,7 @@ class Reviews:
         return _reviewed(AUTHENTICATION, "SelfSubjectReview", None, found)
 
     async def token(self, request: web.Request) -> web.Response:
-        """TokenReview, for users who may create tokenreviews."""
+        """TokenReview, for users with the right to create tokenreviews."""
         user = request[USER]
         if not request.app[API].access.allowed(user, "create", "tokenreviews"):
             resource = "tokenreviews.authentication.k8s.io"

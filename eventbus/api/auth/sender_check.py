@@ -22,9 +22,9 @@ _IMPERSONATION: Final = (("Impersonate-User", "users"), ("Impersonate-Group", "g
 
 
 class SenderCheck:
-    """Lets through who is known, and no browser that another site's page sends.
+    """Accepts known users, and rejects requests that a page of another site makes.
 
-    Args: names: by which this server is asked for besides `localhost` and any address in numbers.
+    Args: names: names of this server in Host, in addition to `localhost` and IP addresses.
     """
 
     def __init__(self, *, authenticator: Authenticator, names: Iterable[str] = ()) -> None:
@@ -32,9 +32,9 @@ class SenderCheck:
         self._names = frozenset({"localhost", *(name.lower() for name in names)})
 
     async def check(self, request: web.Request) -> None:
-        """Refuse foreign hosts and origins, then find out who asks. Raises: ApiError."""
+        """Refuse foreign hosts and origins, then find the user. Raises: ApiError."""
         self._check_host(request)
-        if is_page(request):  # a link to it may stand anywhere, and it says nothing to who has no right
+        if is_page(request):  # any site may link to it, and it shows nothing to users without rights
             return
         _check_origin(request)
         if not is_open(request):
@@ -43,7 +43,7 @@ class SenderCheck:
             _check_impersonation(request, user)
 
     def _check_host(self, request: web.Request) -> None:
-        """A page whose name was bound to our address anew (DNS rebinding) still asks for its own name."""
+        """Refuse other names: after DNS rebinding, a page's name has our address, but Host has its name."""
         if is_unix(request.transport):
             return
         host = _host_of(request.host).encode(errors="replace").decode()
@@ -52,7 +52,7 @@ class SenderCheck:
 
 
 def is_from_browser(request: web.Request) -> bool:
-    """Return True if a page may have sent it, which can send any body that needs no Content-Type of its own."""
+    """Return True if a page may have sent it. A page can send any body without its own Content-Type."""
     return any(name in request.headers for name in _BROWSER)
 
 
@@ -64,11 +64,11 @@ def _check_origin(request: web.Request) -> None:
 
 
 def _check_impersonation(request: web.Request, user: User) -> None:
-    """Refuse to be asked in another's name: if that were not minded, a proxy's users would have all its rights."""
+    """Refuse impersonation. If it were ignored, the users of a proxy would have the rights of the proxy."""
     for header, resource in _IMPERSONATION:
         if header in request.headers:
             why = f'User "{user.name}" cannot impersonate resource "{resource}" in API group ""'
-            raise status.forbidden(resource, request.headers[header], f"{why} at the cluster scope: nobody can here")
+            raise status.forbidden(resource, request.headers[header], f"{why} at the cluster scope: not supported")
 
 
 def _host_of(header: str) -> str:

@@ -33,7 +33,7 @@ _VERSION: Final = re.compile(r"v?[0-9]+")
 
 
 class CloudEvents:
-    """The handler. Who sends an event again, by its source and id, within ten minutes, changes nothing."""
+    """The handler. An event that is sent again within ten minutes, by its source and id, changes nothing."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -52,7 +52,7 @@ class CloudEvents:
 
 
 class _Received(msgspec.Struct, frozen=True):
-    """One CloudEvent: what names it, and the event that it is; or what is wrong with that."""
+    """One CloudEvent: its identity, and its event or the error of it."""
 
     source: str
     id: str

@@ -86,7 +86,7 @@ def _core(event: Event) -> dict[str, Any] | None:
     try:
         return to_core(event)
     except InvalidEvent:
-        return None  # it could be read, and not be written; its bytes stand beside
+        return None  # it can be decoded, but not encoded; its bytes are shown
 
 
 def _json(found: Any) -> web.Response:

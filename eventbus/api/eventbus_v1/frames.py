@@ -17,7 +17,7 @@ CAUSES = frozenset({"destroyed", "dropped", "lost", "missed", "refused", "uncert
 
 
 class FramePublisher:
-    """Publishes the frames of one request of *user*, who may record in the namespaces that *may_record* knows."""
+    """Publishes the frames of one request of *user*. *may_record* checks the right for a namespace."""
 
     def __init__(self, *, transport: Transport, partitions: int, user: str, may_record: Callable[[str], bool]) -> None:
         self._transport = transport
@@ -108,13 +108,13 @@ class FramePublisher:
 
 @lru_cache(maxsize=65_536)
 def _bound_id(user: str, producer: str) -> str:
-    """Return the id that stands in the uids of *producer*'s events: no other user's producer has the same."""
+    """Return the id in the uids of *producer*'s events: no other user's producer has the same."""
     return _digest(user, producer, b"id", size=8)
 
 
 @lru_cache(maxsize=65_536)
 def bound_secret(user: str, secret: str) -> str:
-    """Return where Redis keeps the state of *user*'s producer with *secret*: nobody can use up another's numbers."""
+    """Return the key of *user*'s producer with *secret* in Redis: no user can use the numbers of another."""
     return _digest(user, secret, b"secret", size=12)
 
 

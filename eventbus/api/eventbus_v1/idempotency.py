@@ -55,7 +55,7 @@ def know(bus: Bus, client: Client, *, user: str, key: str, body: bytes, now_ns: 
 
 
 def publish_known(transport: Transport, known: Known, packed: Sequence[Packed]) -> dict[int, EventBusError]:
-    """Publish under the key's own numbers. Returns: by index what is not there yet, and why: come again."""
+    """Publish with the numbers of the key. Returns: the failed events by index, to be sent again."""
     failed: dict[int, EventBusError] = {}
     for partition, events in spread(packed):
         for batches in _rounds(events):
@@ -109,7 +109,7 @@ def _problem(partition: int, answer: PublishReply | EventBusError) -> EventBusEr
         return None
     if answer.status is PublishStatus.FULL:
         return full(partition, answer)
-    return BusUnavailable("what comes before it is not there; send the whole request again")
+    return BusUnavailable("an earlier batch is missing; send the whole request again")
 
 
 def _digest(*parts: bytes) -> str:

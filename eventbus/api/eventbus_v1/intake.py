@@ -40,7 +40,7 @@ class _Plain(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unkn
 
 
 def check_packed(packed: bytes, *, partition: int, partitions: int) -> str:
-    """Return the namespace of the event whose bytes these are, which are no more than a batch may hold of one.
+    """Return the namespace of a packed event. *packed* has at most the size that a batch allows for one event.
 
     Raises: InvalidEvent: it is none, breaks a rule, or belongs into another partition.
     """
@@ -91,7 +91,7 @@ def _misplaced(partition: int) -> InvalidEvent:
 _PLAIN: Final = msgspec.msgpack.Decoder(decodable(_Plain)).decode
 
 
-#: Events of one request. Beyond it the list of what was refused would be longer than the request.
+#: Events of one request. With more, the list of refused events would be longer than the request.
 MAX_EVENTS: Final = 20_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -150,7 +150,7 @@ def pack_events(
 
 
 def complete(event: Event, *, user: str, time_ns: int) -> Event:
-    """*event* with what a recorder would have said besides: name, namespace, type, times, count, and who says it."""
+    """Return *event* with the fields that a recorder sets: name, namespace, type, times, count, and source."""
     meta = event.metadata
     about = reference_to(event.involved_object, meta.namespace or DEFAULT_NAMESPACE)
     namespace = meta.namespace or about.namespace or DEFAULT_NAMESPACE

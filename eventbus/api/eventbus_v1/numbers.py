@@ -1,4 +1,4 @@
-"""`GET /eventbus/v1/status`, `suppressed`, `sinks`: what `eventbus status` and `get suppressed` show, as JSON."""
+"""`GET /eventbus/v1/status`, `suppressed`, `sinks`: the data of `eventbus status` and `get suppressed`, as JSON."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ async def bus_status(request: web.Request) -> web.Response:
 
 
 async def suppressed(request: web.Request) -> web.Response:
-    """Answer what was held back, folded, not created, evicted, by component, kind, type and reason, the most first."""
+    """Answer the suppressed events by component, kind, type and reason, the most first."""
     require(request, "list", "suppressed")
     return await _read(request, lambda bus, client: {"items": read_sources(bus, client)})
 
 
 async def sinks(request: web.Request) -> web.Response:
-    """Every external sink that ever had a worker: how far behind, paused since when, and what it said last."""
+    """Answer every external sink that ever had a worker, with its lag, its pause and its last error."""
     require(request, "list", "sinks")
     return await _read(request, lambda bus, client: {"items": export_status(bus, client)})
 

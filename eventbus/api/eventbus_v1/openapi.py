@@ -1,4 +1,4 @@
-"""OpenAPI of `/eventbus/v1/`: a document of its own beside those of the kinds."""
+"""OpenAPI of `/eventbus/v1/`: a separate document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EVENT: Final = {"type": "object", "description": "a core/v1 Event", "required":
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """The answer to events: what was taken of the request, and what was not."""
+    """The response to events: the number accepted, and the refused events."""
 
     accepted: int
     refused: list[Refused]
@@ -175,7 +175,7 @@ class Histogram(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def own_document() -> dict[str, Any]:
-    """All paths under /eventbus/v1/, with their schemas. OpenAPI 3.1, whose schemas are JSON Schema."""
+    """Make the document of all paths under /eventbus/v1/. The schemas of OpenAPI 3.1 are JSON Schema."""
     shapes = [Recorded, Bus, Last, Place, BusStatus, Dead, DeadList, Done, Sinks, Sources, Histogram]
     shapes += [Found, Why, VerdictsRequest, Verdicts, SessionOf]
     _, schemas = msgspec.json.schema_components(shapes, ref_template=_REF)
@@ -211,23 +211,23 @@ def _paths() -> dict[str, dict[str, Any]]:
     token = {"type": "object", "properties": {"token": _TEXT}, "required": ["token"]}
     return {
         "events": {"get": _operation("Stored events, the one last seen first.", Found, search)},
-        "why": {"get": _operation("One object's story, and what happened around it.", Why, about)},
+        "why": {"get": _operation("One object's story, and events around it.", Why, about)},
         "verdicts": {
             "post": _operation("Does it still?", Verdicts, (), {_JSON: {"$ref": _REF.format(name="VerdictsRequest")}})
         },
         "session": {
-            "get": _operation("Who a page's user is.", SessionOf),
+            "get": _operation("The user of the page.", SessionOf),
             "post": _operation("Sign in by a token, for a cookie.", SessionOf, (), {_JSON: token}),
             "delete": {"summary": "Sign out.", "responses": {"204": {"description": "the cookie is taken back"}}},
         },
-        "bus": {"get": _operation("What a recorder must know of the bus.", Bus)},
+        "bus": {"get": _operation("The facts that a recorder needs.", Bus)},
         "record": {"post": _operation("Record events.", Recorded, [key], record)},
-        "producers": {"post": _operation("What the bus has of producers.", Last, (), {_JSON: asked})},
+        "producers": {"post": _operation("The last numbers of producers.", Last, (), {_JSON: asked})},
         "cloudevents": {"post": _operation("Record CloudEvents.", Recorded, (), clouds)},
         "stream": {"get": _lines([since, _query("position"), namespace])},
         "stream/position": {"get": _operation("Where a later stream begins.", Place, [since, namespace])},
         "status": {"get": _operation("Groups, workers, partitions, counters.", BusStatus)},
-        "suppressed": {"get": _operation("What was held back, by source.", Sources)},
+        "suppressed": {"get": _operation("Suppressed events, by source.", Sources)},
         "sinks": {"get": _operation("External sinks.", Sinks)},
         "histogram": {"get": _operation("How often, by time and facet.", Histogram, buckets)},
         "dead": {"get": _operation("The dead letter.", DeadList, listing)},

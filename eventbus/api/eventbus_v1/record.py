@@ -162,7 +162,7 @@ class Recording:
 
 
 async def describe_bus(request: web.Request) -> web.Response:
-    """Answer what a recorder must know of the bus, and how long events are kept."""
+    """Answer the facts of the bus that a recorder needs, and the life of events."""
     bus = request.app[API].bus
     facts = {"partitions": bus.partitions, "eventTtlS": bus.options.event_ttl_s, "codecs": bus.codecs}
     return _json({"id": bus.id} | facts)
@@ -185,15 +185,15 @@ def _answer(
 ) -> web.Response:
     if not accepted and failed:
         raise _nothing_taken(failed)
-    told = sorted(
+    rejected = sorted(
         [*refused, *(Refused(index, str(error)) for index, error in failed.items())], key=lambda one: one.index
     )
     code = 422 if refused and not accepted else 200
-    return _json({"accepted": accepted, "refused": told}, code, headers)
+    return _json({"accepted": accepted, "refused": rejected}, code, headers)
 
 
 def _nothing_taken(failed: Mapping[int, EventBusError]) -> EventBusError:
-    """Choose the error of a request of which nothing was taken; what may be tried again at once comes last."""
+    """Choose the error of a request without accepted events; errors that allow an immediate retry come last."""
     uncertain = [error for error in failed.values() if not isinstance(error, BusFull)]
     return (uncertain or list(failed.values()))[0]
 

@@ -1,4 +1,4 @@
-"""All paths under `/eventbus/v1/`, and what serves them."""
+"""All paths under `/eventbus/v1/`, and their handlers."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 async def search(request: web.Request) -> web.Response:
     """At most *limit* events of *namespace* that *q* and selectors find between *since* and *until*.
 
-    *resourceVersion*: a watch of core/v1 events from there tells all that is newer. *begins*: what was last seen
-    before is forgotten. *examined*: how many events were looked at.
+    *resourceVersion*: a watch of core/v1 events from there delivers all later changes. *begins*: events that were last
+    seen before it are deleted. *examined*: the number of events that were read.
     """
     namespace = request.query.get("namespace", "")
     require(request, "list", "events", namespace)
@@ -63,7 +63,7 @@ async def search(request: web.Request) -> web.Response:
 
 
 FACETS: Final = ("namespace", "kind", "type", "reason", "source")
-#: What is shown where nothing is asked for.
+#: The default period.
 LAST: Final = timedelta(hours=1)
 #: Buckets of one answer.
 MOST_BUCKETS: Final = 20_160
@@ -72,8 +72,8 @@ MOST_BUCKETS: Final = 20_160
 async def histogram(request: web.Request) -> web.Response:
     """Counts a bucket of *step* seconds (a whole number of minutes), from *since* to *until*.
 
-    *by* names what to tell apart, with commas; each of `FACETS` may be given to count only that. Of what had no name
-    of its own in its minute all words are "". Buckets in which nothing happened are left out.
+    *by* groups by facets, separated by commas; each of `FACETS` may be given to count only one value. The facets of
+    sources without a name of their own in a minute are "". Empty buckets are left out.
     """
     namespace = request.query.get("namespace", "")
     require(request, "list", "events", namespace)

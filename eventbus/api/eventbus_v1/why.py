@@ -33,7 +33,7 @@ async def why(request: web.Request) -> web.Response:
 
     *before*: how long before its first Warning is looked at, as 10m.  *system*: `true` is with eventbus's own workers.
 
-    A watch of core/v1 events from its *resourceVersion* tells all that is newer.
+    A watch of core/v1 events from its *resourceVersion* delivers all later changes.
     Its surroundings are other objects', so all of that namespace must be readable; of an object in none, all of all.
     """
     about = _asked(request)
@@ -56,10 +56,10 @@ async def why(request: web.Request) -> web.Response:
         story = story if shown else msgspec.structs.replace(story, stored=None)
         shown_of = story if everywhere else story.within(namespace)
         versions = context.versions(EVENT)
-        told = story_to_json(shown_of, datetime.now(UTC), lambda event: versioned(to_core(event), versions))
-        if found_kind is not None and told["stored"]:
-            versioned(told["stored"], context.versions(found_kind))
-        return _ENCODE(told | {"resourceVersion": versions.of_list(version)}) + b"\n"
+        plain = story_to_json(shown_of, datetime.now(UTC), lambda event: versioned(to_core(event), versions))
+        if found_kind is not None and plain["stored"]:
+            versioned(plain["stored"], context.versions(found_kind))
+        return _ENCODE(plain | {"resourceVersion": versions.of_list(version)}) + b"\n"
 
     return await answer_json(request, work)
 

@@ -43,7 +43,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
-#: Bytes of YAML, for which PyYAML takes a second; what is JSON in a YAML body may be larger.
+#: Bytes of YAML, for which PyYAML takes a second; JSON in a YAML body may be larger.
 MAX_YAML: Final = 256 * 1024
 #: Double keys that are reported of one body, as by the API server, and characters of each key in their paths.
 MOST_DOUBLES: Final = 100
@@ -77,7 +77,7 @@ async def read_body(request: web.Request, *, most: int = MAX_BODY, within_s: flo
 
 
 def decode_as(shape: type[T], data: bytes, wanted: str) -> T:
-    """Read JSON of one *shape*. *wanted*: what it should be, for the error. Raises: ApiError: 400."""
+    """Read JSON of one *shape*. *wanted*: its description, for the error. Raises: ApiError: 400."""
     try:
         return msgspec.json.decode(data, type=decodable(shape))
     except (ValueError, RecursionError) as error:
@@ -90,8 +90,8 @@ class Body(msgspec.Struct, frozen=True):
     data: bytes
     media_type: str
 
-    def read(self, what: str) -> Any:
-        """The plain value. *what*: as `Event`, for the error. Raises: ApiError: 400."""
+    def read(self, kind: str) -> Any:
+        """Return the plain value. *kind*: as `Event`, for the error. Raises: ApiError: 400."""
         if self.media_type == PROTOBUF:
             from eventbus.api.kube.protobuf import decode_object
 
@@ -102,7 +102,7 @@ class Body(msgspec.Struct, frozen=True):
             shown = self.data[:64].decode("utf-8", "replace") or "<empty>"
             problem = f"couldn't get version/kind; json parse error: {error} ({shown})"
             raise status.bad_request(
-                f"the object provided is unrecognized (must be of type {what}): {problem}"
+                f"the object provided is unrecognized (must be of type {kind}): {problem}"
             ) from None
 
     def value(self) -> Any:
@@ -182,7 +182,7 @@ _IGNORED: Final = frozenset({"kind", "apiVersion", "selfLink"})
 
 
 def shape_of(kind: Kind[Any]) -> type:
-    """Return the type whose fields match the kind's JSON."""
+    """Return the type with the fields of the kind's JSON."""
     return EVENTS_V1_SHAPE if kind is EVENTS_V1 else kind.type
 
 
@@ -215,7 +215,7 @@ def _unknown(value: Any, info: inspect.Type, path: str) -> Iterator[str]:
 
 
 #: Values of fieldValidation that report unknown fields.
-_TELLING: Final = ("Strict", "Warn")
+_REPORTING: Final = ("Strict", "Warn")
 
 
 def object_of(info: RequestInfo, body: Body, options: WriteOptions) -> tuple[Any, tuple[str, ...]]:
@@ -230,7 +230,7 @@ def object_of(info: RequestInfo, body: Body, options: WriteOptions) -> tuple[Any
 def _read_at_once(info: RequestInfo, body: Body, options: WriteOptions) -> Any:
     """Decode valid JSON directly. None: the plain value must be read, for the error message."""
     read = info.resource.kind.from_bytes
-    if read is None or body.media_type != JSON or options.validation in _TELLING:
+    if read is None or body.media_type != JSON or options.validation in _REPORTING:
         return None
     try:
         body.value()  # the decoder would accept invalid JSON in unknown fields
@@ -268,14 +268,14 @@ def _plain(info: RequestInfo, body: Body, options: WriteOptions) -> tuple[dict[s
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     whole = dict(plain) | {"metadata": dict(metadata) | ({"namespace": given} if given else {})}
-    return whole, warnings_of(info, plain, tuple(body.doubles()) if options.validation in _TELLING else (), options)
+    return whole, warnings_of(info, plain, tuple(body.doubles()) if options.validation in _REPORTING else (), options)
 
 
 def warnings_of(
     info: RequestInfo, plain: Mapping[str, Any], doubles: tuple[str, ...], options: WriteOptions, *, patch: bool = False
 ) -> tuple[str, ...]:
     """Return warnings about unknown fields. Raises: ApiError: they are refused: 400, or 422 for a patch."""
-    if options.validation not in _TELLING:
+    if options.validation not in _REPORTING:
         return ()
     found = [f'unknown field "{path}"' for path in unknown_fields(info.resource.kind, plain)]
     found += [f'duplicate field "{key}"' for key in doubles]

@@ -1,4 +1,4 @@
-"""Deletes: of one object, or of many; what they must be, and what is left of one that has finalizers."""
+"""Deletes one object or many, with preconditions and finalizers."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def delete(
 def delete_collection(
     context: ThreadContext, info: RequestInfo, options: ListOptions, wanted: DeleteOptions, writing: WriteOptions
 ) -> ObjectList[Any]:
-    """Delete the objects of a namespace, or of a kind that has none, and return what was deleted."""
+    """Delete the objects of a namespace, or of a kind that has none, and return the deleted objects."""
     found = list_objects(context, info, options)
     for item in found.items:
         try:
             _delete(context, info, item, wanted, writing)
         except NotFound:
-            continue  # somebody else was quicker
+            continue  # another client has deleted it
     return found
 
 
@@ -86,7 +86,7 @@ def _delete(
         )
     if not (wanted.uid or wanted.version):
         version = ""
-    # With the version that was compared: nobody may take its place meanwhile.
+    # With the version that was compared, so that a concurrent write fails the delete.
     writer(context, info, options).delete(name, namespace, version=version, grace_s=wanted.grace_s)
 
 
@@ -99,7 +99,7 @@ def _kept(context: ThreadContext, info: RequestInfo, uid: str) -> HasMetadata | 
 
 
 def _ending(found: Any) -> HasMetadata:
-    """As a delete would leave what its finalizers keep."""
+    """Return the object as a delete leaves it until its finalizers are removed."""
     metadata = found.metadata
     if metadata.deletion_timestamp is None:
         now = datetime.now(UTC).replace(microsecond=0)

@@ -1,4 +1,4 @@
-"""Lists what is served: versions, groups, resources, in both forms that clients ask for."""
+"""Discovery: versions, groups and resources, in both forms that clients ask for."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from eventbus.api.kube.negotiation import clauses
 from eventbus.api.kube.request_info import is_true
 from eventbus.api.kube.resources import STATUS_VERBS, VERBS, Resource, Resources
 
-#: The API server whose dialect is spoken; some clients warn of others than 1.28 to 1.35.
+#: The version of the API server that we imitate; some clients warn about others than 1.28 to 1.35.
 MAJOR, MINOR = "1", "35"
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-#: What kubectl asks for though no discovery names it, before it says that it knows a kind, or in what describes a
-#: namespace: there is none of it.
+#: Resources that kubectl lists without discovery, before it reports an unknown kind or when it describes a
+#: namespace. The lists are empty.
 _NONE: Final = (
     ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "apiextensions.k8s.io/v1", "CustomResourceDefinition"),
     ("/api/v1/namespaces/{namespace}/resourcequotas", "v1", "ResourceQuota"),
@@ -39,7 +39,7 @@ _REVIEWS: Final = {
 
 
 class Discovery:
-    """Answers /version, /api and /apis. What it says never changes while it runs, so all is encoded once."""
+    """Answers /version, /api and /apis. The answers never change while the worker runs, so they are encoded once."""
 
     def __init__(self, *, resources: Resources, build: str) -> None:
         self._resources = resources
@@ -61,7 +61,7 @@ class Discovery:
             router.add_get(path + "/", handler, allow_head=False)
         for path, version, kind in _NONE:
             router.add_get(path, partial(_none, version=version, kind=kind), allow_head=False)
-        # Behind the others, and as a pattern where they are one: a path that is written out would be found first.
+        # After the others, and as patterns like them: the router finds a path without patterns first.
         served = [
             f"/apis/{{group:{re.escape(name)}}}/{{version:{version}}}"
             for name, versions in self._groups.items()
@@ -89,7 +89,7 @@ class Discovery:
         )
 
     async def core(self, request: web.Request) -> web.Response:
-        """Answer `/api`: the versions of the core group, or all its kinds for who asks for aggregated discovery."""
+        """Answer `/api`: the versions of the core group, or all its kinds for aggregated discovery."""
         if _wants_aggregated(request):
             return self._aggregated(request, core=True)
         versions = self._resources.groups()[""]
@@ -97,7 +97,7 @@ class Discovery:
         return reply_json({"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": addresses})
 
     async def groups(self, request: web.Request) -> web.Response:
-        """Answer `/apis`: all other groups, or all their kinds for who asks for aggregated discovery."""
+        """Answer `/apis`: all other groups, or all their kinds for aggregated discovery."""
         if _wants_aggregated(request):
             return self._aggregated(request, core=False)
         listed = [_group(name, versions) for name, versions in self._groups.items() if name]
@@ -156,7 +156,7 @@ class Discovery:
 
 
 def _wants_aggregated(request: web.Request) -> bool:
-    """Only who asks for v2: kubectl before 1.30 knows another, and takes this one for an empty list."""
+    """Return True for v2 only: kubectl before 1.30 expects another version, and reads v2 as an empty list."""
     wanted = {"g": "apidiscovery.k8s.io", "v": "v2", "as": "APIGroupDiscoveryList"}
     return any(
         clause.media_type == "application/json" and wanted.items() <= clause.parameters.items()

@@ -47,12 +47,12 @@ from eventbus.errors import Expired
 from eventbus.model.list_watch import ObjectList
 from eventbus.store.calls import Call
 
-#: Bytes from which a reply is compressed for who asks; the API server's.
+#: Bytes from which a response is compressed for clients that accept gzip, as in the API server.
 GZIP_FROM: Final = 128 * 1024
 _GZIP_LEVEL: Final = 1
 #: Bytes of a body that is created together with others; decoding a larger one would keep them waiting.
 MOST_TOGETHER: Final = 32 * 1024
-#: Watches that are begun at once. When thousands come back together, those that wait take less than what they begin.
+#: Watches that start at once. If thousands reconnect together, a waiting one takes less memory than a starting one.
 MOST_OPENING: Final = 2 * THREADS
 _OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 
@@ -83,7 +83,7 @@ class KubernetesApi:
         answer = negotiate(request.headers.get("Accept", ""), query, agent, watch=watch, many=many)
         if watch:
             return await self._watch(request, info, answer)
-        if is_long(request):  # it says watch where there is nothing to watch, and was not counted for that
+        if is_long(request):  # it has the form of a watch, so the middleware did not count it
             with self._limits.answering(request):
                 return await self._serve(request, info, answer)
         return await self._serve(request, info, answer)
@@ -236,7 +236,7 @@ class KubernetesApi:
 async def typed_body(
     request: web.Request, accepted: tuple[str, ...], *, most: int = MAX_BODY, within_s: float = BODY_S
 ) -> Body:
-    """The body of *request*, which is one of what is *accepted*. Raises: ApiError: 408, 413, 415."""
+    """Read the body of *request*, which has one of the *accepted* types. Raises: ApiError: 408, 413, 415."""
     media_type = _body_type(request, accepted)
     return Body(await read_body(request, most=most, within_s=within_s), media_type)
 
@@ -250,7 +250,7 @@ def _body_type(request: web.Request, accepted: tuple[str, ...]) -> str:
 
 
 def reply(answer: Answer, data: bytes, *, code: int = 200, headers: Iterable[tuple[str, str]] = ()) -> web.Response:
-    """An answer with exactly its media type: lightkube understands no charset behind it."""
+    """Make a response with exactly its media type: lightkube does not understand a charset after it."""
     return web.Response(status=code, body=data, headers=[("Content-Type", answer.media_type), *headers])
 
 
@@ -269,7 +269,7 @@ def _got(context: ThreadContext, info: RequestInfo, answer: Answer, version: str
 
 
 def _labels(request: web.Request, info: RequestInfo) -> Labels:
-    """As the API server counts requests: verbs by their HTTP names, but LIST, WATCH and APPLY told apart."""
+    """Return the labels that the API server uses: HTTP methods, but LIST, WATCH and APPLY are separate."""
     verb = {"list": "LIST", "watch": "WATCH"}.get(info.verb, request.method)
     if verb == "PATCH" and request.content_type == APPLY_PATCH:
         verb = "APPLY"

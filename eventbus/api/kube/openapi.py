@@ -118,19 +118,19 @@ def _schemas(resource: Resource, name: str) -> dict[str, Any]:
     whole = schemas[name]
     whole["properties"] = properties | whole.get("properties", {})
     whole["x-kubernetes-group-version-kind"] = [_gvk(resource)]
-    _tell_merged(schemas, whole)
+    _add_merge_keys(schemas, whole)
     for key in found:
-        _tell_meanings(key, schemas[_own_name(key, top, name)])
+        _add_descriptions(key, schemas[_own_name(key, top, name)])
     return schemas
 
 
-def _tell_meanings(owner: str, schema: dict[str, Any]) -> None:
+def _add_descriptions(owner: str, schema: dict[str, Any]) -> None:
     for field, found in schema.get("properties", {}).items():
         if text := field_text(owner, field):
             found["description"] = text
 
 
-def _tell_merged(schemas: dict[str, Any], schema: dict[str, Any], path: str = "") -> None:
+def _add_merge_keys(schemas: dict[str, Any], schema: dict[str, Any], path: str = "") -> None:
     """Add its merge strategy to each list. Without it, `kubectl apply` takes a default in an item for a change."""
     for name, field in schema.get("properties", {}).items():
         below = f"{path}.{name}" if path else name
@@ -140,7 +140,7 @@ def _tell_merged(schemas: dict[str, Any], schema: dict[str, Any], path: str = ""
                 field["x-kubernetes-patch-merge-key"] = key
         inner = field.get("items", field).get("$ref", "").rpartition("/")[2]
         if inner in schemas:
-            _tell_merged(schemas, schemas[inner], below)
+            _add_merge_keys(schemas, schemas[inner], below)
 
 
 def _own_name(key: str, top: str, name: str) -> str:

@@ -161,8 +161,8 @@ def _version(text: str) -> str:
     if not problem and (len(version) > 19 or int(version or 0) > _MOST_VERSION):
         problem = "value out of range"
     if problem:
-        told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {problem}'
-        raise status.bad_request(f"invalid resource version: {told}")
+        shown = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {problem}'
+        raise status.bad_request(f"invalid resource version: {shown}")
     return version
 
 

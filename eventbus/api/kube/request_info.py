@@ -65,8 +65,8 @@ def _not_here(namespace: str, name: str, subresource: str) -> status.ApiError:
         case "log":
             return status.no_such_path(f"logs lie on the node that runs the pod; type there: {words}")
         case "exec" | "attach" | "portforward":
-            what = f"{subresource} is not served: no API worker reaches the machine of a pod"
-            return status.no_such_path(f"{what}, where its processes and ports are the machine's own")
+            problem = f"{subresource} is not served: no API worker reaches the machine of a pod"
+            return status.no_such_path(f"{problem}, where its processes and ports are the machine's own")
     return status.no_such_path()
 
 

@@ -37,7 +37,7 @@ class EncodedItems(Generic[V]):
     def of(self, items: Iterable[T], shape: Hashable, encode: Callable[[T], V], *, keep: bool = True) -> list[V]:
         """Return the bytes of each of *items* in *shape*, one of a few, which says all that *encode* depends on.
 
-        Args: keep: False for objects that are made anew for each list, so that keeping them would be in vain.
+        Args: keep: False for objects that each list creates again, so that a cache would never find them.
         """
         if not keep:
             return [encode(item) for item in items]
@@ -70,7 +70,7 @@ _EVENT: Final = (
     Column("Object", description="The object that this event is about."),
     Column("Subobject", description="The part of the object that it is about, as spec.containers{name}.", priority=1),
     Column("Source", description="The component that reports this event, and its host.", priority=1),
-    Column("Message", description="What happened, for people."),
+    Column("Message", description="A description for people."),
     Column("First Seen", description="The time at which the event was first recorded.", priority=1),
     Column("Count", description="The number of times this event has occurred.", priority=1),
     Column("Name", format="name", description="The name of the event.", priority=1),
@@ -87,7 +87,7 @@ _NAMESPACE: Final = (
 
 @cache
 def definitions(kind: Kind[Any]) -> tuple[Column, ...]:
-    """The wide table's, always: the client hides what it does not show."""
+    """Return the columns of the wide table: the client hides those that it does not show."""
     if kind.plural == EVENT.plural:
         return _EVENT
     if kind.plural == "namespaces":
@@ -106,7 +106,7 @@ def cells(kind: Kind[Any], found: Any, now: datetime) -> list[str | int]:
         return [found.metadata.name, found.status.phase, age(now, found.metadata.creation_timestamp)]
     row: list[str | int] = [_text(cell) for cell in columns_of(kind).row(found, now, True, False)]
     if kind.plural == EVENT.plural:
-        # As the API server prints it: a series counts what came after the first.
+        # As the API server prints it: a series does not count its first event.
         row[_COUNT_AT] = found.series.count + 1 if found.series is not None else int(row[_COUNT_AT])
     return row
 

@@ -49,7 +49,7 @@ _SUBDOMAIN: Final = (
 
 
 def metadata_causes(metadata: ObjectMeta) -> Iterator[Cause]:
-    """List what is wrong with the labels, annotations, owners and finalizers of an object."""
+    """List the errors of labels, annotations, owners and finalizers."""
     yield from _common_causes(metadata)
     for finalizer in metadata.finalizers:
         yield from qualified_causes("metadata.finalizers", finalizer)
@@ -58,7 +58,7 @@ def metadata_causes(metadata: ObjectMeta) -> Iterator[Cause]:
 
 
 def changed_causes(metadata: ObjectMeta, former: ObjectMeta) -> Iterator[Cause]:
-    """List what is wrong with metadata that are to take the place of *former*; the API server looks at both in turn."""
+    """List the errors of metadata that replace *former*."""
     ends = metadata.deletion_timestamp
     if ends is not None and former.deletion_timestamp is None:  # only a delete sets it, and nothing takes it away
         problem = f"Invalid value: {ends:%Y-%m-%d %H:%M:%S} +0000 UTC: field is immutable"
@@ -81,12 +81,12 @@ def _common_causes(metadata: ObjectMeta) -> Iterator[Cause]:
 
 
 def subdomain_causes(metadata: ObjectMeta) -> Iterator[Cause]:
-    """List what is wrong with the names of an object that must be DNS subdomains."""
+    """List the errors of names that must be DNS subdomains."""
     return _dns_causes(metadata, MAX_SUBDOMAIN, is_dns_subdomain, _SUBDOMAIN)
 
 
 def label_name_causes(metadata: ObjectMeta) -> Iterator[Cause]:
-    """List what is wrong with the names of an object that must be DNS labels, as those of a namespace."""
+    """List the errors of names that must be DNS labels, as those of a namespace."""
     return _dns_causes(metadata, MAX_LABEL, is_dns_label, LABEL_RULE)
 
 
@@ -99,7 +99,7 @@ def _dns_causes(metadata: ObjectMeta, most: int, fits: Callable[[str], bool], ru
 
 
 def segment_causes(metadata: ObjectMeta) -> Iterator[Cause]:
-    """List what is wrong with the names of an object that need only fit into a path, as those of core/v1 events."""
+    """List the errors of names that must fit into a path, as those of core/v1 events."""
     for field, name in (("metadata.generateName", metadata.generate_name), ("metadata.name", metadata.name)):
         if name in (".", "..") and field == "metadata.name":
             yield invalid(field, name, f"may not be '{name}'")
@@ -109,19 +109,19 @@ def segment_causes(metadata: ObjectMeta) -> Iterator[Cause]:
 
 
 def _names(metadata: ObjectMeta) -> Iterator[tuple[str, str]]:
-    """The name, and what it begins with, whose dash at the end is followed by something."""
+    """Yield name and generateName. The dash at the end of the latter is replaced, because a suffix follows."""
     begin = metadata.generate_name
     yield "metadata.generateName", begin[:-1] + "a" if begin.endswith("-") and len(begin) > 1 else begin
     yield "metadata.name", metadata.name
 
 
 def _cut(name: str, most: int) -> str:
-    """*name*, no longer than it may be: what is wrong besides is told for itself."""
+    """Shorten *name* to the limit, so that its other errors are reported separately."""
     return name if len(name) <= most else name[: most - 1] + name[-1]
 
 
 def qualified_causes(field: str, shown: str, *, tested: str | None = None) -> Iterator[Cause]:
-    """List what is wrong with a qualified name, which is *tested* if that is another than the one shown."""
+    """List the errors of a qualified name. *tested*: the name to check, if it differs from the one shown."""
     name = shown if tested is None else tested
     if is_qualified_name(name):
         return
@@ -172,7 +172,7 @@ def _owner_causes(owner: OwnerReference) -> Iterator[Cause]:
 
 
 _REQUIRED: Final = "Required value"
-#: What no update through events.k8s.io may change, by the names that events.go has for it.
+#: Fields that no update through events.k8s.io may change, by their names in events.go.
 _IMMUTABLE_FIELDS: Final = (
     ("involvedObject", "involved_object"),
     ("reason", "reason"),
@@ -191,7 +191,7 @@ _IMMUTABLE_FIELDS: Final = (
 
 
 def event_causes(event: Event, *, new_api: bool, former: Event | None) -> list[Cause]:
-    """List what is wrong with an event. *new_api*: sent as events.k8s.io/v1. *former*: which it is to replace."""
+    """List the errors of an event. *new_api*: sent as events.k8s.io/v1. *former*: the event that it replaces."""
     found = list(_legacy(event))
     if not new_api:
         return found

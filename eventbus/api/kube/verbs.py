@@ -197,7 +197,7 @@ def _without_values(info: RequestInfo, error: status.ApiError) -> status.ApiErro
     if error.code != 422:
         return error
     fields = [cause["field"] for cause in (error.details or {}).get("causes", ())] or ["patch"]
-    problem = "Invalid value: the patch does not fit the object, whose values you may not read"
+    problem = "Invalid value: the patch does not fit the object, and you have no right to read its values"
     return invalid_object(info, info.name, [Cause("FieldValueInvalid", problem, field) for field in fields])
 
 

@@ -1,4 +1,4 @@
-"""`/eventbus/v1/session`: who a page's user is and may do; signing in by a token, and out.
+"""`/eventbus/v1/session`: the user of the page and their rights; sign-in with a token, and sign-out.
 
 A browser keeps the token in a cookie that no script can read and that goes to no other host. So there is nothing to
 remember here: any worker of the bus knows its user, and a token that is taken out of the file is signed out.
@@ -23,8 +23,8 @@ from eventbus.api.kube.negotiation import JSON
 
 #: A wrong token is answered so much later, seconds.
 _WRONG_S: Final = 1.0
-#: Bytes of a token, and seconds that it may take to arrive: whoever sends it is nobody yet. So many may send at once as
-#: like, since each holds so little and keeps nobody else waiting.
+#: Bytes of a token, and seconds that it may take to arrive, because its sender is not authenticated. The number of
+#: sign-ins has no limit: each takes little memory, and no other request waits for it.
 _BODY: Final = 8 * 1024
 _BODY_S: Final = 5.0
 #: Characters of a cookie's value: browsers drop a longer one without a word.
@@ -47,14 +47,14 @@ class Session:
         return reply_json(_session(request, request[USER], signed_in=by_cookie))
 
     async def sign_in(self, request: web.Request) -> web.Response:
-        """Take {"token": …}, and give the cookie. Raises: ApiError: 401, nobody's token."""
+        """Take {"token": …}, and give the cookie. Raises: ApiError: 401: an unknown token."""
         body = await typed_body(request, (JSON,), most=_BODY, within_s=_BODY_S)
         token = decode_as(_SignIn, body.data, 'a body like {"token": "…"} is needed').token.strip()
         user = await self._authenticator.token_user(token)
         if user is None:
             await asyncio.sleep(_WRONG_S)
             takes = self._authenticator.takes_tokens
-            raise status.ApiError(401, "Unauthorized", "nobody has this token" if takes else "nobody has a token here")
+            raise status.ApiError(401, "Unauthorized", "unknown token" if takes else "this worker accepts no tokens")
         if len(cookie_value(token)) > _COOKIE:
             raise status.ApiError(
                 413, "RequestEntityTooLarge", "no browser keeps a cookie with a token as long as this"

@@ -21,7 +21,7 @@ Vector: TypeAlias = tuple[int, ...]
 class CheckpointLine:
     """The checkpoints from the oldest that is kept to the newest known. Not thread-safe.
 
-    *epoch* grows where the line was begun anew, or has been trimmed beyond what was known: then nobody goes on.
+    *epoch* grows if the line was started again, or was trimmed beyond the known part: then no watch can resume.
     """
 
     def __init__(self, partitions: int) -> None:

@@ -122,7 +122,7 @@ class Numbering:
             self._ask(wanted)
         with self._reading:
             if not self._line.covers(versions):
-                raise MadeAnew("the store was made anew meanwhile")
+                raise MadeAnew("the store was created again in the meantime")
 
     def _call(self, versions: Sequence[int], *, whole: bool = False, lost: int | None = None) -> None:
         with self._calling:

@@ -87,10 +87,10 @@ class _Order:
         start = [max(pair) for pair in zip(offered, newest, strict=True)]
         self._numbering.cover(start)
         with self._numbering.line() as line:
-            self._epoch, self._told = line.epoch, line.first_covering(start)
+            self._epoch, self._position = line.epoch, line.first_covering(start)
         self._read = list(offered)
         self._held: list[deque[Change[Any]]] = [deque() for _ in offered]
-        begun = self._told
+        begun = self._position
         self._thread.start()
         return begun
 
@@ -120,11 +120,11 @@ class _Order:
     def _run(self) -> None:
         try:
             while self._take():
-                self._hand_on()
+                self._pass_on()
         except EventBusError as error:
             self._subscriber.fail(error)
         except Exception:
-            log.exception("those who watch list again after an unexpected error")
+            log.exception("watchers list again after an unexpected error")
             self._subscriber.fail(Expired("the order of changes was lost"))
 
     def _take(self) -> bool:
@@ -143,7 +143,7 @@ class _Order:
             raise Expired("too many changes wait for a partition that does not answer")
         return True
 
-    def _hand_on(self) -> None:
+    def _pass_on(self) -> None:
         try:
             self._numbering.cover(self._read)
         except BusUnavailable as error:
@@ -154,15 +154,15 @@ class _Order:
             return
         with self._numbering.line() as line:
             if line.epoch != self._epoch:
-                raise Expired("too old resource version: the store has lost changes, or was made anew")
-            path = list(line.behind(self._told))
+                raise Expired("too old resource version: the store has lost changes, or was created again")
+            path = list(line.behind(self._position))
         for checkpoint in path:
             if any(read < version for read, version in zip(self._read, checkpoint, strict=True)):
                 return  # another worker has read further; the remaining changes will arrive
-            self._tell(checkpoint)
+            self._offer(checkpoint)
 
-    def _tell(self, checkpoint: Vector) -> None:
-        for partition, (former, version) in enumerate(zip(self._told, checkpoint, strict=True)):
+    def _offer(self, checkpoint: Vector) -> None:
+        for partition, (former, version) in enumerate(zip(self._position, checkpoint, strict=True)):
             if version > former:
                 held, changes = self._held[partition], []
                 while held and held[0].version <= version:
@@ -170,4 +170,4 @@ class _Order:
                     if change.version > former:
                         changes.append(change)
                 self._subscriber.offer(partition, changes, version)
-        self._told = checkpoint
+        self._position = checkpoint

@@ -91,7 +91,7 @@ class WatchHub:
 class WatchGroup:
     """Watches with one key that wait at one position. Lives in the loop.
 
-    Its own `WatchState` advances for all members. A member whose writer is too slow leaves, and advances alone.
+    Its own `WatchState` advances for all members. A member with a writer that is too slow leaves, and advances alone.
     """
 
     def __init__(self, key: WatchKey, first: WatchState[Any], encoder: LineEncoder) -> None:

@@ -81,7 +81,7 @@ jwt:
         (one() | {"apiVersion": "v1"}, "must be apiVersion apiserver.config.k8s.io/v1"),
         (one() | {"kind": "Configuration"}, "kind AuthenticationConfiguration"),
         (one() | {"jwt": one()["jwt"] * 2}, "issuer.url: 'https://id.example' stands there twice"),
-        (one() | {"anonymous": {"enabled": True}}, "anonymous: who has no name may ask for /healthz"),
+        (one() | {"anonymous": {"enabled": True}}, "anonymous: anonymous requests may read only /healthz"),
         (one(userValidationRules=[]), "jwt[0].userValidationRules: CEL is not served here"),
         (one(claimValidationRules=[{"expression": "true"}]), "jwt[0].claimValidationRules[0].expression: CEL is not"),
         (one(claimValidationRules=[{"claim": "hd", "message": "x"}]), "unknown field `message`"),

@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_used_any_more_is_reported_once_and_what_was_read_
     asyncio.run(go())
     errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) == 2  # one for each change
-    assert f"{path} can be written by others: chmod go-w {path}; what was read before goes on to hold" in errors[0]
+    assert f"{path} can be written by others: chmod go-w {path}; the content read before is used" in errors[0]
 
 
 def test_a_changed_file_is_read_once_its_folder_has_been_put_right(

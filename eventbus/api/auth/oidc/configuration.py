@@ -29,7 +29,7 @@ _NOT_SERVED: Final = {
     "expression": "CEL is not served here: give a claim, and its prefix or requiredValue",
     "userValidationRules": "CEL is not served here: leave it out; names that begin with system: are refused anyway",
     "extra": "users have nothing extra here: leave it out",
-    "anonymous": "who has no name may ask for /healthz, /livez and /readyz alone: leave it out",
+    "anonymous": "anonymous requests may read only /healthz, /livez and /readyz: leave it out",
     "egressSelectorType": "there are no egress selectors here: leave it out",
 }
 

@@ -31,7 +31,7 @@ LEEWAY_S: Final = 10
 #: Maximum number of cached tokens, about 1 KB each.
 MAX_KNOWN: Final = 4096
 #: Minimum seconds between two log lines with the same reason, so that invalid tokens do not flood the log.
-_TELL_S: Final = 10.0
+_LOG_S: Final = 10.0
 #: Prefix of names that tokens must not claim.
 RESERVED: Final = "system:"
 #: PyJWT's exceptions, with the reason in the metric. The first match counts.
@@ -82,7 +82,7 @@ class JwtUsers:
         self._clock = clock or SystemClock()
         self._issuers: dict[str, _Issuer] = {}
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
-        self._told: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
         self.refused: Counter[str] = Counter()  #: tokens, by reason
         self._take_configuration()
 
@@ -132,8 +132,8 @@ class JwtUsers:
     def _tell(self, refused: _Refused) -> None:
         self.refused[refused.reason] += 1
         now = self._clock.monotonic()
-        if now - self._told.get(refused.reason, -math.inf) >= _TELL_S:
-            self._told[refused.reason] = now
+        if now - self._logged.get(refused.reason, -math.inf) >= _LOG_S:
+            self._logged[refused.reason] = now
             log.warning("a token was refused: %s (%s)", refused, refused.reason)
 
     def _now(self) -> float:

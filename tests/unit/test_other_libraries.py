@@ -1,0 +1,33 @@
+"""The product uses other libraries through their public parts: no stand-ins for modules, no changed classes.
+
+It reads source, because each of these was once here and worked, until the next version of the library.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FORBIDDEN = {
+    "a module that stands in for another": r"sys\.modules\[[^]]+\] *=",
+    "an object with another class": r"\.__class__ *= ",
+    "asyncio's private TLS": r"\bsslproto\b|\._ssl_(?:protocol|buffer)",
+    "aiohttp's private parts": r"\b_make_server\b|\._(?:kwargs|current_request|request_count|payload_writer)\b",
+    "prometheus_client's private parts": r"\._child_samples\b|\._metrics\b(?=\.values)",
+}
+
+
+@pytest.mark.parametrize("practice", FORBIDDEN)
+def test_the_product_uses_public_parts_only(practice: str) -> None:
+    files = [*ROOT.glob("eventbus/**/*.py"), *ROOT.glob("workers/**/*.py")]
+    assert len(files) > 100
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in files
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if re.search(FORBIDDEN[practice], line)
+    ]
+    assert found == []
