@@ -213,7 +213,7 @@ def _check_groups(status: BusStatus) -> Iterator[Finding]:
         cure = "start a worker: eventbus worker sink"
         yield error("workers", "the store's group `sink` was destroyed: nothing is recorded", cure)
     elif sink.alive:
-        yield ok("workers", f"{sink.alive} sink worker{'s' * (sink.alive != 1)} alive, a lag of {sink.lag} events")
+        yield ok("workers", f"{sink.alive} sink worker{'s' * (sink.alive != 1)} alive, lag {sink.lag} events")
     elif sink.lag == 0:
         yield ok("workers", "no sink worker is alive, and nothing waits for one")
 
