@@ -118,6 +118,7 @@ NEED = {
     "eventbus.workers.api_server": ("api", "oidc"),
     "eventbus.agent": ("agent",),
     "eventbus.workers.pods": ("agent",),
+    "eventbus.workers.bus_metrics": ("metrics",),
     "eventbus.export.sinks.kubernetes": ("kubernetes",),
     "eventbus.export.sinks.postgres": ("postgres",),
     "eventbus.export.sinks.webhook": ("webhook",),
