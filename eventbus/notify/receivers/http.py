@@ -117,7 +117,12 @@ class HttpSender:
             return {"authorization": f"Basic {word}"}
         if given:
             credentials = secret_of("credentials", given.credentials, given.credentials_file)
-            if not (credentials.isascii() and credentials.isprintable()):
-                raise ConfigError("the credentials hold something else than printable ASCII")
-            return {"authorization": f"{given.type} {credentials}"}
+            return authorization(given.type, credentials)
         return {}
+
+
+def authorization(kind: str, credentials: str) -> dict[str, str]:
+    """Return the header. Raises: ConfigError: the HTTP client would log credentials that no header can contain."""
+    if not (credentials and credentials.isascii() and credentials.isprintable()):
+        raise ConfigError("the credentials are empty, or contain something else than printable ASCII")
+    return {"authorization": f"{kind} {credentials}"}

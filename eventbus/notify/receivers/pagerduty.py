@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventbus.errors import EventRejected, SinkUnreachable
 from eventbus.notify.fields import Secret, Strict, secret_of
 from eventbus.notify.receivers import summary
 from eventbus.notify.receivers.contract import Notification, Opening, Status
@@ -74,7 +75,12 @@ class PagerDutyReceiver:
             if client_url := config.client_url or notification.external_url:
                 event["client_url"] = client_url
             event["payload"] = self._payload(notification)
-        self._http.post(config.url, msgspec.json.encode(event), {"content-type": "application/json"})
+        try:
+            self._http.post(config.url, msgspec.json.encode(event), {"content-type": "application/json"})
+        except EventRejected as error:
+            if "routing_key" in str(error):  # the same answer, 400, but it concerns every event
+                raise SinkUnreachable(f"{error}: check the routing key, of an Events API v2 integration") from error
+            raise
         return {}
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from eventbus.notify.fields import Secret, Strict, secret_of
 from eventbus.notify.receivers import summary
 from eventbus.notify.receivers.contract import Notification, Opening, Reason
 from eventbus.notify.receivers.defaults import Global
-from eventbus.notify.receivers.http import HttpConfig, HttpSender
+from eventbus.notify.receivers.http import HttpConfig, HttpSender, authorization
 
 API: Final = "https://slack.com/api/"
 #: Limits of Slack: characters of a header block and of a section, blocks of a message.
@@ -36,7 +36,7 @@ _GONE: Final = frozenset(
 )
 #: This message will never be accepted.
 _REJECTED: Final = frozenset(
-    {"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long", "no_text", "restricted_action"}
+    {"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long", "no_text"}
 )
 #: Slack has trouble, or may not have done it.
 _PASSING: Final = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable"})
@@ -131,7 +131,7 @@ class SlackReceiver:
         self._pace()
         token = secret_of("app_token", config.app_token, config.app_token_file)
         url = f"{config.app_url.removesuffix('chat.postMessage').rstrip('/')}/{method}"
-        reply, _ = self._http.post(url, msgspec.json.encode(body), _JSON | {"authorization": f"Bearer {token}"})
+        reply, _ = self._http.post(url, msgspec.json.encode(body), _JSON | authorization("Bearer", token))
         try:
             answer = msgspec.json.decode(reply, type=dict[str, Any])
         except msgspec.DecodeError:
