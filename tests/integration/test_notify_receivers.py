@@ -1,0 +1,354 @@
+"""Receivers against servers that stand in for Slack and PagerDuty."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventbus.errors import EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
+from eventbus.notify.receivers import slack
+from eventbus.notify.receivers.contract import Notification, NotifiedAlert, Opening, Reason, Receiver, Status
+from eventbus.notify.receivers.http import HttpSender
+from eventbus.notify.rules import parse_rules
+from tests.support.pagerduty_server import PagerDuty
+from tests.support.slack_server import HOOK, SlackWorkspace
+from tests.support.webhook_server import Answer, receiving
+
+START = datetime(2026, 11, 25, 12, 0, 0, 123_000, tzinfo=UTC)
+OPENING = Opening(environ={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}, bus_id="bus-1")
+HOSTILE = "<!channel> <@U1> <b>&amp; @here \x00\x1b[31m\r\nBcc: a@evil.example\r\n\u202e\ud800 *bold* `x`"
+
+
+def alert(n: int = 0, status: Status = Status.FIRING, **changes: Any) -> NotifiedAlert:
+    fields: dict[str, Any] = {
+        "fingerprint": f"{n:016x}",
+        "status": status,
+        "labels": {
+            "alertname": "BackOff",
+            "kind": "Pod",
+            "namespace": "shop",
+            "name": f"web-{n}",
+            "reason": "BackOff",
+            "type": "Warning",
+        },
+        "annotations": {"message": f"back-off {n}", "summary": f"Pod shop/web-{n}: BackOff"},
+        "starts_at": START,
+        "last_seen": START,
+        "ends_at": START + timedelta(minutes=5) if status is Status.RESOLVED else None,
+    }
+    return NotifiedAlert(**fields | changes)
+
+
+def notification(*alerts: NotifiedAlert, number: int = 1, **changes: Any) -> Notification:
+    alerts = alerts or (alert(),)
+    fires = any(each.status is Status.FIRING for each in alerts)
+    fields: dict[str, Any] = {
+        "key": f"g1/{number}",
+        "group": "g1",
+        "number": number,
+        "reason": Reason.FIRST if number == 1 else Reason.NEW_ALERTS if fires else Reason.ALL_RESOLVED,
+        "status": Status.FIRING if fires else Status.RESOLVED,
+        "receiver": "a",
+        "group_key": '{}:{namespace="shop"}',
+        "group_labels": {"namespace": "shop", "reason": "BackOff"},
+        "common_labels": alerts[0].labels if len(alerts) == 1 else {"kind": "Pod", "reason": "BackOff"},
+        "common_annotations": {},
+        "alerts": alerts,
+        "external_url": "https://bus.example",
+    }
+    return Notification(**fields | changes)
+
+
+def hostile(text: str) -> Notification:
+    """Return a notification with *text* in each place that comes from events."""
+    labels = {name: text for name in ("alertname", "kind", "namespace", "name", "reason", "type", "component", "host")}
+    one = alert(labels=labels, annotations={"message": text, "summary": text})
+    return notification(one, group_labels=labels, common_labels=labels, common_annotations={"message": text})
+
+
+def crowd() -> Notification:
+    message = "\u00e9\u4e16\U0001f600 " * 4000  # more than 16 KB
+    return notification(*(alert(n, annotations={"message": message}) for n in range(400)))
+
+
+def opened(configs: str, **fields: Any) -> Receiver:
+    """Open the receiver with *fields* in its `…_configs`, through a rules file."""
+    text = msgspec.json.encode({"route": {"receiver": "a"}, "receivers": [{"name": "a", configs: [fields]}]}).decode()
+    ((_, config),) = parse_rules(text).rules.receivers[0].integrations()
+    return config.open(OPENING)
+
+
+@pytest.fixture(autouse=True)
+def no_secret_in_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.DEBUG)
+    yield
+    assert "secret" not in caplog.text
+
+
+@pytest.fixture(params=["hang-up", "hang", "cut", "500", "502", "429", "redirect"])
+def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Answer, type[EventBusError]]:
+    """Return an answer of a service in trouble, and the error that leads to another try."""
+    defaults: Any = HttpSender.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "timeout_s", 0.3)
+    kinds: dict[str, tuple[Answer, type[EventBusError]]] = {
+        "hang-up": (Answer(0), SinkUnreachable),
+        "hang": (Answer(200, drip_s=0.05), SinkUnreachable),
+        "cut": (Answer(500, body=b'{"ok":tr'), UnexpectedReply),
+        "500": (Answer(500), UnexpectedReply),
+        "502": (Answer(502, body=b"<html>"), SinkUnreachable),
+        "429": (Answer(429, {"Retry-After": "7"}), Throttled),
+        "redirect": (Answer(302, {"Location": "http://127.0.0.1:1/"}), SinkUnreachable),
+    }
+    return kinds[request.param]
+
+
+# Slack
+
+
+@pytest.fixture
+def workspace(monkeypatch: pytest.MonkeyPatch) -> SlackWorkspace:
+    monkeypatch.setattr(slack, "LEAST_PAUSE_S", 0.0)
+    return SlackWorkspace(token="xoxb-secret")
+
+
+@pytest.fixture
+def slack_url(workspace: SlackWorkspace) -> Iterator[str]:
+    with receiving(workspace) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def bot(slack_url: str) -> Iterator[Receiver]:
+    receiver = opened("slack_configs", app_url=f"{slack_url}/api/", app_token="xoxb-secret", channel="#alerts")
+    yield receiver
+    receiver.close()
+
+
+def test_slack_gets_one_message_for_a_group_with_a_thread(bot: Receiver, workspace: SlackWorkspace) -> None:
+    handle = bot.send(notification())
+    assert handle == {"channel": "C1", "ts": "1764072000.000000"}
+    assert bot.send(notification(alert(0), alert(1), number=2, handle=handle)) == handle
+    bot.send(notification(alert(0), number=3, handle=handle, reason=Reason.REPEAT))
+    bot.send(notification(alert(0, Status.RESOLVED), alert(1, Status.RESOLVED), number=4, handle=handle))
+    message, *replies = workspace.messages.values()
+    assert message["blocks"][0]["text"]["text"] == "[RESOLVED] BackOff Pod in shop"
+    assert [reply["text"][:9] for reply in replies] == ["[FIRING:2", "Still [FI", "[RESOLVED"]
+    assert workspace.replies(handle["ts"]) == replies
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: hostile(HOSTILE), lambda: hostile("<!here>" * 3000), crowd, lambda: hostile("")]
+)
+@pytest.mark.parametrize("way", ["bot", "hook"])
+def test_slack_accepts_any_text_and_notifies_no_channel(
+    slack_url: str, workspace: SlackWorkspace, make: Any, way: str
+) -> None:
+    fields = {"app_url": f"{slack_url}/api/", "app_token": "xoxb-secret", "channel": "#alerts"}
+    receiver = opened("slack_configs", **(fields if way == "bot" else {"api_url": f"{slack_url}{HOOK}"}))
+    handle = receiver.send(make())
+    receiver.send(msgspec.structs.replace(make(), handle=handle, number=2, reason=Reason.NEW_ALERTS))
+    receiver.close()
+    assert len(workspace.messages) + len(workspace.posts) == 2
+    assert workspace.mentions == []
+    assert not any(character in str(workspace.messages) for character in "\x1b\u202e")
+
+
+def test_slack_keeps_the_rate_of_a_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = SlackWorkspace(token="xoxb-secret", pause_s=0.95)
+    with receiving(workspace) as port:
+        receiver = opened(
+            "slack_configs", app_url=f"http://127.0.0.1:{port}/api/", app_token="xoxb-secret", channel="C1"
+        )
+        receiver.send(notification())
+        receiver.send(notification())
+        assert workspace.limited == 0
+        monkeypatch.setattr(slack, "LEAST_PAUSE_S", 0.0)
+        with pytest.raises(Throttled) as error:  # as if another program had posted
+            receiver.send(notification())
+        assert error.value.retry_after_s == 1
+        receiver.close()
+    assert len(workspace.messages) == 2
+
+
+def test_slack_is_called_again_after_a_fault(
+    fault: tuple[Answer, type[EventBusError]], bot: Receiver, workspace: SlackWorkspace
+) -> None:
+    answer, error = fault
+    workspace.answers.append(answer)
+    with pytest.raises(error) as raised:
+        bot.send(notification())
+    assert "secret" not in str(raised.value)
+    bot.send(notification())
+    assert len(workspace.messages) == 1
+
+
+def test_slack_repeats_a_reply_but_not_the_message_after_a_lost_answer(
+    bot: Receiver, workspace: SlackWorkspace
+) -> None:
+    handle = bot.send(notification())
+    second = notification(alert(0), alert(1), number=2, handle=handle)
+    workspace.lost_replies = 1
+    with pytest.raises(SinkUnreachable):
+        bot.send(second)
+    bot.send(second)
+    assert len(workspace.messages) == 2
+
+
+def test_a_slack_message_that_is_gone_is_posted_again(bot: Receiver, workspace: SlackWorkspace) -> None:
+    handle = bot.send(notification())
+    del workspace.messages[handle["ts"]]
+    workspace.messages["other"] = {}
+    again = bot.send(notification(alert(0), alert(1), number=2, handle=handle))
+    assert again["ts"] != handle["ts"]
+    assert workspace.calls == ["chat.postMessage", "chat.update", "chat.postMessage"]
+    assert "thread_ts" not in workspace.messages[again["ts"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("invalid_auth", SinkUnreachable),
+        ("token_revoked", SinkUnreachable),
+        ("not_in_channel", SinkUnreachable),
+        ("is_archived", SinkUnreachable),
+        ("missing_scope", SinkUnreachable),
+        ("restricted_action", SinkUnreachable),
+        ("internal_error", UnexpectedReply),
+        ("ratelimited", Throttled),
+        ("invalid_blocks", EventRejected),
+        ("msg_too_long", EventRejected),
+    ],
+)
+def test_a_slack_error_says_whether_to_send_again(
+    bot: Receiver, workspace: SlackWorkspace, error: str, kind: type[EventBusError]
+) -> None:
+    workspace.answers.append(Answer(body=msgspec.json.encode({"ok": False, "error": error})))
+    with pytest.raises(kind, match=error):
+        bot.send(notification())
+
+
+@pytest.mark.parametrize("body", [b"", b"ok", b'{"ok":tr', b"[]", b'{"ok":true}'])
+def test_a_strange_answer_of_slack_is_no_handle(bot: Receiver, workspace: SlackWorkspace, body: bytes) -> None:
+    workspace.answers.append(Answer(body=body))
+    try:
+        handle = bot.send(notification())
+    except UnexpectedReply:
+        return
+    assert bot.send(notification(number=2, handle=handle))["ts"] == "1764072000.000000"
+
+
+@pytest.mark.parametrize("field", ["app_token", "api_url"])
+def test_slacks_credentials_are_read_from_their_file_again(
+    slack_url: str, workspace: SlackWorkspace, tmp_path: Path, field: str
+) -> None:
+    file = tmp_path / "credential"
+    fields = {"app_url": f"{slack_url}/api/", "channel": "C1"} if field == "app_token" else {}
+    receiver = opened("slack_configs", **fields, **{f"{field}_file": str(file)})
+    wrong = ["", "xoxb-other-secret", "xoxb-secr\u00e9t", "secret\nsecret"]
+    if field == "api_url":
+        wrong = [
+            "",
+            f"{slack_url}/services/secret",
+            "http://[secret",
+            f"{slack_url}/secr\u00e9t",
+            "https://10.0.0.1/secret",
+        ]
+    for text in (None, *wrong):
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(EventBusError) as error:
+            receiver.send(notification())
+        assert not isinstance(error.value, EventRejected)
+        assert "secret" not in str(error.value)
+    file.write_text("xoxb-secret\n" if field == "app_token" else f"{slack_url}{HOOK}\n")
+    receiver.send(notification())
+    receiver.close()
+    assert len(workspace.messages) + len(workspace.posts) == 1
+
+
+# PagerDuty
+
+
+@pytest.fixture
+def duty() -> PagerDuty:
+    return PagerDuty(routing_key="secret".ljust(32, "0"))
+
+
+@pytest.fixture
+def duty_url(duty: PagerDuty) -> Iterator[str]:
+    with receiving(duty) as port:
+        yield f"http://127.0.0.1:{port}/v2/enqueue"
+
+
+@pytest.fixture
+def pager(duty: PagerDuty, duty_url: str) -> Iterator[Receiver]:
+    receiver = opened("pagerduty_configs", url=duty_url, routing_key=duty.routing_key)
+    yield receiver
+    receiver.close()
+
+
+def test_pagerduty_has_one_alert_for_a_group(pager: Receiver, duty: PagerDuty) -> None:
+    assert pager.send(notification()) == {}
+    pager.send(notification())  # again, with the same key
+    pager.send(notification(alert(0), alert(1, Status.RESOLVED), number=2))
+    assert duty.opened == ["g1"]
+    first, _, second = duty.open["g1"]
+    assert first["payload"]["summary"] == "[FIRING:1] BackOff Pod/web-0 in shop: back-off 0"
+    assert second["payload"]["custom_details"]["firing"] == second["payload"]["custom_details"]["resolved"] == 1
+    over = notification(alert(0, Status.RESOLVED), alert(1, Status.RESOLVED), number=3)
+    pager.send(over)
+    pager.send(over)
+    assert duty.resolved == ["g1"]
+    assert duty.open == {}
+
+
+@pytest.mark.parametrize("make", [lambda: hostile(HOSTILE), lambda: hostile("x" * 16_384), crowd, lambda: hostile("")])
+def test_pagerduty_accepts_any_text(pager: Receiver, duty: PagerDuty, make: Any) -> None:
+    pager.send(make())
+    pager.send(msgspec.structs.replace(make(), group="g" * 400))
+    assert duty.opened == ["g1", f"{'g' * 254}…"]
+    assert not any(character in str(duty.open) for character in "\x1b\u202e")
+
+
+def test_pagerduty_is_called_again_after_a_fault(
+    fault: tuple[Answer, type[EventBusError]], pager: Receiver, duty: PagerDuty
+) -> None:
+    answer, error = fault
+    duty.answers.append(answer)
+    with pytest.raises(error) as raised:
+        pager.send(notification())
+    assert "secret" not in str(raised.value)
+    pager.send(notification())
+    assert duty.opened == ["g1"]
+
+
+def test_pagerduty_deduplicates_after_a_lost_answer_and_limits_the_rate(pager: Receiver, duty: PagerDuty) -> None:
+    duty.lost_replies, duty.burst = 1, 2
+    with pytest.raises(SinkUnreachable):
+        pager.send(notification())
+    pager.send(notification())
+    with pytest.raises(Throttled):
+        pager.send(notification(number=2))
+    assert duty.opened == ["g1"]
+
+
+def test_a_wrong_routing_key_drops_no_message(duty_url: str, duty: PagerDuty, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    receiver = opened("pagerduty_configs", url=duty_url, routing_key_file=str(file))
+    for text in (None, "", "secret", "secret".ljust(32, "1"), "secr\u00e9t"):
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(EventBusError) as error:
+            receiver.send(notification())
+        assert not isinstance(error.value, EventRejected)
+        assert "secret" not in str(error.value)
+    file.write_text(duty.routing_key)
+    receiver.send(notification())
+    receiver.close()
+    assert duty.opened == ["g1"]
