@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from eventbus.model.event import Event
-from eventbus.notify.matchers import OWN_PREFIX
 from eventbus.notify.receivers.contract import NotifiedAlert, Status
 from eventbus.store.story.verdict import first_seen, last_seen, silence_after
 from eventbus.util.text import ELLIPSIS
@@ -23,31 +22,6 @@ MAX_SAMPLES: Final = 64
 MAX_MESSAGE: Final = 1024
 #: Longest silence before an alert is resolved.
 LONGEST_SILENCE_MS: Final = 7 * 86_400_000
-
-
-def labels_of(event: Event) -> dict[str, str]:
-    """Return the labels of an event; empty ones are left out."""
-    about, reason = event.involved_object, event.reason
-    labels = {
-        "type": event.type,
-        "reason": reason,
-        "alertname": reason,
-        "kind": about.kind,
-        "namespace": about.namespace or event.metadata.namespace,
-        "name": about.name,
-        "component": event.source.component or event.reporting_component,
-        "host": event.source.host or event.reporting_instance,
-        "controller": event.reporting_component,
-        "message": event.message,
-    }
-    found = {name: value for name, value in labels.items() if value}
-    for name, value in event.metadata.labels.items():
-        found[OWN_PREFIX + _label_name(name)] = value
-    return found
-
-
-def _label_name(name: str) -> str:
-    return "".join(each if each.isalnum() and each.isascii() else "_" for each in name)
 
 
 def object_of(labels: Mapping[str, str]) -> tuple[str, str, str]:

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from eventbus.model.event import Event, EventType
-from eventbus.notify.alerts import Alert, alert_id, digest, labels_of, ms_of, new_alert, object_of
+from eventbus.model.matchers import labels_of
+from eventbus.notify.alerts import Alert, alert_id, digest, ms_of, new_alert, object_of
 from eventbus.notify.inhibition import Inhibition
 from eventbus.notify.receivers.contract import Notification, Reason, Status
 from eventbus.notify.routing import ActiveRoute, route_tree

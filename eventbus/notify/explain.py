@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from eventbus.model.event import Event
-from eventbus.notify.alerts import Alert, alert_id, labels_of
+from eventbus.model.matchers import Matchers, MatchType, labels_of
+from eventbus.notify.alerts import Alert, alert_id
 from eventbus.notify.engine import Group
-from eventbus.notify.matchers import Matchers, MatchType
 from eventbus.notify.routing import ActiveRoute, route_tree
 from eventbus.notify.rules import Rules
 

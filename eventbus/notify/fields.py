@@ -10,8 +10,8 @@ import msgspec
 
 from eventbus.errors import ConfigError
 from eventbus.model.decodable import decodable
+from eventbus.model.matchers import Matchers, parse_matchers
 from eventbus.notify.bounded_yaml import Document
-from eventbus.notify.matchers import Matchers, parse_matchers
 from eventbus.settings import read_secret
 
 T = TypeVar("T")

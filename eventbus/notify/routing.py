@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from eventbus.model.event import EventType
+from eventbus.model.matchers import Matchers
 from eventbus.notify.fields import Duration
-from eventbus.notify.matchers import Matchers
 from eventbus.notify.rules import Route, Rules
 from eventbus.notify.time_intervals import NamedTimes
 

@@ -18,9 +18,9 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.errors import ConfigError
+from eventbus.model.matchers import LABELS, OWN_PREFIX, Matchers, MatchType
 from eventbus.notify.bounded_yaml import MAX_BYTES, Document
 from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
-from eventbus.notify.matchers import LABELS, OWN_PREFIX, Matchers, MatchType
 from eventbus.notify.receivers.alertmanager import AlertmanagerConfig
 from eventbus.notify.receivers.contract import IntegrationConfig
 from eventbus.notify.receivers.defaults import Global

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.errors import ConfigError
+from eventbus.model.event import Event
 from eventbus.util.extras import is_needed
 
 #: Labels that each alert has. Labels of the event itself have the prefix.
@@ -30,6 +31,31 @@ _ESCAPED: Final = {"n": "\n", '"': '"', "\\": "\\"}
 _REMEMBERED: Final = 1000
 #: Memory of one compiled expression, bytes.
 _MAX_PROGRAM: Final = 1 << 20
+
+
+def labels_of(event: Event) -> dict[str, str]:
+    """Return the labels of an event; empty ones are left out."""
+    about, reason = event.involved_object, event.reason
+    labels = {
+        "type": event.type,
+        "reason": reason,
+        "alertname": reason,
+        "kind": about.kind,
+        "namespace": about.namespace or event.metadata.namespace,
+        "name": about.name,
+        "component": event.source.component or event.reporting_component,
+        "host": event.source.host or event.reporting_instance,
+        "controller": event.reporting_component,
+        "message": event.message,
+    }
+    found = {name: value for name, value in labels.items() if value}
+    for name, value in event.metadata.labels.items():
+        found[OWN_PREFIX + _label_name(name)] = value
+    return found
+
+
+def _label_name(name: str) -> str:
+    return "".join(each if each.isalnum() and each.isascii() else "_" for each in name)
 
 
 class MatchType(StrEnum):
