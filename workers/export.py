@@ -23,6 +23,12 @@ from eventbus.workers.options import metrics_option, worker_help
     "[default: beginning for postgresql and kubernetes, which keep one of each event; now for others]",
 )
 @click.option(
+    "--match",
+    multiple=True,
+    metavar="MATCHER",
+    help='Only events that match, like type="Warning" or reason=~"Failed.*"; several must all match.',
+)
+@click.option(
     "--repeats",
     default="every",
     show_default=True,
@@ -53,7 +59,7 @@ from eventbus.workers.options import metrics_option, worker_help
 @metrics_option
 @click.option("--take-over-s", type=Finite(min=0), default=25.0, hidden=True)
 def export(metrics: str, **given: Any) -> None:
-    """Write every correlated event, and every change of it, to an external system.
+    """Write correlated events, and every change of them, to an external system.
 
     \b
     postgresql://user@host/database  rows, one an event (EVENTBUS_POSTGRES_PASSWORD)
@@ -68,6 +74,9 @@ def export(metrics: str, **given: Any) -> None:
     With counts=shown in the query of the URL, a sink gets the counts of `eventbus get events`, with held-back repeats.
     Otherwise it gets the counts that client-go would have written.
 
+    --match has Alertmanager's syntax. The labels are type, reason, kind, namespace, name, component, host, controller,
+    message, and label_team for the label team of an event. =~ and !~ need pip install 'eventbus[notify]'.
+
     Secrets are read from the environment or from files, not from the command line; see docs/sinks.md. Put a secret URL
     into EVENTBUS_EXPORT_TO, or into the file of EVENTBUS_EXPORT_TO_FILE. For each sink and partition, one worker
     writes and the others stand by. An unknown host or database ends the worker at start with exit code 2. If the sink
@@ -79,7 +88,7 @@ def export(metrics: str, **given: Any) -> None:
       eventbus worker export --to stdout: | jq -r .event.message
       eventbus worker export --to 'file:events.jsonl?max-size=100MiB&keep=9' --from now
       eventbus worker export --to postgresql://events@db/events --metrics-port 9108
-      eventbus worker export --to https://hooks.example.com/events --repeats at-most-every=5m
+      eventbus worker export --to https://hooks.example.com/events --match 'type="Warning"'
     """
     from eventbus.workers.export_sink import ExportFlags, run_export
 

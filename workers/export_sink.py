@@ -20,6 +20,7 @@ class ExportFlags(NamedTuple):
     url: str
     name: str
     start: str
+    match: tuple[str, ...]
     repeats: str
     batch: int
     timeout_s: float
@@ -45,6 +46,7 @@ def run_export(flags: ExportFlags, *, metrics: str) -> int:
     options = make_options(
         SystemClock(),
         start=start,
+        match=flags.match,
         repeats=flags.repeats,
         outage=flags.outage,
         counts=counts,
@@ -65,7 +67,8 @@ def run_export(flags: ExportFlags, *, metrics: str) -> int:
             on_gone=lambda: context.end(1),
         )
 
-    doing = f", and writes to {safe_sink_url(to)} as {first.name}; a new sink begins {_begins(start)}"
+    events = f" events that match {options.matchers}" if flags.match else ""
+    doing = f", and writes{events} to {safe_sink_url(to)} as {first.name}; a new sink begins {_begins(start)}"
     return run("eventbus-export", build, metrics=metrics, doing=doing)
 
 

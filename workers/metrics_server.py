@@ -35,6 +35,7 @@ COUNTERS = {
     "taken_over_batches": "Stream entries taken over from dead workers.",
     "failures": "Rounds that failed, most often because Redis did not answer.",
     "written": "Events that the sink has accepted.",
+    "unmatched": "Changes of events that --match excludes.",
     "held_back": "Repeats that --repeats kept from the sink.",
     "retries": "Tries of an event that failed and are made again.",
     "buried": "Entries put into the dead letter: events that were given up, batches that cannot be read.",

@@ -22,7 +22,7 @@ from eventbus.export.deliveries import SinkDelivery, make_rounds
 from eventbus.export.lease import ExportLease, LeaseLost, Waits, finish
 from eventbus.export.lost_rows import LostRows
 from eventbus.export.progress import ExportProgress, Figures
-from eventbus.export.rules import BEGINNING, DelayedEvents, ExportOptions, Outage, RateLimit, RepeatFilter, Start
+from eventbus.export.rules import BEGINNING, DelayedEvents, ExportFilter, ExportOptions, Outage, RateLimit, Start
 from eventbus.export.sink_writer import ExportStopped, Round, RoundWriter, SinkWriter
 from eventbus.export.sinks.contract import EventSink, Verb
 from eventbus.export.sinks.registry import check_name
@@ -107,8 +107,8 @@ class PartitionExporter:
             origin=lambda: self._lost_rows.origin,
         )
         self._storage = EventStorage(kind=EVENT, bus=bus, client=self.client, view=options.view)
-        repeat_filter = RepeatFilter(self._store, options.repeats, self._progress, clock)
-        self._rounds = RoundWriter(self._writer, repeat_filter, self._progress, self._keep, clock)
+        export_filter = ExportFilter(self._store, options.matchers, options.repeats, self._progress, clock)
+        self._rounds = RoundWriter(self._writer, export_filter, self._progress, self._keep, clock)
         self._lost_rows = LostRows(
             sink,
             bus=bus,
@@ -138,7 +138,7 @@ class PartitionExporter:
     def loop_health(self) -> LoopHealth:
         """Return its health; safe to call from any thread. It stays ready while the sink does not answer."""
         figures = self.figures
-        counted = ("written", "held_back", "retries", "buried", "probes", "lists")
+        counted = ("written", "unmatched", "held_back", "retries", "buried", "probes", "lists")
         since = figures.paused_since
         gauges = {
             "leader": float(figures.holds),

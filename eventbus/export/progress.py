@@ -25,6 +25,7 @@ class Figures:
     def __init__(self) -> None:
         self.holds = False  #: has the lease
         self.written = 0
+        self.unmatched = 0  #: changes of events that do not match, which are never written
         self.held_back = 0  #: repeats that were not written, or not yet
         self.retries = 0
         self.buried = 0
@@ -91,6 +92,11 @@ class ExportProgress:
         log.warning("%s: %d events failed and are tried again: %s", self._title, events, printable(str(error)))
         figures = {"retrying": str(events), "pending": str(self.figures.pending)} | self._error(str(error))
         self._store_figures(ExportCheckpoint(figures=figures, raised={"retries": events}))
+
+    def unmatched(self, settled: ExportCheckpoint) -> None:
+        """Count a change of an event that does not match."""
+        self.figures.unmatched += 1
+        _count(settled, "unmatched")
 
     def held_back(self, settled: ExportCheckpoint) -> None:
         """Count a repeat that is not written, or not yet."""

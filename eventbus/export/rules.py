@@ -1,13 +1,10 @@
-"""Which events an export writes, and when: its options, the start of a new export, repeats, delayed events, the rate.
-
-Matchers of events belong to `ExportOptions`, and are applied first in `RepeatFilter.select`.
-"""
+"""Which events an export writes, and when: its options, start, matchers, repeats, delayed events, the rate."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -21,6 +18,7 @@ from eventbus.export.progress import ExportProgress
 from eventbus.export.sinks.contract import SinkMode, Verb
 from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.model.event import Event
+from eventbus.model.matchers import Matchers, event_matchers, labels_of
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.storage import with_metadata
 from eventbus.store.stored import View
@@ -123,6 +121,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of an export to one sink; the same in every worker of the sink."""
 
     start: Start = BEGINNING
+    matchers: Matchers = Matchers()  #: of the events that are written
     repeats: Repeats = Repeats()
     outage: Outage = Outage.PAUSE
     view: View = View.WRITTEN  #: which counts and times of an event are written
@@ -132,7 +131,14 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_options(
-    clock: Clock, *, start: str, repeats: str, outage: str, counts: str = "written", **more: Any
+    clock: Clock,
+    *,
+    start: str,
+    repeats: str,
+    outage: str,
+    match: str | Iterable[str] = (),
+    counts: str = "written",
+    **more: Any,
 ) -> ExportOptions:
     """Parse the options as people write them; *more* is taken as it is. Raises: ConfigError."""
     if outage not in list(Outage):
@@ -141,6 +147,7 @@ def make_options(
         raise ConfigError(f"counts {counts!r}: give {' or '.join(sorted(view.value for view in View))}")
     return ExportOptions(
         start=parse_start(start, clock),
+        matchers=event_matchers(match),
         repeats=parse_repeats(repeats),
         outage=Outage(outage),
         view=View(counts),
@@ -148,17 +155,22 @@ def make_options(
     )
 
 
-class RepeatFilter:
-    """Selects the repeats to write, with the sink's last replies, which the store keeps."""
+class ExportFilter:
+    """Selects the events and repeats to write, with the sink's last replies, which the store keeps."""
 
-    def __init__(self, store: ExportStore, repeats: Repeats, progress: ExportProgress, clock: Clock) -> None:
+    def __init__(
+        self, store: ExportStore, matchers: Matchers, repeats: Repeats, progress: ExportProgress, clock: Clock
+    ) -> None:
         self._store = store
+        self._matchers = matchers
         self._repeats = repeats
         self._progress = progress
         self._clock = clock
 
     def select(self, deliveries: Sequence[SinkDelivery], settled: ExportCheckpoint) -> Iterator[SinkDelivery]:
         """Yield those that are to be written, with the sink's last reply about them; note the others in *settled*."""
+        if self._matchers.all:
+            deliveries = [delivery for delivery in deliveries if self._matches(delivery, settled)]
         known = self._store.returned([delivery.key for delivery in deliveries])
         for delivery in deliveries:
             delivery = msgspec.structs.replace(delivery, known=known.get(delivery.key))
@@ -166,6 +178,13 @@ class RepeatFilter:
                 if delivery.known is not None and not delivery.known.written:
                     delivery = msgspec.structs.replace(delivery, known=None, verb=delivery.verb or Verb.CREATE)
                 yield delivery
+
+    def _matches(self, delivery: SinkDelivery, settled: ExportCheckpoint) -> bool:
+        if self._matchers.match(labels_of(delivery.event)):
+            return True
+        if not delivery.only_forget:
+            self._progress.unmatched(settled)
+        return False
 
     def _is_due(self, delivery: SinkDelivery, settled: ExportCheckpoint) -> bool:
         known, policy, now_ms = delivery.known, self._repeats, self._clock.time_ns() // 1_000_000

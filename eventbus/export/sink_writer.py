@@ -36,7 +36,7 @@ from eventbus.errors import (
 from eventbus.export.deliveries import Outcome, SinkDelivery
 from eventbus.export.lease import Waits, pause
 from eventbus.export.progress import ExportProgress
-from eventbus.export.rules import Outage, RepeatFilter
+from eventbus.export.rules import ExportFilter, Outage
 from eventbus.export.sinks.contract import (
     BatchSink,
     EventPatch,
@@ -437,13 +437,13 @@ class RoundWriter:
     def __init__(
         self,
         writer: SinkWriter,
-        repeat_filter: RepeatFilter,
+        export_filter: ExportFilter,
         progress: ExportProgress,
         keep: Callable[[ExportCheckpoint], Waits[None]],
         clock: Clock,
     ) -> None:
         self._writer = writer
-        self._filter = repeat_filter
+        self._filter = export_filter
         self._progress = progress
         self._keep = keep
         self._clock = clock

@@ -5,6 +5,7 @@ Source: alertmanager `pkg/labels/parse.go` and `matcher.go`. Regular expressions
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -13,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.errors import ConfigError
-from eventbus.model.event import Event
+from eventbus.model.event import Event, EventType
 from eventbus.util.extras import is_needed
 
 #: Labels that each alert has. Labels of the event itself have the prefix.
@@ -65,6 +66,9 @@ class MatchType(StrEnum):
     NOT_EQUAL = "!="
     MATCHES = "=~"
     NOT_MATCHES = "!~"
+
+
+_COMPARING: Final = (MatchType.EQUAL, MatchType.NOT_EQUAL)
 
 
 class Matcher(msgspec.Struct, frozen=True):
@@ -133,6 +137,32 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
     if not found:
         raise ConfigError(f"{text!r} holds no matcher")
     return tuple(found)
+
+
+def event_matchers(texts: str | Iterable[str]) -> Matchers:
+    """Parse matchers of events, which must all hold. Raises: ConfigError: also about one that no event can match."""
+    texts = (texts,) if isinstance(texts, str) else texts
+    matchers = Matchers(matcher for text in texts for matcher in parse_matchers(text))
+    for matcher in matchers.all:
+        if problem := matcher_problem(matcher):
+            raise ConfigError(problem)
+    return matchers
+
+
+def matcher_problem(matcher: Matcher) -> str:
+    """Return why no event can match, with the cure; "" if one can."""
+    if matcher.name == "type" and matcher.type in _COMPARING and matcher.value not in list(EventType):
+        return f"{matcher}: an event's type is {' or '.join(EventType)}"
+    return label_problem(matcher.name)
+
+
+def label_problem(label: str, also: str = "") -> str:
+    """Return that events have no such label, with the cure; "" if they have. *also*: more that is allowed."""
+    if label in LABELS or (label.startswith(OWN_PREFIX) and len(label) > len(OWN_PREFIX)):
+        return ""
+    near = difflib.get_close_matches(label, LABELS, 1)
+    there = f": there are {', '.join(LABELS)}{also}; a label of the event is {OWN_PREFIX}{label}"
+    return f"there is no label {label!r}{f'; did you mean {near[0]!r}?' if near else there}"
 
 
 def _value(text: str, rest: str, at: int) -> tuple[str, int]:

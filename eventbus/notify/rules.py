@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.errors import ConfigError
-from eventbus.model.matchers import LABELS, OWN_PREFIX, Matchers, MatchType
+from eventbus.model.matchers import Matchers, MatchType, label_problem, matcher_problem
 from eventbus.notify.bounded_yaml import MAX_BYTES, Document
 from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
 from eventbus.notify.receivers.alertmanager import AlertmanagerConfig
@@ -271,26 +271,22 @@ class _Check:
 
     def _check_matchers(self, matchers: Matchers, path: str) -> None:
         for matcher in matchers.all:
-            self._check_label(matcher.name, path)
             value = matcher.value
-            if matcher.type in (MatchType.EQUAL, MatchType.NOT_EQUAL):
+            if problem := matcher_problem(matcher):
+                self.fail(path, problem)
+            elif matcher.type in (MatchType.EQUAL, MatchType.NOT_EQUAL):
                 if "*" in value and matcher.name != "message":
                     self._warn(
                         path, f"{matcher} compares the whole text: for a pattern write {matcher.name}=~{_regex(value)}"
                     )
-                elif matcher.name == "type" and value not in ("Normal", "Warning"):
-                    self.fail(path, f"{matcher}: an event's type is Normal or Warning")
                 elif matcher.name in ("reason", "kind") and value[:1].islower():
                     self._warn(path, f"{matcher}: most {matcher.name}s begin with a capital letter, and case matters")
             elif matcher.name == "message" and not value.startswith((".*", "(?")):
                 self._warn(path, f"{matcher} matches the whole message: put .* before and after a part of it")
 
     def _check_label(self, label: str, path: str, also: str = "") -> None:
-        if label in LABELS or (label.startswith(OWN_PREFIX) and len(label) > len(OWN_PREFIX)):
-            return
-        near = _near(label, LABELS)
-        cure = near or f": there are {', '.join(LABELS)}{also}; a label of the event is {OWN_PREFIX}{label}"
-        self.fail(path, f"there is no label {label!r}{cure}")
+        if problem := label_problem(label, also):
+            self.fail(path, problem)
 
     def _check_receivers(self) -> None:
         self._check_unique((each.name for each in self._rules.receivers), "$.receivers", "receiver")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
@@ -188,6 +188,7 @@ class EventBroadcaster:
         sink: EventSink | None = None,
         *,
         start: str = "beginning",
+        match: str | Iterable[str] = (),
         repeats: str = "every",
         outage: str = "pause",
         counts: str = "written",
@@ -200,8 +201,8 @@ class EventBroadcaster:
         every sink begins with the stored events, so that it misses no event that this process has recorded. An export
         needs a sink worker somewhere, and closes *sink* at its end.
 
-        Args:   start, repeats, outage, batch, rate: of an export, as the command's --from, --repeats, --outage, --batch
-                and --rate.
+        Args:   start, match, repeats, outage, batch, rate: of an export, as the command's --from, --match, --repeats,
+                --outage, --batch and --rate.
                 counts: of an export: `written`, as client-go would have sent them, or `shown`, as readers see them.
         While Redis is away it waits in the background, and the log says so.
 
@@ -219,6 +220,7 @@ class EventBroadcaster:
             options = make_options(
                 self._clock,
                 start=start,
+                match=match,
                 repeats=repeats,
                 outage=outage,
                 counts=counts,

@@ -23,6 +23,7 @@ from eventbus.export.lease import LONGEST_CALL_S, LeaseLost
 from eventbus.export.rules import NOW, Repeats
 from eventbus.export.sink_writer import ExportStopped
 from eventbus.model.event import Event
+from eventbus.model.matchers import event_matchers
 from tests.functions.partition import Partition
 from tests.support.exporting import (
     MakeExporter,
@@ -673,6 +674,32 @@ def test_after_a_flush_the_sink_has_everything_that_is_recorded_then(
     partition.record(about(3))
     run_until_idle(exporter)
     assert sink.counts() == {"message 1": 1, "message 2": 1, "message 3": 1}
+
+
+# -- matchers ------------------------------------------------------------------------------------------------------
+
+
+def test_events_that_do_not_match_are_counted_and_never_written(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    sink.fail = fail_with(EventRejected("no"), message="message 1")
+    exporter = exporter_of(sink)
+    partition.record(about(1))  # for the dead letter
+    run_until_idle(exporter)
+    close(exporter)
+    exporter = exporter_of(sink, matchers=event_matchers('message="message 2"'))
+    dead = DeadLetter(partition.bus, partition.admin)
+    dead.replay(next(dead.list()).id)
+    time.sleep(1)
+    partition.record(about(1), about(2), about(3))
+    run_until_idle(exporter)
+    assert sink.calls == [("create", "message 1", 1), ("create", "message 2", 1)]
+    status = status_of(partition.bus)
+    assert (status.unmatched, status.written, status.lag, status.waiting) == (3, 1, 0, 0)
+    close(exporter)
+    run_until_idle(exporter_of(sink))  # the position is after them
+    assert sink.counts() == {"message 2": 1}
 
 
 # -- repeats -------------------------------------------------------------------------------------------------------

@@ -79,7 +79,13 @@ def test_an_export_says_when_nobody_correlates(
 def test_an_export_of_a_broadcaster_has_the_options_of_the_command(embedded_url: str, prefix: str) -> None:
     sink = MemorySink()
     with EventBroadcaster(embedded_url, settings=settings_of(prefix)) as broadcaster:
-        for wrong in ({"start": "yesterday"}, {"repeats": "sometimes"}, {"outage": "perhaps"}, {"counts": "all"}):
+        for wrong in (
+            {"start": "yesterday"},
+            {"match": "Warning"},
+            {"repeats": "sometimes"},
+            {"outage": "perhaps"},
+            {"counts": "all"},
+        ):
             with pytest.raises(ConfigError):
                 broadcaster.start_recording_to_sink(sink, **wrong)  # type: ignore[arg-type]
         broadcaster.start_recording_to_sink()

@@ -136,6 +136,7 @@ def test_what_will_not_do_is_said_at_once_with_the_cure(env: dict[str, str]) -> 
     for arguments, problem in (
         (("--to", "nonsense"), "must begin with one of"),
         (("--to", "stdout:", "--repeats", "sometimes"), "thresholds=1,10,100"),
+        (("--to", "stdout:", "--match", 'typ="Warning"'), "did you mean 'type'"),
         (("--to", "stdout:", "--from", "yesterday"), "how long ago"),
         (("--to", "stdout:", "--from", "999999d"), "beginning"),
         (("--to", "https://[::1"), "cannot be read"),

@@ -134,6 +134,7 @@ class SinkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     lists: int
     waiting: int  #: repeats held back for a time, and buried events to be written again
     deleted: int = 0  #: removed from the sink: Redis lost them, and they came back under another uid
+    unmatched: int = 0  #: changes of events that the export's matchers exclude
     kept: int = 0  #: still in the sink: Redis lost them, and nothing took their place
 
 
@@ -159,16 +160,29 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     orphans: tuple[int, ...]  #: partitions without a living worker
     parts: tuple[SinkPart, ...]
     deleted: int = 0
+    unmatched: int = 0
     kept: int = 0
 
 
 #: The numbers of SinkPart that the hash of an export has, and those that SinkStatus sums.
 _STORED: Final[tuple[Any, ...]] = (
     *("position", "pending", "retrying", "paused_since_ms", "written_ms", "error_ms", "written", "held_back"),
-    *("retries", "probes", "dead", "lists", "deleted", "kept"),
+    *("unmatched", "retries", "probes", "dead", "lists", "deleted", "kept"),
 )
 _SUMMED: Final[tuple[Any, ...]] = (
-    *("lag", "pending", "retrying", "waiting", "written", "held_back", "retries", "dead", "deleted", "kept"),
+    *(
+        "lag",
+        "pending",
+        "retrying",
+        "waiting",
+        "written",
+        "held_back",
+        "unmatched",
+        "retries",
+        "dead",
+        "deleted",
+        "kept",
+    ),
 )
 
 

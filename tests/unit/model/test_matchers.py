@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import pytest
 
 from eventbus.errors import ConfigError
-from eventbus.model.matchers import Matchers, parse_matchers
+from eventbus.model.event import ObjectMeta, ObjectReference
+from eventbus.model.matchers import Matchers, event_matchers, labels_of, parse_matchers
+from tests.builders import make_event
 
 
 @pytest.mark.parametrize(
@@ -44,3 +49,45 @@ def test_matchers_are_anchored_and_a_missing_label_is_empty() -> None:
 
 def test_an_expression_that_backtracks_elsewhere_takes_linear_time() -> None:
     assert not Matchers(parse_matchers('a=~"(a*)*b"')).match({"a": "a" * 100_000})
+
+
+@pytest.mark.parametrize(
+    ("texts", "selected"),
+    [
+        ((), True),
+        ('type="Warning"', True),
+        (['type="Warning"', 'namespace="shop"'], True),
+        (['type="Warning"', 'namespace="bank"'], False),
+        ('type="Warning",reason!~"Back.*"', False),
+        ("label_example_com_team=web", True),
+        ('component=""', False),
+    ],
+)
+def test_an_event_is_selected_if_all_matchers_hold(texts: str | list[str], selected: bool) -> None:
+    event = make_event(
+        type="Warning",
+        reason="BackOff",
+        involved_object=ObjectReference("Pod", "shop", "web-1"),
+        metadata=ObjectMeta(name="a", namespace="shop", labels={"example.com/team": "web"}),
+    )
+    assert event_matchers(texts).match(labels_of(event)) is selected
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('typ="Warning"', "there is no label 'typ'; did you mean 'type'?"),
+        ('team="web"', "a label of the event is label_team"),
+        ('type="warning"', 'type="warning": an event\'s type is Normal or Warning'),
+    ],
+)
+def test_a_matcher_that_no_event_can_match_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        event_matchers(text)
+
+
+def test_without_google_re2_an_expression_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    assert event_matchers('type="Warning"').all
+    with pytest.raises(ConfigError, match=re.escape("pip install 'eventbus[notify]'")):
+        event_matchers('reason=~"Failed.*"')

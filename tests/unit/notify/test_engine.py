@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.matchers import labels_of
 from eventbus.notify import engine as engine_module
 from eventbus.notify.alerts import Alert
 from eventbus.notify.engine import FAILED_REASON, OVERFLOW_REASON, Engine, Group, Occurrence, Send
@@ -522,8 +523,7 @@ def test_a_long_message_is_matched_whole_and_cut_in_notifications() -> None:
 def test_an_event_that_meets_a_bug_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(rules("group_wait: 0s"))
     broken = world.event("web-1")
-    take = engine_module.labels_of
-    monkeypatch.setattr(engine_module, "labels_of", lambda event: 1 / 0 if event is broken.event else take(event))
+    monkeypatch.setattr(engine_module, "labels_of", lambda event: 1 / 0 if event is broken.event else labels_of(event))
     world.happens(broken, world.event("web-2"))
     assert [notification.alerts[0].labels["name"] for notification in world.sent] == ["web-2"]
     assert world.engine.skipped == 1
