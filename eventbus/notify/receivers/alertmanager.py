@@ -59,11 +59,13 @@ class AlertmanagerReceiver:
         annotations = {**alert.annotations, "count": str(alert.count)}
         if self._bus_id:
             annotations["eventbus_bus"] = self._bus_id
+        ends_at = alert.ends_at or until
         return {
             "labels": alert.labels,
             "annotations": annotations,
-            "startsAt": _time(alert.starts_at),
-            "endsAt": _time(alert.ends_at or until),
+            # The start is by the producer's clock. Alertmanager refuses one after the end.
+            "startsAt": _time(min(alert.starts_at, ends_at)),
+            "endsAt": _time(ends_at),
             **({"generatorURL": external_url} if external_url else {}),
         }
 

@@ -150,6 +150,8 @@ class EmailReceiver:
                 server.starttls(context=self._tls)  # raises if the server does not offer it
             if config.auth_username:
                 password = secret_of("auth_password", config.auth_password, config.auth_password_file)
+                if not password.isascii():  # smtplib's error would quote it
+                    raise SinkUnreachable("auth_password: must be ASCII")
                 server.login(config.auth_username, password)
         except BaseException:
             server.close()
