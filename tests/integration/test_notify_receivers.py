@@ -1,12 +1,19 @@
-"""Receivers against servers that stand in for Slack and PagerDuty."""
+"""Receivers against servers that stand in for Slack, PagerDuty and SMTP, and a real Alertmanager."""
 
 from __future__ import annotations
 
 import logging
+import shutil
+import socket
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -16,9 +23,13 @@ from eventbus.notify.receivers import slack
 from eventbus.notify.receivers.contract import Notification, NotifiedAlert, Opening, Reason, Receiver, Status
 from eventbus.notify.receivers.http import HttpSender
 from eventbus.notify.rules import parse_rules
+from tests.support.certificates import make_certificate
 from tests.support.pagerduty_server import PagerDuty
+from tests.support.ports import free_port
 from tests.support.slack_server import HOOK, SlackWorkspace
+from tests.support.smtp_server import Mailbox, mail_server
 from tests.support.webhook_server import Answer, receiving
+from tests.waiting import eventually
 
 START = datetime(2026, 11, 25, 12, 0, 0, 123_000, tzinfo=UTC)
 OPENING = Opening(environ={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}, bus_id="bus-1")
@@ -352,3 +363,208 @@ def test_a_wrong_routing_key_drops_no_message(duty_url: str, duty: PagerDuty, tm
     receiver.send(notification())
     receiver.close()
     assert duty.opened == ["g1"]
+
+
+# Email
+
+
+@pytest.fixture
+def mailbox(tmp_path: Path) -> Mailbox:
+    _, tls = make_certificate(tmp_path, "IP:127.0.0.1")
+    return Mailbox(tls, password="secret")
+
+
+@pytest.fixture
+def mail(mailbox: Mailbox, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the fields of a working `email_configs`."""
+    with mail_server(mailbox) as port:
+        yield {
+            "to": "ops@example.com, b@example.com",
+            "from": "Bus <bus@example.com>",
+            "smarthost": f"127.0.0.1:{port}",
+            "auth_username": "notifier",
+            "auth_password": "secret",
+            "tls_config": {"ca_file": str(tmp_path / "certificate.pem")},
+            "send_resolved": True,
+        }
+
+
+def parsed(mail: bytes) -> EmailMessage:
+    return message_from_bytes(mail, EmailMessage, policy=default)
+
+
+def test_mails_of_a_group_are_a_thread(mail: dict[str, Any], mailbox: Mailbox) -> None:
+    receiver = opened("email_configs", **mail)
+    handle = receiver.send(notification())
+    receiver.send(notification())  # again
+    receiver.send(notification(alert(0), alert(1), number=2, handle=handle))
+    receiver.send(notification(alert(0, Status.RESOLVED), number=3, handle=handle))
+    first, again, second, third = map(parsed, mailbox.mails)
+    assert first["Message-ID"] == again["Message-ID"]
+    assert first["In-Reply-To"] is None
+    assert second["In-Reply-To"] == second["References"] == third["References"] == first["Message-ID"]
+    assert len({each["Message-ID"] for each in (first, second, third)}) == 3
+    assert second["Subject"] == third["Subject"] == f"Re: {first['Subject']}" == "Re: BackOff Pod/web-0 in shop"
+    assert mailbox.recipients[:2] == ["TO:<ops@example.com>", "TO:<b@example.com>"]
+    assert b"secret" not in mailbox.clear_text
+    assert b"BackOff" not in mailbox.clear_text
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: hostile(HOSTILE), lambda: hostile("x\u00e9" * 8000), crowd, lambda: hostile("")]
+)
+def test_a_mail_takes_any_text(mail: dict[str, Any], mailbox: Mailbox, make: Any) -> None:
+    receiver = opened("email_configs", **mail)
+    receiver.send(make())
+    message = parsed(mailbox.mails[0])
+    assert message.keys() == [
+        "Subject",
+        "From",
+        "To",
+        "Date",
+        "Auto-Submitted",
+        "Message-ID",
+        "MIME-Version",
+        "Content-Type",
+    ]
+    page = message.get_body(("html",))
+    assert page is not None
+    assert "<b>" not in page.get_content()
+    assert not any(character in str(message) + page.get_content() for character in "\x1b\u202e\0")
+
+
+@pytest.mark.parametrize(
+    ("verb", "reply", "kind"),
+    [
+        ("MAIL", "451 later", SinkUnreachable),
+        ("RCPT", "450 later", None),  # the other recipient is accepted
+        ("MAILED", "451 later", SinkUnreachable),
+        ("MAILED", "250", SinkUnreachable),  # the answer is lost
+        ("MAILED", "554 spam", EventRejected),
+        ("DATA", "", SinkUnreachable),
+        ("EHLO", "", SinkUnreachable),
+        ("AUTH", "454 later", SinkUnreachable),
+        ("AUTH", "535 no", SinkUnreachable),
+    ],
+)
+def test_a_reply_of_a_mail_server_says_whether_to_send_again(
+    mail: dict[str, Any], mailbox: Mailbox, verb: str, reply: str, kind: type[EventBusError] | None
+) -> None:
+    receiver = opened("email_configs", **mail)
+    mailbox.refuse[verb] = reply
+    if kind is None:
+        receiver.send(notification())
+    else:
+        with pytest.raises(kind) as error:
+            receiver.send(notification())
+        assert "secret" not in str(error.value)
+        receiver.send(notification())
+    assert mailbox.mails
+
+
+def test_no_mail_leaves_without_tls(mail: dict[str, Any], mailbox: Mailbox) -> None:
+    mailbox.starttls = False
+    with pytest.raises(SinkUnreachable, match="STARTTLS"):
+        opened("email_configs", **mail).send(notification())
+    mailbox.starttls = True
+    with pytest.raises(SinkUnreachable, match="certificate"):
+        opened("email_configs", **mail | {"tls_config": {}}).send(notification())
+    assert b"secret" not in mailbox.clear_text
+    assert mailbox.mails == []
+
+
+def test_a_mail_password_is_read_from_its_file_again(mail: dict[str, Any], mailbox: Mailbox, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    del mail["auth_password"]
+    receiver = opened("email_configs", **mail, auth_password_file=str(file))
+    for text in (None, "", "other-secret", "secr\u00e9t"):
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(EventBusError) as error:
+            receiver.send(notification())
+        assert not isinstance(error.value, EventRejected)
+        assert "secret" not in str(error.value)
+    file.write_text("secret\n")
+    receiver.send(notification())
+    assert len(mailbox.mails) == 1
+
+
+# Alertmanager
+
+
+@pytest.fixture(scope="module")
+def alertmanager_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the URL of a real Alertmanager."""
+    program = shutil.which("prometheus-alertmanager")
+    if program is None:
+        pytest.skip("needs prometheus-alertmanager: .ci/alertmanager-programs")
+    folder, port = tmp_path_factory.mktemp("alertmanager"), free_port()
+    (folder / "alertmanager.yml").write_text("route: {receiver: a}\nreceivers: [{name: a}]\n")
+    words = [f"--config.file={folder}/alertmanager.yml", f"--storage.path={folder}", "--cluster.listen-address="]
+    words.append(f"--web.listen-address=127.0.0.1:{port}")
+    with (folder / "log").open("w") as log, subprocess.Popen([program, *words], stderr=log) as process:
+        try:
+            eventually(lambda: is_open(port))
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def alerts_of(url: str, namespace: str) -> list[dict[str, Any]]:
+    with urlopen(f"{url}/api/v2/alerts?filter=namespace%3D{namespace}", timeout=10) as reply:
+        alerts: list[dict[str, Any]] = msgspec.json.decode(reply.read())
+    return alerts
+
+
+def in_namespace(namespace: str, **changes: Any) -> NotifiedAlert:
+    now = datetime.now(UTC)
+    plain = alert(**{"starts_at": now - timedelta(minutes=9), "last_seen": now} | changes)
+    return msgspec.structs.replace(plain, labels={**plain.labels, "namespace": namespace})
+
+
+def test_alertmanager_shows_an_alert_until_it_is_resolved(alertmanager_url: str) -> None:
+    receiver = opened("alertmanager_configs", url=alertmanager_url)
+    fires = in_namespace(
+        "shown", labels={**alert().labels, "label_app_kubernetes_io_name": HOSTILE.replace("\ud800", "")}
+    )
+    receiver.send(notification(fires))
+    receiver.send(notification(fires))  # again
+    (shown,) = alerts_of(alertmanager_url, "shown")
+    assert shown["labels"] == fires.labels
+    assert shown["annotations"]["eventbus_bus"] == "bus-1"
+    assert shown["generatorURL"] == "https://bus.example"
+    left = datetime.fromisoformat(shown["endsAt"]) - datetime.now(UTC)
+    assert timedelta(minutes=19) < left <= timedelta(minutes=20)
+    over = msgspec.structs.replace(fires, status=Status.RESOLVED, ends_at=datetime.now(UTC))
+    receiver.send(notification(over, number=2))
+    receiver.send(notification(over, number=2))
+    assert alerts_of(alertmanager_url, "shown") == []
+    receiver.send(notification(fires, number=3))
+    assert len(alerts_of(alertmanager_url, "shown")) == 1
+    receiver.close()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_alertmanager_takes_alerts_of_a_producer_with_a_wrong_clock(alertmanager_url: str, hours: int) -> None:
+    receiver = opened("alertmanager_configs", url=alertmanager_url)
+    namespace = f"clock-{hours}"
+    fires = in_namespace(namespace, starts_at=datetime.now(UTC) + timedelta(hours=hours))
+    receiver.send(notification(fires))
+    assert len(alerts_of(alertmanager_url, namespace)) == 1
+    over = msgspec.structs.replace(fires, status=Status.RESOLVED, ends_at=datetime.now(UTC))
+    receiver.send(notification(over, number=2))
+    assert alerts_of(alertmanager_url, namespace) == []
+    receiver.close()
+
+
+def test_alertmanager_takes_400_alerts(alertmanager_url: str) -> None:
+    receiver = opened("alertmanager_configs", url=f"{alertmanager_url}/")
+    alerts = [in_namespace("crowd", labels=each.labels, annotations=each.annotations) for each in crowd().alerts]
+    receiver.send(notification(*alerts))
+    assert len(alerts_of(alertmanager_url, "crowd")) == 400
+    receiver.close()
