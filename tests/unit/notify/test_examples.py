@@ -22,6 +22,13 @@ def test_the_example_has_no_mistake_and_its_cases_pass() -> None:
     assert len(results) == 5
 
 
+@pytest.mark.parametrize("service", ["slack", "pagerduty", "email", "alertmanager"])
+def test_the_example_of_a_service_has_no_mistake(service: str) -> None:
+    parsed = parse_rules((FOLDER / f"{service}.yaml").read_text("utf-8"))
+    assert parsed.warnings == ()
+    assert [name.split("_")[0].split("[")[0] for name, _ in parsed.rules.receivers[0].integrations()] == [service]
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_rules_of_the_page_are_valid(number: int) -> None:
     page = (ROOT / "docs" / "warnings.md").read_text("utf-8")
