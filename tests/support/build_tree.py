@@ -37,7 +37,7 @@ class BuildTree:
         ours = Path(eventbus.__file__).parent
         shutil.copytree(ours, folder / "eventbus", ignore=shutil.ignore_patterns("__pycache__"))
         if changed:
-            self._change("broker/lua/library.lua", (("-- Shared by every function", "-- shared by every function"),))
+            self._change("broker/lua/library.lua", (("-- Shared by all functions", "-- shared by all functions"),))
             for name, changes in _NEW_CODEC.items():
                 self._change(name, changes)
         self.build = self.python("from eventbus.broker.build import build; print(build())").strip()
