@@ -44,7 +44,7 @@ HANG_UP_S = 0.5
 BLOCKED_S = 0.05
 #: seconds between two checks of the spool's writer whether a round is late
 CHECK_S = 0.05
-#: seconds between two syncs of the spool to the disk: a power cut may lose so much
+#: seconds between two syncs of the spool to the disk: a power cut loses at most about this much of it
 SYNC_S = 1.0
 #: seconds that the end of a process waits for a write to the spool, and for the spool's threads
 KEEP_S = STOP_S = 1.0
@@ -59,7 +59,8 @@ class FlushMark:
         self.put_at = put_at
         self.done = Latch()
         self.accepted = False
-        self.added: list[int] = []  # how many events each producer had been given before it; empty: there are none yet
+        #: how many events each producer had been given before it; empty: the producers are not made yet
+        self.added: list[int] = []
 
     def reached(self, producers: Sequence[Producer]) -> bool:
         """Return True if all waiting events were added after the mark."""
@@ -126,7 +127,7 @@ class Outbox:
         self._drive_lock = threading.RLock()  # held by the thread that does the flusher's work
         self._round_lock = threading.RLock()  # held during a round; `park` takes it
         self._turnstile = threading.RLock()  # held by `park`; the flusher passes it before a round
-        self._count_lock = threading.RLock()  # the rest is counted once
+        self._count_lock = threading.RLock()  # guards `_count_unsent`
         self._room_lock = threading.RLock()  # protects *_large_bytes* and *_waiters*
         self._room = threading.Condition(self._room_lock)  # callers wait for room
         self._parked: list[threading.RLock] = []
@@ -140,8 +141,8 @@ class Outbox:
         self._wake.acquire()
         self._asleep = False
         #: Set while a flusher sends the events that `put` takes.
-        self._thread: threading.Thread | None = None
-        self._flusher: threading.Thread | None = None
+        self._accepting_thread: threading.Thread | None = None
+        self._flusher_thread: threading.Thread | None = None
         self._failures = 0
         self._marks: deque[FlushMark] = deque()  # taken from the buffer, and not reached
         self._flushed_at = -math.inf  # when the last of them was put
@@ -162,7 +163,7 @@ class Outbox:
         items.append(pending)
         if self._asleep:
             self._wake_for(pending)
-        elif self._thread is None:
+        elif self._accepting_thread is None:
             self._start()
 
     def flush(self, timeout_s: float) -> bool:
@@ -176,12 +177,12 @@ class Outbox:
         """
         self._detect_foreign_fork()
         lost, self._lost_by_fork = self._lost_by_fork, False
-        if self._thread is None and not self._items:
+        if self._accepting_thread is None and not self._items:
             return not lost
         mark = FlushMark(self._clock.monotonic())
         self._items.append(mark)
-        self._work_on()
-        if self._thread is None or not self._wait(mark.done, self._clock.monotonic() + timeout_s):
+        self._ensure_flusher_works()
+        if self._accepting_thread is None or not self._wait(mark.done, self._clock.monotonic() + timeout_s):
             return False
         return not lost and (mark.accepted or not mark.done.happened)
 
@@ -211,10 +212,10 @@ class Outbox:
         interrupted the other call in its own thread.
         """
         with self._start_lock:
-            self._thread = None  # from now on `put` comes to `_start`, which refuses
+            self._accepting_thread = None  # from now on `put` comes to `_start`, which refuses
         self._finishing = True
         self._notify_room()
-        flusher = self._flusher
+        flusher = self._flusher_thread
         if flusher is threading.current_thread():
             self._deadline = -math.inf  # called by a logging handler of this thread: it cannot wait for itself
         elif flusher is not None and flusher.ident is not None:
@@ -313,7 +314,7 @@ class Outbox:
             self._waiters += 1
         try:
             while not self._finishing:
-                self._work_on()  # without the lock: the start of the flusher takes others, and may log
+                self._ensure_flusher_works()  # without the lock: the start of the flusher takes others, and may log
                 with self._room_lock:
                     if self._has_room(size):
                         return True
@@ -354,7 +355,7 @@ class Outbox:
                 events += 1
         return events
 
-    def _work_on(self) -> None:
+    def _ensure_flusher_works(self) -> None:
         self._start()
         self._wake_up()
 
@@ -376,20 +377,22 @@ class Outbox:
 
     def _start(self) -> None:
         # Without the lock: both may log, and a logging handler of another thread may wait for the lock.
-        if self._thread is None and not self._closing.happened and self._on_start is not None:
+        if self._accepting_thread is None and not self._closing.happened and self._on_start is not None:
             self._on_start()
         late = 0
         with self._start_lock:
             if self._closing.happened:
                 late = self._clear()
-            elif self._thread is None:
-                self._thread = self._flusher = threading.Thread(target=self._run, name="eventbus-outbox", daemon=True)
+            elif self._accepting_thread is None:
+                thread = threading.Thread(target=self._run, name="eventbus-outbox", daemon=True)
+                self._accepting_thread = self._flusher_thread = thread
                 try:
-                    self._thread.start()
+                    thread.start()
                     if self._spool_writer is not None:
                         self._spool_writer.start()
                 except RuntimeError:
-                    self._thread = self._flusher = None  # the interpreter is shutting down: `close` sends
+                    # The interpreter is shutting down: `close` sends.
+                    self._accepting_thread = self._flusher_thread = None
         if late:
             self._losses.count("refused", late, "the broadcaster is shut down")
 
@@ -549,10 +552,10 @@ class Outbox:
             self._notify_room()
 
     def _room_in_producers(self, leaving: int = 0) -> int:
-        """Return how many events to pack: a round's worth, besides those that are blocked and *leaving*.
+        """Return how many events to pack: up to a round's worth, not counting blocked and *leaving* events.
 
-        Partitions that back off may keep as many events as the buffer, and the limit of the buffer is lowered by these.
-        The other partitions wait only when that many are kept.
+        Partitions that back off may keep up to *buffer_events*; each kept event takes a place in the buffer. Other
+        partitions wait only when no place is left.
         """
         blocked, blocked_bytes = self._lower_limit()
         if self._limit == 0 or blocked_bytes > self._settings.buffer_bytes:
@@ -560,7 +563,7 @@ class Outbox:
         return self._sender.round_events - self._sender.pending + blocked + leaving
 
     def _lower_limit(self) -> tuple[int, int]:
-        """Lower the buffer's limit by the events that wait in memory besides. Returns how many, and their bytes."""
+        """Lower the buffer's limit by the blocked events, which wait outside it. Returns how many, and their bytes."""
         blocked, blocked_bytes = self._sender.blocked()
         if self._spool_writer is not None:  # it may have taken all events from the buffer
             blocked = max(blocked, self._sender.pending - self._sender.round_events)

@@ -1,6 +1,7 @@
-"""The numbered batches of one partition: those waiting, those sent, and the ring from which losses are sent again.
+"""The numbered batches of one partition. Batches that Redis has acknowledged and then lost are sent again.
 
-An idle producer checks now and then whether the bus still has the batches that it acknowledged.
+Acknowledged batches stay in a ring. After a loss Redis answers the next batch with GAP; an idle producer checks now and
+then whether Redis still has its batches. The lost batches then move from the ring back to the waiting ones.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from eventbus.util.clock import Clock
 BATCH_OVERHEAD = 190
 #: 96 random bits, 16 base64 characters.
 SECRET_BYTES = 12
-#: The time from an acknowledgement to the first check; it doubles for each further one, up to the last. A loss is found
+#: The pause from an acknowledgement to the first check. It doubles after each check, up to LAST_S. So a loss is found
 #: within a minute, and a thousand idle processes cost Redis seventeen small reads a second.
 FIRST_S, LAST_S = 1.0, 60.0
 #: seconds that a flush or close waits for the answer, at most
@@ -76,7 +77,7 @@ class Producer:
         self._life_ms = life_ms or PRODUCER_LIFE_MS
         #: those that the bus lets producers use
         self.codecs: Collection[int] = BASELINE_CODECS
-        self._uncertain_to = 0  # last sequence that Redis may have had, and forgotten, at the take-over
+        self._uncertain_to = 0  # up to this sequence Redis may have stored batches and forgotten that; see `take_over`
         self.check = AckCheckSchedule(clock)
         self._ring_limit = ring_bytes
         self._ring: deque[NumberedBatch] = deque()
@@ -87,7 +88,7 @@ class Producer:
         self.waiting: deque[NumberedBatch] = deque()
         self._sealed = 0  # events ever put into a batch
         self._waiting_events = 0
-        self.revision = 0  #: grows whenever the waiting batches change other than by new ones at the end
+        self.waiting_revision = 0  #: grows whenever the waiting batches change other than by new ones at the end
         self._start_again()
 
     @property
@@ -208,6 +209,7 @@ class Producer:
 
     def _accepted(self, answer: PublishReply) -> None:
         if answer.status is PublishStatus.LOST:
+            # The reply has no number of lost events: count 1, or 0 if the ring has no acknowledged batch.
             self._losses.count("destroyed", len(self._ring) and 1, "the stream was destroyed, and its entries are lost")
         elif answer.status is PublishStatus.OK and self._is_uncertain(self.waiting[0]):
             self._losses.count("uncertain", self.waiting[0].packed.count, "in doubt for longer than Redis remembers")
@@ -226,7 +228,7 @@ class Producer:
 
     def _rewind(self, last: int) -> None:
         """Queue again all batches after *last*, which Redis has lost, as far as the ring reaches back."""
-        self.revision += 1
+        self.waiting_revision += 1
         while self._ring and self._ring[-1].first > last:
             batch = self._ring.pop()
             self._ring_bytes -= batch.size
@@ -245,6 +247,7 @@ class Producer:
         """
         batch = self.waiting.popleft()
         events = batch.packed.events()
+        # *refused* is empty if the API has refused the whole batch.
         kept = [event for position, event in enumerate(events) if refused and position not in refused]
         dropped = len(events) - len(kept)
         self._losses.count("refused", dropped, next(iter(refused.values()), "the API refused the whole batch"))
@@ -267,7 +270,7 @@ class Producer:
     def _start_again(self) -> None:
         self.id = os.urandom(8).hex()
         self.secret = secrets.token_urlsafe(SECRET_BYTES)
-        self.revision += 1
+        self.waiting_revision += 1
         self.generation = ""
         self._next = 1
         self._uncertain_to = 0

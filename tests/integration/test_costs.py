@@ -129,7 +129,7 @@ def test_putting_an_event_into_a_busy_outbox_calls_nothing_else() -> None:
         clock=SystemClock(),
         losses=Losses(SystemClock()),
     )
-    outbox._thread = threading.current_thread()  # as if its flusher were at work
+    outbox._accepting_thread = threading.current_thread()  # as if its flusher were at work
     pending = Pending(("kubelet", "a"), reference(1), TYPE, REASON, message(1), NOW_NS)
     assert python_calls(lambda: outbox.put(pending)) == 1
 

@@ -56,7 +56,7 @@ class _Written:
     """How far the file has one partition: *everything* that waits, or nothing."""
 
     def __init__(self, producer: Producer, *, everything: bool = False) -> None:
-        self.revision = producer.revision
+        self.waiting_revision = producer.waiting_revision
         #: the last sequence that the file notes as acknowledged
         self.acknowledged = producer.acknowledged
         #: the last sequence that is written, or need not be
@@ -138,7 +138,7 @@ class Spool:
             return
         records: list[Record] = []
         for partition, (producer, written) in enumerate(zip(producers, self._written, strict=True)):
-            if producer.revision != written.revision:
+            if producer.waiting_revision != written.waiting_revision:
                 return  # the whole file is rewritten first
             last = producer.acknowledged
             if last > written.acknowledged:
@@ -159,7 +159,7 @@ class Spool:
         return self._unplaced + sum(
             batch.packed.count
             for producer, written in zip(producers, self._written, strict=False)
-            if producer.revision == written.revision
+            if producer.waiting_revision == written.waiting_revision
             for batch in producer.waiting
             if batch.last <= written.to
         )
@@ -202,7 +202,7 @@ class Spool:
             self._written.append(_Written(producer, everything=self._adopted))
             self._stale |= self._unplaced > 0
         for partition, (producer, written) in enumerate(zip(producers, self._written, strict=True)):
-            if producer.revision != written.revision:
+            if producer.waiting_revision != written.waiting_revision:
                 self._written[partition] = _Written(producer)
                 self._stale |= self._journal is not None and written.to > written.acknowledged
 
