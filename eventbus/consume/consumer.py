@@ -112,7 +112,7 @@ class Consumer:
         self._working: Callable[[], AbstractContextManager[None]] = nullcontext
         self._next_beat = 0.0
         self._redis = RedisAbsence(f"group {group}", on_change)
-        self._fresh = True
+        self._must_open = True
         self._reopened = False  #: since the last step that succeeded
         self.withdrawn = False  #: it lacks a function or a right, and has no entries; any thread may read this
         self._partition = partition
@@ -127,7 +127,7 @@ class Consumer:
             partition=self._partition,
             last_progress=self._last_progress,
             ready=ready,
-            counts=self._counts | {"failures": self._redis.rounds, "buried": self._reader.buried},
+            counts=self._counts | {"failures": self._redis.failures_ever, "buried": self._reader.buried},
         )
 
     def stop(self) -> None:
@@ -183,10 +183,10 @@ class Consumer:
         read: then the consumer's name stays, and the partition's next worker takes these over.
         """
         try:
-            if not self._fresh:
+            if not self._must_open:
                 self._leave()
             if moved:
-                self._redis.over()
+                self._redis.succeeded()
         finally:
             self.abandon()
 
@@ -216,7 +216,7 @@ class Consumer:
             self._reopened = True
             if isinstance(error, GroupMissing):
                 log.warning("group %s: %s; creating it again", self._reader.group, error)
-            self._fresh = True
+            self._must_open = True
             return REOPEN_S
         except (BusRefused, ConfigError) as error:
             return self._withdraw(error)
@@ -226,7 +226,7 @@ class Consumer:
             log.exception("group %s: unexpected error", self._reader.group)
             return self._failed(EventBusError(f"{type(error).__name__}: {error}"))
         self._reopened = False
-        self._redis.over()
+        self._redis.succeeded()
         return 0.0
 
     def _begin(self) -> None:
@@ -237,8 +237,9 @@ class Consumer:
         self._take(self._reader.finish_read())
 
     def _prepare(self) -> None:
+        """Open the group if needed, then handle pending entries: its own, and those of dead workers."""
         self._last_progress = self._clock.monotonic()
-        if self._fresh:
+        if self._must_open:
             self._reader.open()
             self.ready.set()
             if self._trial is not None:
@@ -246,11 +247,12 @@ class Consumer:
             if self.withdrawn:
                 self._reader.beat()  # a consumer with entries but without a counter counts as one that has left
                 self.withdrawn = False
-            self._fresh = False
+            self._must_open = False
             self._work_own_pending()
         self._work_pending_of_others()
 
     def _round(self) -> None:
+        """Do the work that is due, read once, and handle the deliveries. One heartbeat a second goes with a read."""
         self._prepare()
         now = self._clock.monotonic()
         beat = now >= self._next_beat
@@ -261,6 +263,7 @@ class Consumer:
         self._take(self._reader.read(min(self._block_ms, until_beat_ms), beat=beat))
 
     def _take(self, deliveries: Sequence[Delivery]) -> None:
+        """Handle the deliveries of a read; there may be none."""
         if deliveries:
             failpoint("read")
             self._work(deliveries)
@@ -287,8 +290,8 @@ class Consumer:
     def _work_own_pending(self) -> None:
         """Handle the entries that are still pending for this consumer.
 
-        1. a reply was lost; or 2. a replica that was promoted never got the acknowledgement. A failover between two
-        calls raises no error, because the client reconnects by itself.
+        They are pending because a reply was lost, or because a promoted replica lacks the acknowledgement. A failover
+        between two calls raises no error, because the client reconnects by itself.
         """
         while not self._stop.is_set() and (pending := self._reader.own_pending()):
             self._work(pending)
@@ -312,18 +315,19 @@ class Consumer:
             self._work(claimed)
 
     def _withdraw(self, error: EventBusError) -> float:
-        """Leave the entries to workers that can handle them. Repeated: a heartbeat may have been under way.
+        """Leave the entries to workers that can handle them.
 
-        After a failure the name stays, as in `close`.
+        Called at each failed try, because a heartbeat under way can add the counter again. After a failure the name
+        stays, as in `close`.
         """
         self.withdrawn = True
         with suppress(EventBusError):
-            self._reader.leave(keeps_name=self._fresh)
+            self._reader.leave(keeps_name=self._must_open)
         return self._failed(error)
 
     def _failed(self, error: EventBusError) -> float:
-        self._fresh = True
-        self._redis.waits(error)
+        self._must_open = True
+        self._redis.failed(error)
         return max(SHORTEST_S, BACKOFF.pause_s(self._redis.failures))
 
     def _leave(self) -> None:
@@ -402,17 +406,17 @@ class RedisAbsence:
         self._first: EventBusError | None = None
         self._asked = False
         self.failures = 0  #: in a row
-        self.rounds = 0  #: that failed, ever
+        self.failures_ever = 0
 
     @property
     def ready(self) -> bool:
         """Return True if Redis has answered, and nothing has failed since."""
         return self._asked and not self.failures
 
-    def waits(self, error: EventBusError) -> None:
+    def failed(self, error: EventBusError) -> None:
         """Become not ready, and log that once."""
         self.failures += 1
-        self.rounds += 1
+        self.failures_ever += 1
         if self.failures == 1:
             log.warning("%s waits: %s", self._name, error)
             self._first = error
@@ -420,12 +424,15 @@ class RedisAbsence:
                 self._on_change("LostRedis", str(error))
 
     def answered(self) -> None:
-        """Note that Redis has answered, which ends its absence. The next call finds a refusal or a bug of ours."""
+        """Note that Redis has answered, which ends its absence.
+
+        A refusal, a missing function or a bug is not cleared here: the next call shows whether it lasts.
+        """
         self._asked = True
         if isinstance(self._first, BusUnavailable) and not isinstance(self._first, FunctionsMissing):
-            self.over()
+            self.succeeded()
 
-    def over(self) -> None:
+    def succeeded(self) -> None:
         """Note that a round has succeeded."""
         if self.failures:
             self.failures = 0

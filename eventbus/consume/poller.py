@@ -29,7 +29,10 @@ HAND_OVER_S = 15.0
 
 
 class Slot:
-    """One partition of a poller: it acts when it is *due*, or waits for a reply until *reads_until*; monotonic."""
+    """One partition of a poller.
+
+    Without a read it acts at *due*; with one it waits until *reads_until*. Both are monotonic seconds.
+    """
 
     def __init__(self) -> None:
         self.due = 0.0
@@ -126,7 +129,10 @@ class ConsumerPoller:
         return [slot.consumer.loop_health() for slot in list(self._slots.values())]
 
     def beating(self) -> frozenset[int]:
-        """Return the partitions that get a heartbeat: none if it hangs. For one thread, under *lock*."""
+        """Return the partitions that get a heartbeat: none if it hangs.
+
+        Only one thread may call it, holding the *lock* of the constructor.
+        """
         now = self._clock.monotonic()
         progress = (self._rounds, *(slot.consumer.steps for slot in list(self._slots.values())))
         if progress != self._seen:
@@ -154,7 +160,7 @@ class ConsumerPoller:
                     self._inbox.popleft()()
                 self._start_waiting()
                 for slot in list(self._slots.values()):
-                    self._go_on(slot)
+                    self._advance(slot)
                 replied, late = poller.poll(self._slots.values(), at_once=self._has_more_to_do())
                 for slot in replied:
                     slot.finish(self._clock)
@@ -181,7 +187,11 @@ class ConsumerPoller:
             self._slots[partition].leave()
 
     def _start_waiting(self) -> None:
-        """Start waiting slots. A name may work a partition once only: its `close` would drop the pending entries."""
+        """Start the waiting slots that can begin.
+
+        One consumer name must not have two slots of a partition: the first slot's `close` would drop the second's
+        pending entries.
+        """
         for slot in list(self._waiting):
             if self._stop or slot.consumer.partition not in self._slots:
                 self._waiting.remove(slot)
@@ -190,7 +200,7 @@ class ConsumerPoller:
                 else:
                     self._slots[slot.consumer.partition] = slot
 
-    def _go_on(self, slot: _ConsumerSlot) -> None:
+    def _advance(self, slot: _ConsumerSlot) -> None:
         now = self._clock.monotonic()
         if self._stop:
             slot.leave()

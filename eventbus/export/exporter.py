@@ -100,7 +100,7 @@ class PartitionExporter:
             asynchronous=not shared,
             progress=self._progress,
             wait=self._lease.wait,
-            before=self._before,
+            before=self._wait_for_rate,
             rate_per_s=options.rate_per_s,
             calling=calling or self._lease.during_a_call,
             uniform=uniform,
@@ -108,7 +108,7 @@ class PartitionExporter:
         )
         self._storage = EventStorage(kind=EVENT, bus=bus, client=self.client, view=options.view)
         export_filter = ExportFilter(self._store, options.matchers, options.repeats, self._progress, clock)
-        self._rounds = RoundWriter(self._writer, export_filter, self._progress, self._keep, clock)
+        self._rounds = RoundWriter(self._writer, export_filter, self._progress, self._store_checkpoint, clock)
         self._lost_rows = LostRows(
             sink,
             bus=bus,
@@ -116,7 +116,7 @@ class PartitionExporter:
             store=self._store,
             writer=self._writer,
             clock=clock,
-            keep=self._keep,
+            keep=self._store_checkpoint,
             scan=self._stored_after,
             uids=partial(self._storage.uids, partition),
             title=title,
@@ -152,7 +152,7 @@ class PartitionExporter:
             partition=self._partition,
             last_progress=self._lease.last_progress,
             ready=self._redis.ready,
-            counts={name: getattr(figures, name) for name in counted} | {"failures": self._redis.rounds},
+            counts={name: getattr(figures, name) for name in counted} | {"failures": self._redis.failures_ever},
             gauges=gauges,
         )
 
@@ -188,7 +188,7 @@ class PartitionExporter:
             self._under_way = work
             return pause_s
         except StopIteration as end:
-            self._redis.over()
+            self._redis.succeeded()
             return float(end.value)
         except ExportStopped:
             return None
@@ -247,7 +247,7 @@ class PartitionExporter:
         self._redis.answered()  # before the next steps, which may wait for the sink
         if lease is None:
             return False
-        yield from self._keep(self._progress.begin(self._sink.mode))
+        yield from self._store_checkpoint(self._progress.begin(self._sink.mode))
         former, self._position = self._position, lease.position
         if lease.position is not None:
             self._read_from(lease.position)
@@ -257,7 +257,7 @@ class PartitionExporter:
             yield from self._catch_up(start=self._options.start)
         else:
             newest = self._store.newest_version()
-            yield from self._keep(ExportCheckpoint(position=newest))
+            yield from self._store_checkpoint(ExportCheckpoint(position=newest))
             self._read_from(newest)
         if (yield from self._writer.open()):
             raise ExportStopped
@@ -287,6 +287,7 @@ class PartitionExporter:
     def _rounds_of(self, changes: Sequence[Change[Event]], reader: ChangeReader[Event]) -> Iterator[Round]:
         """Yield the rounds of *changes*, the last read of *reader*, then read ahead for the next step."""
         coalesce, most = self._options.outage is Outage.PAUSE, self._options.batch_events
+        # Without changes, one empty round stores the new position.
         *former, last = make_rounds(changes, coalesce=coalesce, most=most) or [[]]
         for deliveries in former:
             yield Round(deliveries=deliveries)
@@ -296,7 +297,10 @@ class PartitionExporter:
                 self._ahead = reader.read()
 
     def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> Waits[None]:
-        """Write stored events that changed after version *after*, then continue from the version before the list."""
+        """Write the stored events that changed after version *after*.
+
+        The next read continues from the version that the store had before this list.
+        """
         self.figures.lists += 1
         newest = self._store.newest_version()
         deliveries = (
@@ -307,16 +311,16 @@ class PartitionExporter:
         chunks = iter(lambda: list(islice(deliveries, self._options.batch_events)), [])
         yield from self._rounds.write_all(self._lost_rows.watch(Round(deliveries=chunk) for chunk in chunks))
         lost = self._lost_rows.note
-        yield from self._keep(ExportCheckpoint(position=newest, raised={"lists": 1}, figures=lost))
+        yield from self._store_checkpoint(ExportCheckpoint(position=newest, raised={"lists": 1}, figures=lost))
         self._read_from(newest)
         yield from self._lost_rows.remove()
 
     def _scan(self, after: int) -> Iterator[tuple[bytes, Event]]:
         """Read the stored events that changed after version *after*, with their index members."""
         index = self._storage.index(self._partition, Selection(EVENT, ListOptions()))
-        pages = scan(self._bus, self.client, self._storage, self._partition, index, ahead=False)
         # Do not read ahead: during the sink's write, the connection would be idle with an unread answer, and Redis
         # might close it.
+        pages = scan(self._bus, self.client, self._storage, self._partition, index, ahead=False)
         for member, event in chain.from_iterable(pages):
             if int(event.metadata.resource_version) > after:
                 yield member, event
@@ -337,10 +341,11 @@ class PartitionExporter:
         except BusRefused:  # the user was created before this right was needed: export all the same
             self.figures.lag = None
 
-    def _before(self, events: int) -> Waits[bool]:
+    def _wait_for_rate(self, events: int) -> Waits[bool]:
+        """Wait until the rate limit lets *events* pass. True: stop."""
         return self._stop.is_set() or (yield from self._lease.wait(self._rate.take(events)))
 
-    def _keep(self, settled: ExportCheckpoint) -> Waits[None]:
+    def _store_checkpoint(self, settled: ExportCheckpoint) -> Waits[None]:
         """Store *settled*. The sink has the events already, so wait while Redis is away. Raises: LeaseLost."""
         failures = 0
         while True:
@@ -356,13 +361,13 @@ class PartitionExporter:
                 if isinstance(error, FunctionsMissing) and self._open_again():
                     continue
                 self._lease.last_progress = self._clock.monotonic()
-                self._redis.waits(error)
+                self._redis.failed(error)
                 failures += 1
-                if (yield KEEP_BACKOFF.pause_s(failures, self._uniform)):
+                if (yield KEEP_BACKOFF.pause_s(failures, self._uniform)):  # True: stop
                     raise
 
     def _failed(self, error: EventBusError) -> float:
-        self._redis.waits(error)
+        self._redis.failed(error)
         self._let_go()
         if isinstance(error, FunctionsMissing | OtherBus):
             self._open_again()

@@ -198,7 +198,7 @@ class ExportPoller:
                 while self._slots and not self._stop.is_set():
                     for slot in list(self._slots):
                         if slot.reads_until is None and slot.due <= time.monotonic():
-                            self._go_on(slot)
+                            self._advance(slot)
                     if self._slots:
                         replied, late = self._poller.poll(self._slots)
                         for slot in replied:
@@ -214,7 +214,7 @@ class ExportPoller:
                 close_sink(self._sink)
             self._poller.close()
 
-    def _go_on(self, slot: _ExportSlot) -> None:
+    def _advance(self, slot: _ExportSlot) -> None:
         if self._stop.is_set():
             return
         self._steps += 1

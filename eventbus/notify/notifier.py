@@ -124,11 +124,11 @@ class Notifier:
         acting, now = self._acting, self._clock.monotonic()
         gauges: dict[str, float] = {"leader": float(acting is not None), "rules_ok": float(self._rules_ok)}
         if acting is None:
-            return [self._health("notify", {"failures": self._absence.rounds}, gauges)]
+            return [self._health("notify", {"failures": self._absence.failures_ever}, gauges)]
         engine = acting.engine
         gauges |= {"alerts": len(engine.alerts), "groups": len(engine.groups), "lag_events": acting.lag}
         counts = {
-            "failures": self._absence.rounds,
+            "failures": self._absence.failures_ever,
             "events": acting.taken,
             "overflowed": engine.overflowed,
             "loop_failures": engine.skipped,
@@ -164,16 +164,16 @@ class Notifier:
                 try:
                     self._turn()
                     self._absence.answered()
-                    self._absence.over()
+                    self._absence.succeeded()
                 except LeaseLost:
                     log.warning("notify: another worker has taken over")
                     self._stand_by()
                 except EventBusError as error:
-                    self._absence.waits(error)
+                    self._absence.failed(error)
                     self._stop.wait(RETRY_S)
                 except Exception as error:  # a bug: the stored state is as before the turn
                     log.exception("notify: unexpected error; it begins again from the stored state")
-                    self._absence.waits(EventBusError(str(error)))
+                    self._absence.failed(EventBusError(str(error)))
                     self._stand_by()
                     self._stop.wait(LOOK_EVERY_S)
         finally:
@@ -412,7 +412,7 @@ class _Acting:
         except EventBusError as error:
             if self._stop.is_set():
                 raise
-            self._absence.waits(error)
+            self._absence.failed(error)
             return False
         return True
 
