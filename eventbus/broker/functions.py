@@ -1,7 +1,7 @@
-"""The functions of the library as typed calls: each verb of `lua/` is a method or a command here, with its keys.
+"""The functions of the library as typed calls: most verbs of `lua/` are a method or a command here, with their keys.
 
-The keys and arguments of a call are in the order of the header of its Lua file. Exports have theirs in `exports.py`.
-Nothing here retries: callers know which calls are idempotent.
+Those of exports are in `exports.py`, those of the notifier in `notifications.py`. The keys and arguments of a call are
+in the order of the header of its Lua file. Nothing here retries: callers know which calls are idempotent.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class CorrelateCall(msgspec.Struct, frozen=True):
-    """The input of one call of `correlate_and_store`: state keys, and the packed arguments that count them from 1."""
+    """The input of one call of `correlate_and_store`.
+
+    It has state keys, and packed arguments that refer to them by number, from 1.
+    """
 
     keys: Sequence[bytes]
     subjects: bytes
@@ -140,9 +143,9 @@ class Checkpoints(msgspec.Struct, frozen=True):
 
 
 class Functions:
-    """The functions on the keys of one partition. Every method is one FCALL.
+    """The functions on the keys of one partition. Most methods are one FCALL.
 
-    Functions that write without having read refuse the keys of another bus than *bus*; None: they do not compare.
+    Blind writes are refused if the keys belong to another bus than *bus*; None: they are not compared.
     """
 
     def __init__(self, client: Client, keys: Keys, bus: Bus | None = None) -> None:
@@ -426,10 +429,13 @@ class Functions:
     ) -> Checkpoints | None:
         """Add the versions of all partitions, as the caller read them, to the shared checkpoints. On partition 0 only.
 
-        None: the checkpoints must begin again, which takes *whole* versions. Idempotent.
+        None: call again with *whole*=True and all versions. Idempotent.
         """
-        known, ahead = ("" if number is None else number for number in (after, lost))
-        reply = self._call("checkpoint", (self._keys.checkpoints,), known, int(whole) or "", ahead, *versions)
+        reply = self._call(
+            "checkpoint",
+            (self._keys.checkpoints,),
+            *("" if after is None else after, int(whole) or "", "" if lost is None else lost, *versions),
+        )
         if len(reply) == 1:
             return None
         entries = (

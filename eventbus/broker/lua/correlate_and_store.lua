@@ -1,5 +1,6 @@
 -- correlate_and_store: correlate whole batches of one group, write the result and acknowledge, in one step. correlation.lua
--- decides; this file reads everything before and writes everything after. A corrupt string counts as missing: see corrupt.lua.
+-- decides; this file reads everything before and writes everything after. A corrupt string counts as missing (corrupt.lua). If
+-- it is an event, the caller is asked once for its index members before: see the reply 'members'.
 -- Call    Functions.correlate_and_store, Functions.begin_correlate_and_store in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] meta HASH          KEYS[3] index:name ZSET     KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET KEYS[6] index:forget ZSET  KEYS[7] index:refresh ZSET  KEYS[8] index:subject ZSET
@@ -28,12 +29,13 @@
 -- Reply   one string a batch: '-' stale (this consumer lost the batch: nothing was done), '<' it starts before the noted
 --         next position (nothing was done: read the note again and continue there), else a letter an event:
 --         c create  k create, replacing its former self  p patch  r patch, then create (it had expired)
---         n the same, of an event never seen  s held back as spam  m not created, memory is full; upper case: aggregate
+--         n patch, then create, of an event never seen  s held back as spam  m not created, memory is full
+--         upper case: an aggregate
 --         Or 'members': nothing was done. The named keys have corrupt events: find their members in the indexes, in pages,
 --         and call again with them.
 -- Writes  all of them; allowed when memory is full, since it drains.
 
-local FIXED_RECORD = 15
+local FIXED_KEYS = 15
 
 -- Returns the field of occurrences: namespace, kind, type, reason and component. *known* caches the fields by namespace and
 -- dimensions, since most subjects of a call share them.
@@ -235,7 +237,7 @@ end
 
 -- Returns the place before each group of keys, and the place of the last key that every event needs.
 local function places_of(counts)
-  local sets = FIXED_RECORD
+  local sets = FIXED_KEYS
   local buckets = sets + counts[1]
   local events = buckets + counts[2]
   return { sets = sets, buckets = buckets, events = events, events_end = events + counts[3],
@@ -279,8 +281,8 @@ local function correlate_and_store(keys, args)
   for _, batch in ipairs(batches) do
     batch.owned = owned(incoming, group, consumer, batch[1])
     if not batch.owned then stale = stale + 1 end
-    local done = noted and tonumber(ask('HGET', attempts, batch[1] .. ':next') or '0')
-    batch.is_outdated = done and batch[5] < done
+    local next_noted = noted and tonumber(ask('HGET', attempts, batch[1] .. ':next') or '0')
+    batch.is_outdated = next_noted and batch[5] < next_noted
   end
   local state = new_state(keys, places, index_name)
   state.read_all(subjects, rules.max_events)
@@ -309,7 +311,7 @@ local function correlate_and_store(keys, args)
   if c.prefix ~= '' and #corrupt.keys > 0 then
     local events = corrupt_events(c, args[19] ~= '' and cmsgpack.unpack(args[19]) or {})
     if not events then
-      corrupt.counted = #corrupt.keys -- the next call counts them
+      corrupt.counted = #corrupt.keys -- only the next call counts them, so that they are not counted twice
       return 'members'
     end
     remove_corrupt(c, steps, given, events)
