@@ -56,7 +56,7 @@ class Reflector(Generic[T]):
             resync_s: after so many seconds, and again, `store.resync` is called if *should_resync* says so; 0 = never.
             on_error: called with each error that list or watch met, in this thread; by default it is logged.
             expected_type: objects of another type are logged and skipped.
-            min_watch_timeout_s: a larger one is honoured, a smaller one is not.
+            min_watch_timeout_s: the shortest time-out of a watch; a value below WATCH_TIMEOUT_S is raised to it.
             chance: gives 0..1, for jitter.
     Source: client-go `tools/cache/reflector.go`. Departures: a connection that is lost inside a watch is opened
             again without a list; *on_error* also gets the errors that a watch reports; no streaming lists.
@@ -91,7 +91,8 @@ class Reflector(Generic[T]):
         self._backoff = ReflectorBackoff(clock=clock, chance=chance)
         self._version = ""
         self._expired = False  # the last list at _version failed, so that the next asks for the newest
-        self._always_pages = False  # even lists "not older than" come in pages: no server has them in memory
+        #: A list of any version ("0") has come in pages: the server has no cache, so later lists ask for pages as well.
+        self._always_pages = False
 
     @property
     def last_sync_resource_version(self) -> str:
@@ -169,7 +170,7 @@ class Reflector(Generic[T]):
     def _apply_all(self, watch: Iterable[WatchEvent[T]], ended: StopSignal) -> int:
         """Apply the events of the watch to the store. Returns: how many. Raises: the error that the watch reports."""
         n = 0
-        moves = self._version not in _NO_VERSION
+        may_advance_version = self._version not in _NO_VERSION
         for event in watch:
             if ended.is_set():
                 break
@@ -178,8 +179,8 @@ class Reflector(Generic[T]):
             n += 1
             self._apply(event)
             # Without a start version the first ADDED are the initial objects, unordered.
-            moves |= event.type is not WatchEventType.ADDED
-            if moves and event.resource_version:
+            may_advance_version |= event.type is not WatchEventType.ADDED
+            if may_advance_version and event.resource_version:
                 self._version = event.resource_version
         return n
 

@@ -121,13 +121,13 @@ class ObjectReader(Generic[T]):
         selection = selection_of(self.kind, options.namespace, options.label_selector, options.field_selector)
         version = options.resource_version
         items: tuple[T, ...] = ()
-        own: tuple[int, ...] = ()
+        item_versions: tuple[int, ...] = ()
         sends = version in _ANY_VERSION if options.send_initial_events is None else options.send_initial_events
         if sends:
             listed = msgspec.structs.replace(
                 options, limit=0, continue_="", version_match=VersionMatch.UNSET, send_initial_events=None
             )
-            items, own, version = self._list_first(listed)
+            items, item_versions, version = self._list_first(listed)
         newest = self.newest()
         after = newest if version in _ANY_VERSION else self._parse(version, newest)
         state = WatchState(
@@ -137,7 +137,7 @@ class ObjectReader(Generic[T]):
                 after=after,
                 newest=newest.counters,
                 items=items,
-                item_versions=own,
+                item_versions=item_versions,
                 marks_end=bool(options.send_initial_events and options.allow_bookmarks),
             ),
             now=self._clock.monotonic(),
@@ -172,7 +172,7 @@ class ObjectReader(Generic[T]):
         return changes, reader.after
 
     def versioned(self, placed: Iterable[tuple[int, T]]) -> Sequence[T]:
-        """Return objects, which were read with their partitions, with the versions that this reader returns."""
+        """Return the objects of *placed*, pairs of partition and object, with the versions of this reader's lists."""
         return [obj for _, obj in placed]
 
     def expect(self, version: str) -> None:
@@ -234,7 +234,7 @@ class ObjectReader(Generic[T]):
                 )
 
     def _count_after(self, selection: Selection[T], last: Continue) -> int | None:
-        """Count the objects in the indexes after a page that ends with *last*; None: without the right to."""
+        """Count the objects in the indexes after a page that ends with *last*; None: this user has no right to."""
         pipe: Any = self._client.pipeline(transaction=False)
         for partition in self._storage.partitions:
             if partition >= last.partition:
@@ -245,13 +245,15 @@ class ObjectReader(Generic[T]):
             with redis_errors():
                 counts: list[int] = pipe.execute()
                 return sum(counts)
-        except BusRefused:  # of a user with the grants of an older build
+        except BusRefused:  # the user has the grants of an older build
             return None
 
     def _parse(self, version: str, newest: Versions) -> Versions:
         """Parse *version*.
 
-        Raises: Expired: it is not a version of this store, or the store has lost changes and is older."""
+        Raises: InvalidObject: it is not a version.  Expired: it is not a version of this store.
+                AheadOfStore: the store is older than *version*, for example because it has lost changes.
+        """
         parsed = Versions.parse(version, len(newest.counters))
         if any(requested > there for requested, there in zip(parsed.counters, newest.counters, strict=True)):
             raise AheadOfStore(version, str(newest))
