@@ -34,7 +34,7 @@ MAX_GROUPS: Final = 100_000
 OVERFLOW_REASON: Final = "TooManyNotifications"
 #: The notifier's own Warning about a receiver. Its message begins with the receiver's name and a colon.
 FAILED_REASON: Final = "NotificationFailed"
-#: Shortest silence that ends a repeated alert, besides the verdict's rule: times `refresh_s`.
+#: The shortest silence that resolves a repeated alert, in units of `refresh_s`. The verdict's rule applies as well.
 REFRESHES: Final = 3
 
 
@@ -48,8 +48,11 @@ class Pending(msgspec.Struct, array_like=True):
     at_ms: int
 
 
-class Sent(msgspec.Struct, array_like=True):
-    """The last confirmed notification of a group to one integration. *firing*: the alerts it knows as firing."""
+class IntegrationState(msgspec.Struct, array_like=True):
+    """The last confirmed notification of a group to one integration, and a *pending* one.
+
+    *firing*: the alerts that the integration knows as firing.
+    """
 
     number: int = 0
     at_ms: int = 0
@@ -68,7 +71,7 @@ class Group(msgspec.Struct, array_like=True):
     opened_ms: int
     next_ms: int
     alerts: list[str] = []
-    sent: dict[str, Sent] = {}
+    sent: dict[str, IntegrationState] = {}
 
     @property
     def key(self) -> str:
@@ -114,15 +117,16 @@ class Engine:
         self.unsendable = 0  #: groups that end without a notification: their receiver was removed
         self.overflowed = 0  #: occurrences beyond the bounds
         self.skipped = 0  #: events that could not be taken in
-        self.full = False  #: the stored state has reached its bound in bytes: as if it had in number
+        self.full = False  #: the stored state has reached its bound in bytes, with the same effect as MAX_ALERTS
         self._links = links
         self._least_ms = REFRESHES * refresh_s * 1000
         self._external_url = external_url
         self._objects: dict[tuple[str, str, str], set[str]] = {}
         self._memberships: dict[str, set[str]] = {}  #: alert → groups
         self._due: list[tuple[int, str]] = []  #: groups to look at
-        self._resolving: list[tuple[int, str]] = []  #: alerts that may be due to resolve
-        self._resolves: dict[str, int] = {}  #: alert → its only valid time in `_resolving`, at its due time or earlier
+        self._resolve_heap: list[tuple[int, str]] = []  #: alerts that may be due to resolve
+        #: alert → its only valid time in `_resolve_heap`: its due time or earlier
+        self._resolve_at: dict[str, int] = {}
         self._changed: set[str] = set()  #: names of `changed`
         self._use(rules)
 
@@ -205,7 +209,7 @@ class Engine:
     def _take_event(self, event: Event, *, added: bool, now_ms: int) -> None:
         labels = labels_of(event)
         if event.type != EventType.WARNING and self._objects:
-            self._end(event, labels, now_ms)
+            self._resolve_ended(event, labels, now_ms)
         routes = self._root.match(labels)
         if event.reason == FAILED_REASON:  # never to the receiver that fails
             routes = [route for route in routes if not event.message.startswith(f"{route.receiver}: ")]
@@ -218,7 +222,7 @@ class Engine:
         id_ = alert_id(labels)
         alert = self.alerts.get(id_)
         known = alert.events.get(event.metadata.uid) if alert else None
-        # Of an event that is repeated and not known, the former count is not known either.
+        # For a repeated event that we meet first now, the former count is unknown: count 1.
         times = event.times_seen - known if known is not None else event.times_seen if added else 1
         if times <= 0:
             return
@@ -303,7 +307,7 @@ class Engine:
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def _end(self, event: Event, labels: Mapping[str, str], now_ms: int) -> None:
+    def _resolve_ended(self, event: Event, labels: Mapping[str, str], now_ms: int) -> None:
         """Resolve the Warnings of an object that a good event ends."""
         ids = self._objects.get(object_of(labels))
         if not ids:
@@ -327,7 +331,7 @@ class Engine:
 
     def _forget(self, alert: Alert) -> None:
         del self.alerts[alert.id]
-        self._resolves.pop(alert.id, None)
+        self._resolve_at.pop(alert.id, None)
         self._memberships.pop(alert.id, None)
         self._inhibition.discard(alert)
         about = object_of(alert.labels)
@@ -357,15 +361,15 @@ class Engine:
 
     def next_ms(self) -> int | None:
         """Return when `advance` has something to do; None: after the next `take`."""
-        return min((heap[0][0] for heap in (self._due, self._resolving) if heap), default=None)
+        return min((heap[0][0] for heap in (self._due, self._resolve_heap) if heap), default=None)
 
     def advance(self, now_ms: int) -> list[Send]:
         """Resolve alerts and look at the groups that are due. Returns: the notifications to send once stored."""
-        while self._resolving and self._resolving[0][0] <= now_ms:
-            at_ms, id_ = heapq.heappop(self._resolving)
-            if self._resolves.get(id_) != at_ms:
+        while self._resolve_heap and self._resolve_heap[0][0] <= now_ms:
+            at_ms, id_ = heapq.heappop(self._resolve_heap)
+            if self._resolve_at.get(id_) != at_ms:
                 continue
-            del self._resolves[id_]
+            del self._resolve_at[id_]
             alert = self.alerts.get(id_)
             if alert and alert.fires:
                 if alert.resolves_ms(self._least_ms) <= now_ms:
@@ -383,11 +387,14 @@ class Engine:
         return sends
 
     def _schedule(self, alert: Alert) -> None:
-        """Look at the alert when it may resolve. A later due time is found then: one entry serves many repeats."""
+        """Have `advance` check the alert when it may resolve.
+
+        A repeat makes this later and adds no entry: `advance` then finds the later time and schedules it.
+        """
         at_ms = alert.resolves_ms(self._least_ms)
-        if at_ms < self._resolves.get(alert.id, at_ms + 1):
-            self._resolves[alert.id] = at_ms
-            heapq.heappush(self._resolving, (at_ms, alert.id))
+        if at_ms < self._resolve_at.get(alert.id, at_ms + 1):
+            self._resolve_at[alert.id] = at_ms
+            heapq.heappush(self._resolve_heap, (at_ms, alert.id))
 
     def _flush(self, group: Group, now_ms: int) -> list[Send]:
         """Decide the notifications of a due group."""
@@ -401,11 +408,11 @@ class Engine:
             group.next_ms = now_ms + interval_ms
         members = [self.alerts[each] for each in group.alerts]
         firing = {alert.id for alert in members if alert.fires}
-        # Without its route, a group sends no more than the end of its alerts.
+        # A group without its route only reports that its alerts have ended.
         visible = {alert.id for alert in members if alert.fires and route and not self._inhibition.inhibits(alert)}
         sends = []
         for name, config in self._integrations[group.receiver].items():
-            sent = group.sent.setdefault(name, Sent())
+            sent = group.sent.setdefault(name, IntegrationState())
             if sent.pending:
                 continue
             if not config.send_resolved and not firing.issuperset(sent.firing):
@@ -453,7 +460,7 @@ class Engine:
         route = self._routes.get((group.receiver, group.route))
         return route.group_interval_ms if route else self._root.group_interval_ms
 
-    def _send(self, group: Group, integration: str, sent: Sent) -> Send:
+    def _send(self, group: Group, integration: str, sent: IntegrationState) -> Send:
         pending = sent.pending
         assert pending is not None
         known, at_ms = set(sent.firing), pending.at_ms
@@ -492,7 +499,9 @@ def _key(group: Group, pending: Pending) -> str:
     return f"{group.dedup_key}/{pending.number}"
 
 
-def _reason(sent: Sent, visible: set[str], firing: set[str], repeat_ms: int | None, now_ms: int) -> Reason | None:
+def _reason(
+    sent: IntegrationState, visible: set[str], firing: set[str], repeat_ms: int | None, now_ms: int
+) -> Reason | None:
     """Return why a notification is needed; None: it is not. *firing* includes inhibited alerts, *visible* does not."""
     if not sent.firing:
         return (Reason.NEW_ALERTS if sent.number else Reason.FIRST) if visible else None

@@ -509,7 +509,7 @@ def test_an_alert_that_repeats_has_one_timer() -> None:
     for second in range(1000):
         world.until(second / 60)
         world.happens(world.event())
-    assert len(world.engine._resolving) < 10
+    assert len(world.engine._resolve_heap) < 10
 
 
 def test_a_long_message_is_matched_whole_and_cut_in_notifications() -> None:
