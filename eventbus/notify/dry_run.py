@@ -10,8 +10,8 @@ from typing import Any
 
 from eventbus.broker.bus import Bus
 from eventbus.consume.heartbeat import LoopHealth
+from eventbus.notify.change_reader import Reader
 from eventbus.notify.engine import Engine, Links, Send
-from eventbus.notify.reading import Reader
 from eventbus.notify.receivers.contract import Notification
 from eventbus.notify.rules import Rules
 from eventbus.util.clock import Clock

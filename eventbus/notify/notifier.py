@@ -27,8 +27,8 @@ from eventbus.errors import ConfigError, EventBusError
 from eventbus.model.decodable import decodable
 from eventbus.model.kinds import EVENT
 from eventbus.notify.alerts import Alert
+from eventbus.notify.change_reader import Batch, Reader
 from eventbus.notify.engine import Engine, Group, Links, Send
-from eventbus.notify.reading import Batch, Reader
 from eventbus.notify.receivers.contract import Opening
 from eventbus.notify.rules import ParsedRules
 from eventbus.notify.senders import Result, Senders
