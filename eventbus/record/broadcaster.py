@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from eventbus.record.spool.adopter import Adopter
     from eventbus.record.spool.spool import Spool
 
-#: For members of a group: they need a connection to the stream to acknowledge.
+#: For features that need the stream itself.
 _NEEDS_REDIS = "needs Redis: take EVENTBUS_URL away, and set EVENTBUS_REDIS_URL"
 
 Scope = Literal["bus", "local"]
@@ -88,7 +88,8 @@ class EventBroadcaster:
             on_foreign_fork=process_hooks.after_fork_by_c,
             make_spool=self._make_spool if self.settings.spool and self._publishing else None,
         )
-        self._only_outbox = self._publishing  # no local watcher was ever started, and the end has not begun
+        #: True: events go to the outbox only; no local watcher was started, and shutdown has not begun.
+        self._fast_path = self._publishing
         self._stopped = False
         self._sends_last = False  # events recorded after the end has begun are sent by their callers
         self._watchers: list[Watcher] = []
@@ -98,8 +99,8 @@ class EventBroadcaster:
         self._loggers_wait = False
         self._log_lock = threading.RLock()
         if self._publishing and not self._over_http:
-            # A program that ends at once has the flusher import redis while the interpreter exits, when this part of
-            # redis' imports is refused. Unnecessary once concurrent.futures no longer registers itself with threading.
+            # If a program ends at once, the flusher imports redis during interpreter exit, and Python refuses this
+            # module then. So import it now. Unnecessary once concurrent.futures no longer registers with threading.
             import concurrent.futures.thread  # noqa: F401
         process_hooks.register(self)
 
@@ -134,9 +135,10 @@ class EventBroadcaster:
                   since: aware; begin with the events recorded then (bus only, as far as the stream reaches back).
                   queue_length: how many events may wait for a local watcher; then *full_queue* decides.
         Returns:  a Watcher; `stop` it, or `shutdown` the broadcaster.
-        It sees nothing recorded by this process before the call returned, and everything after. A handler that raises
-        is tried 3 times, logged with the event's uid, then the event is buried (group) or skipped. One that raises
-        SystemExit or KeyboardInterrupt stops its watcher, which is logged; the program goes on.
+        Without *since*, a watcher of no group gets no event that this process recorded before the call, and all that it
+        records after the return. A handler that raises is tried 3 times, logged with the event's uid, then the event is
+        buried (group) or skipped. One that raises SystemExit or KeyboardInterrupt stops its watcher, which is logged;
+        the program goes on.
         Raises:   BusUnavailable, BusRefused: the bus cannot be opened. BroadcasterStopped.
                   ConfigError: it cannot be opened, or the arguments do not go together.
         """
@@ -279,7 +281,7 @@ class EventBroadcaster:
     # -- the way of an event -------------------------------------------------------------------------------------
 
     def _accept(self, pending: Pending) -> None:
-        if self._only_outbox:
+        if self._fast_path:
             self._outbox.put(pending)
         else:
             self._distribute(pending)
@@ -298,7 +300,7 @@ class EventBroadcaster:
     def _accept_last(self, pending: Pending) -> None:
         """Take an event that is recorded after the end has begun."""
         if self._sends_last:
-            self._outbox.send(pending)  # as far as the time for the end reaches
+            self._outbox.send(pending)  # until the shutdown's deadline
         else:
             self._refuse(pending)
 
@@ -318,7 +320,7 @@ class EventBroadcaster:
 
     def _watch_locally(self, handler: Handler, queue_length: int) -> LocalWatcher:
         watcher = self._keep(self._local.start(handler, queue_length))
-        self._only_outbox = False
+        self._fast_path = False
         return watcher
 
     def _log_again(self) -> None:
@@ -333,7 +335,7 @@ class EventBroadcaster:
         process_hooks.keep_alive(self)
         with self._watchers_lock:
             self._watchers = [each for each in self._watchers if not _has_ended(each)] + [watcher]
-        if self._stopped:  # shut down in another thread meanwhile
+        if self._stopped:  # shut down by another thread meanwhile
             process_hooks.unregister(self)
             watcher.stop()
             raise BroadcasterStopped
@@ -344,7 +346,7 @@ class EventBroadcaster:
         if not self._stopped:
             self._sends_last = sends_last
             self._stopped = True
-            self._only_outbox = False
+            self._fast_path = False
 
     def _connect(self) -> Transport:
         if not self._over_http:
@@ -408,7 +410,7 @@ class EventBroadcaster:
         """Start again in the child: an empty buffer, a fresh producer, and no thread or socket of the parent."""
         self._silent += [logger.handler for logger in self._loggers if not logger.stopped]
         self._loggers_wait = bool(self._silent)
-        self._only_outbox = self._publishing and not self._stopped and not self._silent
+        self._fast_path = self._publishing and not self._stopped and not self._silent
         self._local.reset_after_fork()
         self._outbox.reset()
         self._bus.reset()

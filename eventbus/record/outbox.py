@@ -588,18 +588,18 @@ class Outbox:
                 room = 0
             self._limit = max(0, self._pack(room))
             self._notify_room()
-            self._sender.keep(math.inf)
+            self._sender.write_to_spool(math.inf)
         if self._asleep and self._sender.can_send:  # it fell asleep while these were neither in the buffer nor numbered
             self._wake_up()
 
     def _keep_rest(self) -> int:
         """At the end, write all waiting events to the spool and release it. Returns how many events it keeps."""
         if self._spool_writer is None or not self._sender.lock.acquire(timeout=KEEP_S):
-            return self._sender.kept
+            return self._sender.left_in_spool
         try:
             if not self._sender.idle or self._items:
                 self._pack(len(self._items))
-                self._sender.keep(math.inf)
+                self._sender.write_to_spool(math.inf)
             return self._sender.release_spool()
         finally:
             self._sender.lock.release()

@@ -70,7 +70,7 @@ class Sender:
         self._codecs: tuple[int, ...] = ()
         self._waits = PartitionWaits(clock)
         #: events in the spool when it was released
-        self.kept = 0
+        self.left_in_spool = 0
         self.lock = RLock()
         self.producers: list[Producer] = []
         self.unplaced: deque[tuple[ObjectReference, bytes]] = deque()
@@ -102,7 +102,7 @@ class Sender:
 
     @property
     def can_send(self) -> bool:
-        """Return True while events wait for a partition that does not back off, or for the number of partitions."""
+        """Return True while events wait for a partition that does not back off, or for the bus to be opened."""
         return bool(self.unplaced) or any(
             not producer.idle and not self._waits.backs_off(i) for i, producer in enumerate(self.producers)
         )
@@ -129,7 +129,7 @@ class Sender:
         return min((producer.check_in_s(wanted_at) for producer in self.producers), default=math.inf)
 
     def open(self) -> BusDescription:
-        """Connect, and number the unplaced events. *lock* is held, and free while it connects.
+        """Connect, and number the unplaced events. Call with *lock* held; it is released while connecting.
 
         Raises: BusUnavailable, BusRefused, ConfigError.
         """
@@ -171,13 +171,13 @@ class Sender:
         assert self._transport is not None
         if due := [each for each in enumerate(self.producers) if each[1].check_in_s(wanted_at) <= 0]:
             self._check(self._transport, due)
-        self.keep(self._clock.monotonic() - LATE_S)
+        self.write_to_spool(self._clock.monotonic() - LATE_S)
         sent = self._send(self._transport, pack_ahead, closing)
         if self._spool is not None:
             self._spool.settle(self.producers)
         return sent
 
-    def keep(self, sealed_before: float) -> None:
+    def write_to_spool(self, sealed_before: float) -> None:
         """Write the batches that were sealed before that moment, and unplaced events, to the spool. *lock* is held."""
         if self._spool is not None:
             unplaced = [event for _, event in self.unplaced]
@@ -187,15 +187,15 @@ class Sender:
         """Release the spool at the end of the process. Returns how many events it keeps. *lock* is held."""
         if self._spool is None:
             return 0
-        kept = self._spool.kept(self.producers)
+        left = self._spool.count(self.producers)
         if folder := self._spool.release():
             log.warning(
                 "%d events are kept in %s: a process with the same spool, or `eventbus spool send`, sends them",
-                kept,
+                left,
                 folder,
             )
-            self.kept = max(self.kept, kept)
-        return self.kept
+            self.left_in_spool = max(self.left_in_spool, left)
+        return self.left_in_spool
 
     def close(self) -> None:
         """Close the transport. `open` opens another."""
@@ -268,14 +268,14 @@ class Sender:
         elif pack_ahead is None:
             answers = transport.publish(requests)
         else:
-            answers = transport.publish(requests, lambda: pack_ahead(self._leaving(requests)))
+            answers = transport.publish(requests, lambda: pack_ahead(self._will_free(requests)))
         failpoint("published")
-        self._use_codecs(transport.describe().codecs)  # the bus announces others with an answer
+        self._use_codecs(transport.describe().codecs)  # an answer may bring new codecs
         self._settle(requests, answers, closing)
         return True
 
-    def _leaving(self, sent: Sequence[PublishRequest]) -> int:
-        """Return how many of the events on their way will not be in memory: all but those for failed partitions."""
+    def _will_free(self, sent: Sequence[PublishRequest]) -> int:
+        """Return how many events leave memory if this round is acknowledged, without those for failed partitions."""
         failed = self._waits.failed_partitions
         return sum([request.events for request in sent if request.partition not in failed])
 

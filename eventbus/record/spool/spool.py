@@ -152,7 +152,7 @@ class Spool:
         else:
             self._journal.append(b"".join(map(encode, records)))
 
-    def kept(self, producers: Sequence[Producer]) -> int:
+    def count(self, producers: Sequence[Producer]) -> int:
         """Count the waiting events in the file."""
         if self._journal is None or self._stale:
             return 0

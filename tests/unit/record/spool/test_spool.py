@@ -76,7 +76,7 @@ def test_only_what_is_late_is_written(spool: Spool, root: Path, clock: FakeClock
     assert not root.exists()
     assert spool.keep(ours, sealed_before=late)
     assert on_disk(root) == {(0, ours[0].id): {1: [b"a"]}}
-    assert spool.kept(ours) == 1
+    assert spool.count(ours) == 1
 
 
 def test_what_is_acknowledged_goes(spool: Spool, root: Path, clock: FakeClock) -> None:
@@ -131,7 +131,7 @@ def test_what_cannot_be_written_under_its_new_numbers_is_not_left_under_the_old(
     add(ours[0], os.urandom(1_500))
     assert not spool.keep(ours, sealed_before=ALL)
     assert on_disk(root) == {}
-    assert spool.kept(ours) == 0
+    assert spool.count(ours) == 0
 
 
 def test_a_file_without_room_is_written_anew_when_most_of_it_is_acknowledged(root: Path, clock: FakeClock) -> None:
@@ -151,7 +151,7 @@ def test_events_without_a_number_are_replaced_by_those_with_one(spool: Spool, ro
     assert spool.keep([], [b"a", b"b"], sealed_before=ALL)
     assert spool.keep([], [b"a", b"b", b"c"], sealed_before=ALL)
     assert [read_file(folder).unplaced for folder in folders(root)] == [[b"a", b"b", b"c"]]
-    assert spool.kept([]) == 3
+    assert spool.count([]) == 3
     ours = producers(clock)
     add(ours[1], b"a", b"b", b"c")
     assert spool.keep(ours, sealed_before=-ALL)
