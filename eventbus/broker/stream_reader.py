@@ -28,8 +28,8 @@ _POSITION = re.compile(r"([0-9]{1,20}-[0-9]{1,20}):([0-9]{0,20})")
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One stream entry delivered to this consumer. *deaths*: workers that died with it; *again*: it is a redelivery.
 
-    *next*: it is handled one event at a time, from this position on. *killed*: the position that was handled alone when
-    a worker died.
+    *next_position*: it is handled one event at a time, from this position on. *suspect_position*: the position that was
+    handled alone when a worker died.
     """
 
     id: bytes
@@ -40,8 +40,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     again: bool = False
     only_for: str = ""  #: the one group a replayed entry is for
     not_for: str = ""  #: the group that skips this copy of an event that is stored already
-    next: int | None = None
-    killed: int | None = None
+    next_position: int | None = None
+    suspect_position: int | None = None
 
     @property
     def clock_ms(self) -> int:
@@ -71,8 +71,8 @@ class GroupReader:
         self.functions = bus.functions(client, partition)
         self.steps = 0  #: progress of this consumer's work; it stands still while the work hangs
         self.buried = 0  #: entries that this consumer has moved to the dead letter
-        #: The server and its history, as of the last `still_own`. It is another one after a restart or failover, which
-        #: may have lost the last writes.
+        #: The server and its history, as of the last `still_own`. The value changes after a restart or failover,
+        #: which may have lost the last writes.
         self.dataset = ""
         self._waiting = BlockingRead(client, self.keys.incoming)
         self._noted: set[bytes] = set()  #: our pending entries with notes in `attempts`
@@ -162,7 +162,7 @@ class GroupReader:
         return {row["message_id"] for row in rows} & set(ids)
 
     def claim(self, consumer: str, beats: str) -> list[Delivery]:
-        """Take over entries of a *consumer* that is dead, its counter at *beats*, or that has left ("", no counter)."""
+        """Take over entries of another *consumer*. *beats*: the counter at which it died; "": it has left."""
         deaths = self.functions.claim(self.group, self.consumer, consumer, beats)
         if deaths:
             failpoint("claim")
@@ -191,10 +191,9 @@ class GroupReader:
         return ours
 
     def check_poison(self, cause: str) -> None:
-        """Check that a batch that cannot be read, for *cause*, is not one that workers of another build can read.
+        """Raise ConfigError if only this build cannot read the batch: the bus now uses a codec that it lacks.
 
-        Raises: ConfigError: the bus has announced a codec since it was opened, and this build does not have it.
-        Redis: HMGET on the bus's key.
+        *cause*: why the batch cannot be read. Redis: HMGET on the bus's key.
         """
         if cause == DeadCause.UNKNOWN_CODEC:
             self._bus.revalidate(self._client)
@@ -233,8 +232,9 @@ class GroupReader:
     def leave(self, *, keeps_name: bool = False) -> None:
         """Remove this consumer, or only its heartbeat if it has pending entries.
 
-        Then the consumer stays, and others take its entries over without waiting until it seems dead. *keeps_name*: it
-        stays in any case, because Redis may deliver entries to an abandoned read until it notices the lost connection.
+        If entries are pending, the consumer stays, and others take them over without waiting until it seems dead.
+        *keeps_name*: it stays in any case, because Redis may deliver entries to an abandoned read until it notices the
+        lost connection.
         """
         with redis_errors():
             pending: Any = keeps_name or self._client.xpending_range(
@@ -277,7 +277,7 @@ class GroupReader:
             else:
                 gone.append(entry_id)
         # Entries that were fetched before are done by now, or taken over.
-        self._noted = {delivery.id for delivery in deliveries if delivery.deaths or delivery.next is not None}
+        self._noted = {delivery.id for delivery in deliveries if delivery.deaths or delivery.next_position is not None}
         if gone:
             self._client.execute_command("XACK", self.keys.incoming, self.group, *gone)
             self._client.execute_command("HDEL", self._attempts, *_notes_of(gone))
@@ -363,8 +363,10 @@ def _with_notes(delivery: Delivery, died: bytes | None, following: bytes | None,
     deaths = _number(died)
     position, _, deaths_then = (trying or b"").partition(b"/")
     # A worker that only lost its connection finds its own note: no worker has died since.
-    killed = whole_number(position) if deaths > _number(deaths_then) else None
-    return msgspec.structs.replace(delivery, deaths=deaths, again=True, next=whole_number(following), killed=killed)
+    suspect = whole_number(position) if deaths > _number(deaths_then) else None
+    return msgspec.structs.replace(
+        delivery, deaths=deaths, again=True, next_position=whole_number(following), suspect_position=suspect
+    )
 
 
 def _delivery(entry: Any) -> Delivery:

@@ -368,7 +368,7 @@ class TakeOver:
 
 def must_be_isolated(delivery: Delivery) -> bool:
     """Return True if the delivery killed workers, or is already handled one event at a time: up to `next`."""
-    return delivery.deaths >= ISOLATE_AFTER_DEATHS or delivery.next is not None
+    return delivery.deaths >= ISOLATE_AFTER_DEATHS or delivery.next_position is not None
 
 
 def isolate(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Sequence[bytes]:
@@ -381,9 +381,9 @@ def isolate(reader: GroupReader, delivery: Delivery, handle: HandleAlone) -> Seq
     except PoisonBatch as poison:
         reader.bury(delivery, poison.cause, delivery.body, whole=True)
         return ()
-    for position in range(delivery.next or 0, len(batch.events)):
+    for position in range(delivery.next_position or 0, len(batch.events)):
         reader.steps += 1
-        if position == delivery.killed:
+        if position == delivery.suspect_position:
             event = batch.alone(position)
             owned = reader.bury(delivery, DeadCause.KILLED_WORKER, event, whole=False, next_position=position + 1)
         elif owned := reader.isolate(delivery.id, position):

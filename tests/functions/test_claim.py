@@ -115,10 +115,10 @@ def test_the_event_that_was_tried_is_accused_when_a_worker_has_died_and_not_befo
     partition.reader("one").beat()
     partition.reader("one").isolate(delivery.id, 5)
     (again,) = partition.reader("one").own_pending()  # it had only lost its line
-    assert (again.next, again.killed) == (5, None)
+    assert (again.next_position, again.suspect_position) == (5, None)
 
     (heirs,) = partition.reader("two").claim("one", "1")
-    assert (heirs.deaths, heirs.next, heirs.killed) == (1, 5, 5)
+    assert (heirs.deaths, heirs.next_position, heirs.suspect_position) == (1, 5, 5)
 
 
 def test_a_worker_that_was_taken_over_notes_nothing(partition: Partition) -> None:

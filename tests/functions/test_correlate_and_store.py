@@ -367,7 +367,7 @@ def test_one_event_at_a_time_the_batch_is_acknowledged_with_the_last(partition: 
     for position in range(3):
         assert reader.isolate(delivery.id, position)
         assert partition.record_deliveries([delivery], only=position) == ["c"]
-        seen.append(([pending.next for pending in reader.own_pending()], len(partition.stored())))
+        seen.append(([pending.next_position for pending in reader.own_pending()], len(partition.stored())))
 
     assert seen == [([1], 1), ([2], 2), ([], 3)]
     assert "attempts:sink" not in partition.state()

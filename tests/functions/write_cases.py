@@ -66,11 +66,11 @@ def drain(partition: Partition, consumer: str = "one", at_ms: int = T0) -> None:
     """Work as a worker that (re)starts does: record what is pending for it and what is new."""
     reader = partition.reader(consumer)
     deliveries = [*reader.own_pending(), *reader.read(0)]
-    if whole := [delivery for delivery in deliveries if delivery.next is None]:
+    if whole := [delivery for delivery in deliveries if delivery.next_position is None]:
         partition.record_deliveries(whole, at_ms=at_ms, consumer=consumer)
     for delivery in deliveries:
-        if delivery.next is not None:
-            for position in range(delivery.next, delivery.events):
+        if delivery.next_position is not None:
+            for position in range(delivery.next_position, delivery.events):
                 partition.record_deliveries([delivery], at_ms=at_ms, consumer=consumer, only=position)
 
 
@@ -141,7 +141,7 @@ def _record_part(position: int) -> Callable[[Partition, Any], None]:
     def act(partition: Partition, _given: Any) -> None:
         for delivery in partition.reader().own_pending():
             # What was noted of the batch says where it goes on.
-            if (delivery.next or 0) <= position:
+            if (delivery.next_position or 0) <= position:
                 partition.record_deliveries([delivery], only=position)
 
     return act
@@ -286,7 +286,7 @@ def _bury(partition: Partition, delivery: Any) -> None:
 
 def _bury_one(partition: Partition, delivery: Any) -> None:
     # An event that was buried is behind its batch's next position: who comes back does not bury it again.
-    if any((pending.next or 0) == 0 for pending in partition.reader().own_pending()):
+    if any((pending.next_position or 0) == 0 for pending in partition.reader().own_pending()):
         partition.call.bury("sink", "one", delivery.id, "killed-worker", 3, delivery.body, whole=False, next_position=1)
 
 

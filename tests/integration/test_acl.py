@@ -225,7 +225,7 @@ def test_a_worker_does_all_that_its_threads_do(bus_made: As, settings: Settings)
     entry = claimed[0].id
     assert heir.still_own([entry]) == {entry}
     assert heir.isolate(entry, 0)
-    assert heir.own_pending()[0].next == 0
+    assert heir.own_pending()[0].next_position == 0
     assert heir.functions.bury("audit", "heir", entry, "test", 1, b"x")
     heir.read(1, [delivery.id for delivery in claimed[1:]], beat=True)
     heir.beat()
