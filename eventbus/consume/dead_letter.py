@@ -36,7 +36,7 @@ class DeadEntry(msgspec.Struct, frozen=True):
     why: str = ""
 
     def events(self) -> list[Event]:
-        """Return its events that can be decoded: often none, because that is why it was buried."""
+        """Return its events that can be decoded; often none: many are buried because they cannot be decoded."""
         try:
             batch = unpack_batch(self.body)
         except PoisonBatch:
@@ -82,9 +82,10 @@ class DeadLetter:
         return _entry(partition, *entries[0])
 
     def replay(self, dead_id: str) -> None:
-        """Return the entry to the group that buried it; other groups do not read it again. It moves once.
+        """Return the entry to the group that buried it; other groups do not read it again.
 
-        An entry that an export (group `export:<sink>`) has buried stays here until its sink has the newest state.
+        A second replay raises NotFound. For an export (group `export:<sink>`), replay only asks for a retry; the entry
+        leaves when the sink has the event's newest state.
 
         Raises: NotFound: replayed or discarded before.  BusUnavailable: the stream is full; try again later.
                 GroupMissing: that group was deleted; the entry stays.

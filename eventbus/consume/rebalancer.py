@@ -1,8 +1,8 @@
 """Rebalances one worker's partitions: joins the group, sends heartbeats, takes partitions and gives them up.
 
-Every worker computes by itself which worker works which partitions. Events are safe without agreement: two workers of
-one partition are two consumers of a group, as on a bus of one partition. A partition without a worker waits until all
-members see the same members again.
+Every worker computes by itself which worker works which partitions. They need not agree: if two workers take one
+partition, Redis still gives each entry to one of them. A partition without a worker waits until all members see the
+same members again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Rebalancer:
         self._view = MemberView(name, clock, still_s=min(STILL_S, take_over_s))
         self._unopened = list(range(bus.partitions))
         self._alive: frozenset[str] = frozenset()
-        self._held: Mapping[int, frozenset[str]] = {}  #: by partition, the other workers of it
+        self._co_workers: Mapping[int, frozenset[str]] = {}  #: by partition, the other workers of it
         self._leaving = self._left = self._failing = False
         self.ready = threading.Event()  #: the group is made everywhere
         self._ended = threading.Event()
@@ -77,7 +77,7 @@ class Rebalancer:
     @property
     def partitions(self) -> Collection[int]:
         """Return the current share."""
-        return self._held.keys()
+        return self._co_workers.keys()
 
     def start(self) -> None:
         """Join the group. Returns at once."""
@@ -143,9 +143,12 @@ class Rebalancer:
         return EVERY_S
 
     def _withdrawn(self) -> bool:
-        """Return True if it can work nothing of its share: the others take that, its consumers try again."""
+        """Return True if its consumers lack a function or a right in all of its share.
+
+        The other workers take the share, and its own consumers keep trying.
+        """
         withdrawn = frozenset[int]().union(*(poller.withdrawn for poller in self.pollers))
-        return bool(self._held) and self._held.keys() <= withdrawn
+        return bool(self._co_workers) and self._co_workers.keys() <= withdrawn
 
     def _open(self) -> None:
         """Make the group on each partition: it gets all events from now on, whichever worker reads them."""
@@ -167,11 +170,11 @@ class Rebalancer:
         }
         several = "s" * (len(alive) != 1)
         log.info("group %s has %d worker%s: this one works %d partitions", self._group, len(alive), several, len(mine))
-        for partition in self._held.keys() - mine.keys():
+        for partition in self._co_workers.keys() - mine.keys():
             self._poller(partition).give_up(partition)
-        for partition in mine.keys() - self._held.keys():
+        for partition in mine.keys() - self._co_workers.keys():
             self._poller(partition).take(self._make(partition), mine[partition])
-        self._held = mine
+        self._co_workers = mine
 
     def _poller(self, partition: int) -> ConsumerPoller:
         """Return a partition's poller, always the same: it knows when it has given up a partition that comes back."""
@@ -189,7 +192,8 @@ class MemberView:
     """The members of a group as *own* has seen them. Not thread-safe.
 
     Members that it finds at its first look may have died long ago: they count once their counter moves. A living
-    member's counter moves within HEARTBEAT_S; until then there is no answer. Later members count at once.
+    member's counter moves within HEARTBEAT_S: `look` returns None until all have moved, or HEARTBEAT_S have passed.
+    Later members count at once.
     """
 
     def __init__(self, own: str, clock: Clock, *, still_s: float = STILL_S) -> None:
