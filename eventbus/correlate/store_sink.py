@@ -1,4 +1,7 @@
-"""The store's sink worker: it decodes batches, and calls `correlate_and_store`, which writes and acknowledges them."""
+"""The store's sink worker: stores recorded events.
+
+It decodes batches, and calls `correlate_and_store`, which writes and acknowledges them.
+"""
 
 from __future__ import annotations
 

@@ -15,10 +15,12 @@
 -- Step 4 can be repeated, because each write is idempotent:
 --   entry of `changes`   its id is its version; XADD rejects an id that exists (`add_entry`)
 --   ZADD, ZREM, HSET, HDEL, HSETNX, PEXPIRE, XACK, XDEL, XTRIM   set absolute values: a counter is set, not raised
---   BURY                 `finish` compares the entry with this id, and takes the next id if it is another one
+--   BURY                 `finish` skips it if it is done; if another dead letter has this id, `finish` buries under the next
 --   STREAM, GROUP, APPEND, RELEASE, LIVES, DUE   functions below; they look before they write
 -- A note has only the letter and id of each change: the object is in the string that the commit wrote, and no other call has
--- changed it before `finish`. Each kind, group and sink has its own note, which has the rights of that kind.
+-- changed it before `finish`. Each kind, group and sink has its own note, and roles may write the note if they may write
+-- that kind.
+-- c, everywhere in this file: see new_changes.
 -- Exports: check_types, commit, finish, finish_noted, refuse, step, step_each, step_within
 
 -- The commands of a note, and the type of the key of each. Those that are not commands of Redis are below.
@@ -133,8 +135,8 @@ local function release_pending(command)
   end
 end
 
--- Creates an empty stream: the command that adds an entry also trims it, and the stream forgets its id. With MKSTREAM and a
--- group that is destroyed afterwards, workers would need the right to destroy groups.
+-- Creates an empty stream: the command that adds an entry also trims it, then XSETID resets its last id. With MKSTREAM and
+-- a group that is destroyed afterwards, workers would need the right to destroy groups.
 local function make_stream(command)
   local _, incoming = unpack(command)
   if redis.call('EXISTS', incoming) == 0 then redis.call('XADD', incoming, 'MAXLEN', 0, '0-1', '', '') end
@@ -181,8 +183,8 @@ function check_types(c, steps)
   end
 end
 
--- Writes *strings* (key, value, …) and the changes *c* (nil: none), then executes *steps*. Refused steps are executed later.
--- The caller has finished the note under *note*.
+-- Writes *strings* (key, value, …) and the changes *c* (nil: none), then executes *steps*. Steps that the server rejects
+-- stay in the note, for `finish`. The caller has finished the note under *note*.
 function commit(note, strings, c, steps)
   steps[#steps + 1] = count_corrupt()
   check_types(c, steps)

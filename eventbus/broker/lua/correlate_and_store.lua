@@ -1,6 +1,7 @@
--- correlate_and_store: correlate whole batches of one group, write the result and acknowledge, in one step. correlation.lua
--- decides; this file reads everything before and writes everything after. A corrupt string counts as missing (corrupt.lua). If
--- it is an event, the caller is asked once for its index members before: see the reply 'members'.
+-- correlate_and_store: stores recorded events. It correlates whole batches of one group, writes the result and acknowledges,
+-- in one step. correlation.lua decides; this file reads everything before and writes everything after. A corrupt string
+-- counts as missing (corrupt.lua). If it is an event, the caller is asked once for its index members before: see the reply
+-- 'members'.
 -- Call    Functions.correlate_and_store, Functions.begin_correlate_and_store in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] meta HASH          KEYS[3] index:name ZSET     KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET KEYS[6] index:forget ZSET  KEYS[7] index:refresh ZSET  KEYS[8] index:subject ZSET

@@ -1,5 +1,5 @@
--- write_event: create an event under its own name, or replace one that was written so. correlate_and_store.lua stores
--- recorded events, and overlay_event changes them.
+-- write_event: create or replace an event that a client writes under its own name. It stores no recorded events:
+-- correlate_and_store.lua stores those, and overlay_event changes them.
 -- Call    Functions.write_event_command, decode_written in functions.py
 -- KEYS[1] version:<kind> STRING      KEYS[2] note:<of> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] changes:<kind> STREAM      KEYS[7] incoming STREAM   KEYS[8] incoming:meta HASH
