@@ -75,7 +75,7 @@ class WatchState(Generic[T]):
 
     An object that leaves the selection is delivered as DELETED, an object that enters it as ADDED. The watch ends after
     its timeout, or if its reader is too slow; a new watch from the last position misses no change. Until all initial
-    objects are delivered, the position is `UNFINISHED`, which raises Expired. No method blocks.
+    objects are delivered, events carry the version `UNFINISHED`; a watch from it raises Expired. No method blocks.
 
     Args: now: monotonic seconds, as in `next`.
           ready: called once after an `Idle`, as soon as `next` would return another step. The hub's thread calls it
@@ -107,7 +107,8 @@ class WatchState(Generic[T]):
             self._bookmarked = tuple(start.after.counters)  # its reader has this version already
         self._path: Sequence[Sequence[int]] = (tuple(start.newest),)
         self._caught: tuple[Sequence[Change[T]], int] | None = None
-        self._ahead: dict[int, tuple[Sequence[Change[T]], int]] = {}  # by partition: read, not due yet
+        #: By partition: already read, for a later stage of `_path`.
+        self._ahead: dict[int, tuple[Sequence[Change[T]], int]] = {}
         self._finished = not start.items  # all initial objects are delivered, as of _position
         #: Initial objects that were written during the list: their changes come again, and are skipped.
         oldest = min(start.after.counters)
@@ -165,11 +166,11 @@ class WatchState(Generic[T]):
 
     @property
     def position(self) -> tuple[int, ...]:
-        """Return the versions up to which all changes are delivered. While it is idle, it has no other changes."""
+        """Return the versions up to which all changes are delivered. An idle watch has nothing beyond it."""
         return tuple(self._position)
 
     @property
-    def is_level(self) -> bool:
+    def is_past_list(self) -> bool:
         """Return True if no initial object can come again: from now on it is like any other watch at its position."""
         return max(self._initial_versions.values(), default=0) <= min(self._position)
 

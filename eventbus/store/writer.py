@@ -186,27 +186,27 @@ class ObjectWriter(ObjectReader[T]):
         An object with finalizers gets a deletionTimestamp, and is removed by the update or patch that removes its last
         finalizer. A second call has no effect, except for a shorter grace period.
 
-        Args:   grace_s: seconds that a Pod has to end, None: its own grace period. 0: it is removed at once; its agent,
-                if there is one, still ends it.
+        Args:   grace_s: seconds that a Pod has to end, None: its own grace period. 0: the object is removed at
+                once; the agent, if there is one, then ends its processes.
         Raises: NotFound.  Conflict: it does not have *version*.
         Redis:  those of `get`, then FCALL remove; for an object with finalizers those of `update`.
         """
-        ours = ""  # uid of the marked object: another client that sees the mark may remove it first
+        marked_uid = ""  # uid of the marked object: another client that sees the mark may remove it first
         for attempt in range(ATTEMPTS):
             try:
-                stored = self._find(name, namespace, "" if ours else version)
-                if ours and stored.object.metadata.uid != ours:
+                stored = self._find(name, namespace, "" if marked_uid else version)
+                if marked_uid and stored.object.metadata.uid != marked_uid:
                     return
                 stored = self._mark(stored, grace_s)
-                ours = stored.object.metadata.uid if stored.object.metadata.deletion_timestamp else ""
+                marked_uid = stored.object.metadata.uid if stored.object.metadata.deletion_timestamp else ""
                 if not has_finalizer(stored.object):
                     self._remove(stored, stored.object.metadata.resource_version)
                 return
             except Conflict:  # it may have got a finalizer in between
-                if (version and not ours) or attempt == ATTEMPTS - 1:
+                if (version and not marked_uid) or attempt == ATTEMPTS - 1:
                     raise
             except NotFound:
-                if not ours:
+                if not marked_uid:
                     raise
                 return
 
@@ -289,14 +289,14 @@ class ObjectWriter(ObjectReader[T]):
     def _with_fixed_fields(self, new: T, former: T) -> T:
         """Return *new* with the fields of the former object that clients cannot change."""
         current = former.metadata
-        counts = self.kind.has_generation and _part(new, "spec") != _part(former, "spec")
+        spec_changed = self.kind.has_generation and _part(new, "spec") != _part(former, "spec")
         return with_metadata(
             new,
             uid=current.uid,
             creation_timestamp=current.creation_timestamp,
             resource_version=current.resource_version,
             generate_name=current.generate_name,
-            generation=current.generation + bool(counts),
+            generation=current.generation + bool(spec_changed),
             deletion_timestamp=current.deletion_timestamp,
             deletion_grace_period_seconds=current.deletion_grace_period_seconds,
         )
@@ -334,18 +334,18 @@ def marked(obj: T, now: datetime, requested_s: int | None = None) -> T:
     """Return *obj* with its deletion marked, as it stays until its last finalizer is removed.
 
     An object that is marked already may only get a shorter grace period. With a grace period of 0 the agent's finalizer
-    is removed, the others stay.
+    is removed, unless it is the only one (`has_finalizer` then ignores it); the others stay.
 
     Args: requested_s: the grace period of a Pod, seconds; None: its own.
     """
     metadata, grace_s = obj.metadata, _grace_s(obj, requested_s)
-    since, held_s = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
+    since, former_grace_s = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
     if since is None:
         since = now
-    elif requested_s is None or grace_s >= held_s:
-        grace_s, since = held_s, since - timedelta(seconds=held_s)
+    elif requested_s is None or grace_s >= former_grace_s:
+        grace_s, since = former_grace_s, since - timedelta(seconds=former_grace_s)
     else:
-        since -= timedelta(seconds=held_s)
+        since -= timedelta(seconds=former_grace_s)
     return with_metadata(
         obj,
         deletion_timestamp=since + timedelta(seconds=grace_s),

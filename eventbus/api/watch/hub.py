@@ -1,7 +1,7 @@
 """Brings changes from the hub's thread to the loop, and encodes them once for all watches that get the same lines.
 
-The hub has one subscriber a kind, and wakes the loop once for many changes. A watch that waits joins a group: the group
-advances one `WatchState` for all its members, and gives each the encoded lines.
+The `ChangeHub` sees one subscriber a kind, the `_Relay`, which wakes the loop once for many changes. A watch that waits
+joins a group: the group advances one `WatchState` for all its members, and gives each the encoded lines.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class WatchHub:
     ) -> None:
         """Let the group of *key* write for *state*, which waits, until `leave`, or until the writer is too slow.
 
-        If there is no such group at the same position, *state* is offered changes as before. Call it in the loop.
+        Creates the group if it is missing; if the group is at another position, *state* stays alone. Call it in
+        the loop.
         """
         if (relay := self._relays.get(kind)) is not None:
             relay.join(state, key, writer, encoder)
@@ -105,7 +106,7 @@ class WatchGroup:
 
     def fits(self, state: WatchState[Any]) -> bool:
         """Return True if the next lines of *state* are those of the members."""
-        return state.position == self._lead.position and state.is_level
+        return state.position == self._lead.position and state.is_past_list
 
     def add(self, state: WatchState[Any], writer: WatchWriter) -> None:
         self._writers[state] = writer
