@@ -21,7 +21,7 @@ from eventbus.model.list_watch import ListOptions, WatchEvent
 from eventbus.store.changes import Change
 from eventbus.store.watch import CatchUp, Idle, WatchState
 
-#: Bytes of lines that may wait for a client in a group. A slower client advances alone.
+#: Bytes of lines that may wait for a client in a group. With more bytes waiting, a client leaves its group.
 MAX_PENDING: Final = 64 * 1024
 
 
@@ -47,14 +47,14 @@ class Watcher:
         self._state: WatchState[Any] | None = None
         self._woken: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._first = answer.shape is Shape.TABLE
+        self._sends_columns = answer.shape is Shape.TABLE
         self._stopped = False
         self._is_ready = False  # `ready` was called after the last step
         self._pending: list[bytes] = []  # lines of the group
         self._pending_bytes = 0
 
     async def open(self, begin: Callable[[ThreadContext, Callable[[], None]], WatchState[Any]]) -> None:
-        """List, if requested, and attach. The caller must call `close` afterwards."""
+        """Run *begin* in the pool: it lists if asked, and attaches to the hub. The caller must then call `close`."""
         opening = asyncio.ensure_future(self._pool.run(lambda context: begin(context, self._ready)))
         try:
             self._state = await asyncio.shield(opening)
@@ -83,9 +83,9 @@ class Watcher:
                         break
                     if self._lacks_base(step):
                         await self._find_versions()
-                    lines.append(self._encoder.line(self._renderer, step, first=self._first))
+                    lines.append(self._encoder.line(self._renderer, step, first=self._sends_columns))
                     size += len(lines[-1])
-                    self._first = False
+                    self._sends_columns = False
                 ended = step is None
                 if isinstance(step, CatchUp):
                     self._state.caught_up(*await self._read(step))
@@ -115,7 +115,7 @@ class Watcher:
             self._hub.detach(state, self._resource.kind)
 
     def _lacks_base(self, event: WatchEvent[Any]) -> bool:
-        """Return True if the kind had no object before this one."""
+        """Return True if the versions' base is unknown, because the kind had no object before this one."""
         versions = self._renderer.versions
         return event.object is not None and not versions.base and versions.partitions == 1
 
@@ -164,7 +164,7 @@ class Watcher:
     def _may_join(self) -> bool:
         """Return True if the lines depend on the key of a group only."""
         versions = self._renderer.versions
-        return not self._first and bool(versions.base or versions.partitions > 1)
+        return not self._sends_columns and bool(versions.base or versions.partitions > 1)
 
     def _queue(self, lines: bytes) -> bool:
         """See `WatchWriter`."""
