@@ -38,7 +38,10 @@ class Phase(StrEnum):
 
 
 class Done(NamedTuple):
-    """The outcome of a piece of work. *over*: the pod has ended for good. *again_s*: when to look again, if early."""
+    """The outcome of a piece of work. *over*: the pod has ended for good.
+
+    *again_s*: seconds to the next sync, if sooner than the resync.
+    """
 
     over: bool = False
     again_s: float | None = None
@@ -87,12 +90,11 @@ class PodWorkers:
                 return
             worker = self._workers.get(uid)
             if worker is None:
-                if work.kind is Work.KILL and not self._withdraw(uid):
-                    worker = self._workers[uid] = _Worker(uid)
-                elif work.kind is Work.KILL or not self._may_begin(work):
+                if work.kind is Work.KILL and self._withdraw(uid):
                     return
-                else:
-                    worker = self._workers[uid] = _Worker(uid)
+                if work.kind is not Work.KILL and not self._may_begin(work):
+                    return
+                worker = self._workers[uid] = _Worker(uid)
             if worker.phase is Phase.FINISHED:
                 return
             worker.keep(work)
@@ -102,7 +104,7 @@ class PodWorkers:
         self._start(worker)
 
     def is_terminating(self, uid: str) -> bool:
-        """Return True once the pod was asked to end; also when it has."""
+        """Return True once the pod was asked to end, and after it has ended."""
         with self._lock:
             worker = self._workers.get(uid)
             return worker is not None and worker.phase is not Phase.SYNCING
@@ -202,7 +204,7 @@ class PodWorkers:
             self.sync_after(worker.uid, ERROR_S)
             with self._lock:
                 if work.kind is Work.KILL and worker.waiting is None and not self._stopped:
-                    worker.retry = work  # a kill is tried again, though the pod is not known any more
+                    worker.retry = work  # a kill is tried again, even if the pod is gone from the API
             return
         worker.retry = None
         if done.over:
@@ -225,7 +227,10 @@ class PodWorkers:
         return rest
 
     def _finish(self, worker: _Worker, work: PodWork) -> None:
-        """End the worker, unless a kill came while the pod completed: only a kill lets a deleted pod go."""
+        """End the worker, unless a kill came while the pod completed.
+
+        Only the kill path removes a deleted pod's object.
+        """
         with self._lock:
             waiting = worker.waiting
             if waiting is not None and waiting.kind is Work.KILL and work.kind is not Work.KILL:

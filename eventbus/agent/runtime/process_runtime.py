@@ -1,4 +1,4 @@
-"""The runtime: runs pods as plain processes, and brings them to their desired state in the order of SyncPod."""
+"""The runtime: starts and ends pods as plain processes (`sync_pod`, `kill_pod`), in the order of SyncPod."""
 
 from __future__ import annotations
 
