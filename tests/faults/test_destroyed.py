@@ -142,7 +142,7 @@ def test_control_a_group_that_nobody_makes_anew(scene: MakeScene, note_control: 
     def destroy() -> None:
         here.client.xgroup_destroy(here.keys.incoming, SINK_GROUP)
 
-    meanwhile(here, destroy, breakage=("groups-are-not-made-anew",), at_rest=True)
+    meanwhile(here, destroy, breakage=("groups-are-not-reopened",), at_rest=True)
     note_control(GROUP, here.verdict(still_s=4), "group not created again")
 
 
