@@ -337,7 +337,7 @@ LUA: dict[str, tuple[str, str]] = {
         "  if noted then",
     ),
     "a-batch-begins-anew": (
-        "batch.is_outdated = done and batch[5] < done",
+        "batch.is_outdated = next_noted and batch[5] < next_noted",
         "batch.is_outdated = false",
     ),
     "burial-keeps-the-entry": (
