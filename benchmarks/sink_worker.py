@@ -17,7 +17,7 @@ from eventbus.broker.functions import CorrelateCall, Functions, GroupPolicy
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.correlate.store_sink import StoreSink
+from eventbus.correlate.store_recorded_events import StoreSink
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event
 from eventbus.model.event import Event
 from eventbus.settings import Options, Settings

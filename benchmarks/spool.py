@@ -18,7 +18,7 @@ from benchmarks.servers import a_server
 from eventbus.broker.transport import PublishReply, PublishStatus
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.record.losses import Losses
-from eventbus.record.producer import Producer
+from eventbus.record.resend import Producer
 from eventbus.record.sender import LATE_S
 from eventbus.record.spool.spool import BusName, Spool
 from eventbus.util.clock import SystemClock

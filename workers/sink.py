@@ -24,7 +24,7 @@ def sink(metrics: str, take_over_s: float) -> None:
       eventbus worker sink
       EVENTBUS_REDIS_URL=redis://redis:6379/0 eventbus worker sink
     """
-    from eventbus.correlate.store_sink import sink_worker
+    from eventbus.correlate.store_recorded_events import sink_worker
     from eventbus.workers.worker import run
 
     def build(context: Context) -> Part:

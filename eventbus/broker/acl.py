@@ -147,7 +147,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "put": {**_CHANGE, "index_name": "TYPE ZADD", "meta": "HGET"},
     "remove": {**_CHANGE, "index_name": "TYPE ZREM", "meta": "HGET"},
-    "write_event": {
+    "put_client_event": {
         **_EVENT,
         **_MINUTE,
         "index_name": "TYPE ZRANGEBYLEX ZADD",
@@ -278,7 +278,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
             "put",
             "remove",
         }
-        | {"remove_event", "write_event", "overlay_event", "export_acquire", "export_release", "export_settle"}
+        | {"remove_event", "put_client_event", "overlay_event", "export_acquire", "export_release", "export_settle"}
         | _OVER_HTTP
     ),
     Role.NOTIFIER: frozenset({"notify_acquire", "notify_release", "notify_settle"}),
@@ -286,7 +286,17 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
     Role.OPERATOR: frozenset({"put", "remove"}),
     Role.METRICS: frozenset(),
     Role.DEPLOY: frozenset(
-        {"open", "put", "remove", "write_event", "overlay_event", "remove_event", "replay", "discard", "export_retry"}
+        {
+            "open",
+            "put",
+            "remove",
+            "put_client_event",
+            "overlay_event",
+            "remove_event",
+            "replay",
+            "discard",
+            "export_retry",
+        }
         | _OVER_HTTP
     ),
     Role.ADMIN: frozenset(),

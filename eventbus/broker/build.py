@@ -18,13 +18,13 @@ from eventbus.model.formats import CODECS, FORMATS
 #: Files that the functions share, in an order in which each local is declared before its use. A file with a comment
 #: `Exports:` shares only these functions, which it defines without `local`: Lua allows 200 locals at a time.
 SHARED = (
-    *("library", "corrupt", "objects", "incoming", "repair_numbers", "commit", "counting", "correlation", "state"),
+    *("library", "corrupt", "objects", "incoming", "untrusted_numbers", "commit", "counting", "correlation", "state"),
     "client_written",
 )
 #: Files with one function each.
 VERBS = (
     *("open", "publish", "correlate_and_store", "trim", "bury", "replay", "discard", "beat", "isolate", "claim"),
-    *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "write_event", "overlay_event"),
+    *("remove_event", "expire", "refresh", "forget", "finish", "put", "remove", "put_client_event", "overlay_event"),
     *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint"),
     *("notify_acquire", "notify_release", "notify_settle"),
     "announce",

@@ -368,7 +368,7 @@ class Functions:
         fixed = (keys.version_of(plural), keys.note_of(plural), keys.index_name_of(plural), keys.changes_of(plural))
         return (*fixed, keys.object_of(plural) + key, keys.meta, keys.corrupt)
 
-    def write_event_command(
+    def put_client_event_command(
         self,
         options: Options,
         key: bytes,
@@ -386,7 +386,7 @@ class Functions:
         """
         minute = self._keys.occurrences + b"%d" % happened.minute
         return function_command(
-            "write_event",
+            "put_client_event",
             (*_fixed_event_keys(self._keys), self._keys.object + key, self._keys.meta, minute, self._keys.corrupt),
             *(version, event, options.event_ttl_s * 1000, copy, options.incoming_bytes, was, self._bus_id),
             *(happened.times if options.occurrences_s else 0, happened.field, options.occurrences_s * 1000),
@@ -485,7 +485,7 @@ def beat_command(keys: Keys, group: str, consumer: str) -> tuple[Any, ...]:
 
 
 def decode_written(reply: Any) -> Written:
-    """Decode the reply of `write_event_command`."""
+    """Decode the reply of `put_client_event_command`."""
     return _written(unwrap_reply(reply))
 
 
@@ -495,7 +495,7 @@ def _written(reply: Sequence[bytes]) -> Written:
 
 @lru_cache(maxsize=64)
 def _fixed_event_keys(keys: Keys) -> tuple[bytes, ...]:
-    """KEYS[1] to KEYS[8] of `write_event` and `overlay_event`."""
+    """KEYS[1] to KEYS[8] of `put_client_event` and `overlay_event`."""
     fixed = (keys.version_of(EVENTS), keys.note_of(EVENTS), keys.index_name, keys.index_object, keys.index_expiry)
     return (*fixed, keys.changes_of(EVENTS), keys.incoming, keys.incoming_meta)
 

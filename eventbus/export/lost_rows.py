@@ -36,7 +36,7 @@ from eventbus.util.log import log
 
 #: The maximum number of rows in memory. A server loses fewer writes in a second.
 MOST_ROWS = 20_000
-#: Producers detect a loss within this time, also if they record nothing (`record/producer.py`). An event that first
+#: Producers detect a loss within this time, also if they record nothing (`record/resend.py`). An event that first
 #: happened later is new.
 SENT_AGAIN_S = 60
 

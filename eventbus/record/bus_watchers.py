@@ -81,7 +81,7 @@ def start_remote_watcher(stream: RemoteStream, handler: Handler) -> Watcher:
 
 def start_store_sink(open_bus: Callable[[], Bus], *, clock: Clock, block_ms: int, losses: Losses) -> Watcher:
     """Run the store's sink worker once the bus can be opened."""
-    from eventbus.correlate.store_sink import sink_worker
+    from eventbus.correlate.store_recorded_events import sink_worker
 
     runner = DeferredStart(
         "the sink worker",

@@ -22,7 +22,7 @@ from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, pack
-from eventbus.record.producer import ANSWER_S, Producer
+from eventbus.record.resend import ANSWER_S, Producer
 from eventbus.record.sender import LATE_S, Sender
 from eventbus.settings import FullBuffer, Settings
 from eventbus.util.backoff import Backoff

@@ -25,7 +25,7 @@ from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
 from eventbus.model.event import ObjectReference
 from eventbus.record.losses import Losses
-from eventbus.record.producer import Producer
+from eventbus.record.resend import Producer
 from eventbus.settings import Settings
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import Clock

@@ -173,7 +173,7 @@ class EventStorage:
 
         If an event of the same name is recorded at the same moment, there may be two. `find` returns this one."""
         metadata = event.metadata
-        # With one partition, `write_event` checks the name.
+        # With one partition, `put_client_event` checks the name.
         if self._bus.partitions > 1 and self.find(metadata.namespace, metadata.name) is not None:
             raise already_exists(self.kind, metadata.name)
         partition = self.written_place(metadata.namespace, metadata.name).partition
@@ -224,7 +224,9 @@ class EventStorage:
             )
 
         return Call(
-            lambda: functions.write_event_command(options, place.key, version, packed, copy, was, happened=happened),
+            lambda: functions.put_client_event_command(
+                options, place.key, version, packed, copy, was, happened=happened
+            ),
             result,
         )
 

@@ -60,7 +60,7 @@ class ObjectWriter(ObjectReader[T]):
         """Store a new object; it gets uid, creation time, generation and, after *generate_name*, five characters.
 
         Raises: AlreadyExists.
-        Redis:  FCALL put, of an event write_event.
+        Redis:  FCALL put, of an event put_client_event.
         """
         created = self._new(obj)
         if obj.metadata.name or not obj.metadata.generate_name:
@@ -110,7 +110,7 @@ class ObjectWriter(ObjectReader[T]):
         An update that removes the last finalizer of a deleted object removes the object, and returns its last state.
 
         Raises: NotFound, Conflict.
-        Redis:  GET, FCALL put, of an event write_event or overlay_event.
+        Redis:  GET, FCALL put, of an event put_client_event or overlay_event.
         """
 
         def change(former: T) -> T:

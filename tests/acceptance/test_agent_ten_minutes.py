@@ -18,7 +18,7 @@ from eventbus.agent.pods.pod_workers import Done, PodWork
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus
 from eventbus.broker.bus import open_bus
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import CONFIGMAP, POD
 from eventbus.model.objects.config import ConfigMap

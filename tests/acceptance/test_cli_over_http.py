@@ -13,7 +13,7 @@ import pytest
 from eventbus.api.eventbus_v1 import frames
 from eventbus.api.tls import own_files
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.errors import InvalidEvent
 from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock

@@ -26,7 +26,7 @@ from eventbus import (
     Settings,
 )
 from eventbus.broker.bus import open_bus
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.util.clock import SystemClock
 from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import environment, run

@@ -57,7 +57,7 @@ def _impatient() -> None:
 
 def _same_producer_id() -> None:
     """Every process start is the same producer, and begins at 1."""
-    from eventbus.record.producer import Producer
+    from eventbus.record.resend import Producer
 
     anew: Any = Producer._start_again
 
@@ -70,7 +70,7 @@ def _same_producer_id() -> None:
 
 def _adopts_under_a_fresh_id() -> None:
     """What a dead process has left in the spool is sent as if it were new."""
-    from eventbus.record.producer import Producer
+    from eventbus.record.resend import Producer
 
     take_over: Any = Producer.take_over
 
@@ -132,7 +132,7 @@ def _no_isolation() -> None:
 
 
 def _the_idle_do_not_ask() -> None:
-    from eventbus.record.producer import Producer
+    from eventbus.record.resend import Producer
 
     Producer.check_in_s = lambda self, wanted_at=0: math.inf  # type: ignore[method-assign]
 
@@ -227,7 +227,7 @@ def _claims_by_idle_time() -> None:
 
 def _idle_keeps_its_id() -> None:
     """Let a producer go on under its id, however long it was silent."""
-    from eventbus.record.producer import Producer
+    from eventbus.record.resend import Producer
 
     Producer.maybe_forgotten = False  # type: ignore[assignment,method-assign]
 

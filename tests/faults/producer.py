@@ -23,10 +23,10 @@ from eventbus.broker import transport
 from eventbus.broker.transport import PublishReply, PublishStatus
 from eventbus.errors import EventBusError
 from eventbus.model.event import ObjectReference
-from eventbus.record import producer
+from eventbus.record import resend
 from eventbus.record.broadcaster import EventBroadcaster
-from eventbus.record.producer import Producer
 from eventbus.record.recorder import EventRecorder
+from eventbus.record.resend import Producer
 from tests.faults.breakages import apply
 
 TAG = "tag"
@@ -120,7 +120,7 @@ def main() -> None:
     keep_accept_log(given.accepted)
     if given.life_ms:
         transport.PRODUCER_LIFE_MS = given.life_ms
-        vars(producer)["PRODUCER_LIFE_MS"] = given.life_ms
+        vars(resend)["PRODUCER_LIFE_MS"] = given.life_ms
     stop, go_on = threading.Event(), threading.Event()
     broadcasters = [EventBroadcaster() for _ in range(given.recorders)]
 

@@ -103,8 +103,8 @@ CALLS: dict[str, Callable[[Partition], object]] = {
         partition.options, functions.Item(plural="nodes", namespace="", name="n1", key=b"0" * 18, body=b"{}"), ""
     ),
     "remove": lambda partition: partition.call.remove(partition.options, "nodes", b"0" * 18),
-    "write_event": lambda partition: partition.client.execute_command(
-        *partition.call.write_event_command(
+    "put_client_event": lambda partition: partition.client.execute_command(
+        *partition.call.put_client_event_command(
             partition.options, b"0" * 18, "", EVENT, happened=functions.Happened(1, 28_000_000, "a\0b\0c\0d")
         )
     ),

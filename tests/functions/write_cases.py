@@ -584,7 +584,7 @@ def written(name: str, message: str) -> bytes:
 def _write_event(partition: Partition, message: str, version: str = "", copy: bytes = b"") -> str:
     key, event = item_key("default", "w1"), written("w1", message)
     happened = functions.Happened(2, 28_000_000, "default\0Pod\0Normal\0Said\0c")
-    command = partition.call.write_event_command(partition.options, key, version, event, copy, happened=happened)
+    command = partition.call.put_client_event_command(partition.options, key, version, event, copy, happened=happened)
     with redis_errors():
         return functions.decode_written(partition.client.execute_command(*command)).version
 
@@ -632,12 +632,12 @@ OBJECTS = [
     ),
     Case(
         name="a new event",
-        verb="write_event",
+        verb="put_client_event",
         act=lambda partition, _given: _write_event(partition, "first"),
     ),
     Case(
         name="an event in the place of another",
-        verb="write_event",
+        verb="put_client_event",
         prepare=lambda partition: _write_event(partition, "first"),
         act=lambda partition, version: _write_event(partition, "second", version),
     ),
@@ -649,7 +649,7 @@ OBJECTS = [
 COPYING = [
     Case(
         name="a new event that is copied to the stream",
-        verb="write_event",
+        verb="put_client_event",
         act=lambda partition, _given: _write_event(partition, "first", copy=b"copy"),
         balanced=False,
     ),

@@ -20,7 +20,7 @@ from eventbus.broker.function_library import delete_library, load, prune, read_a
 from eventbus.broker.health.doctor import check_other_builds
 from eventbus.broker.health.findings import Severity
 from eventbus.broker.keys import bus_key
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.errors import ConfigError
 from eventbus.model import formats
 from eventbus.model.encoding import wire

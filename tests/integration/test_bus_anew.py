@@ -16,7 +16,7 @@ from eventbus.broker.functions import parse_reply, publish_command
 from eventbus.broker.keys import partition_of
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import PublishRequest, PublishStatus
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.errors import BusReplaced, ConfigError, EventBusError, NotFound
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.rules import ExportOptions

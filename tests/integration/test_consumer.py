@@ -20,7 +20,7 @@ from eventbus.consume import consumer as consumer_module
 from eventbus.consume import heartbeat
 from eventbus.consume.consumer import Consumer, consumer_name
 from eventbus.consume.group_runner import GroupRunner
-from eventbus.correlate.store_sink import StoreSink, sink_worker
+from eventbus.correlate.store_recorded_events import StoreSink, sink_worker
 from eventbus.errors import EventBusError
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
@@ -189,7 +189,7 @@ from eventbus.broker.bus import open_bus
 from eventbus.util.clock import SystemClock
 from eventbus.errors import EventBusError
 from eventbus.consume import consumer
-from eventbus.correlate.store_sink import StoreSink
+from eventbus.correlate.store_recorded_events import StoreSink
 from eventbus.settings import Settings
 
 bus = open_bus(sys.argv[1], Settings(prefix=sys.argv[2]))

@@ -15,7 +15,7 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import SINK_GROUP, partition_of
 from eventbus.correlate.keys import Correlator
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.model.encoding.wire import pack_batch, pack_event, unpack_wire
 from eventbus.model.event import Event
 from eventbus.settings import Options, Settings

@@ -18,7 +18,7 @@ from eventbus.client.address import parse_api_url
 from eventbus.client.connection import ApiConnection, Reply
 from eventbus.client.watch import split_lines
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.export.sinks.webhook.sink import Message as CloudMessage
 from eventbus.export.sinks.webhook.sink import batch, binary, structured
 from eventbus.model.encoding.wire import unpack_batch, unpack_event

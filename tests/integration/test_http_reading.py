@@ -41,7 +41,7 @@ from eventbus import (
 )
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.client import connection
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.errors import ClientWatchDecoding
 from eventbus.util.clock import SystemClock
 from tests.builders import make_event

@@ -18,7 +18,7 @@ from eventbus.broker.connection import plain_client
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.keys import Keys, partition_of
 from eventbus.model.event import ObjectReference
-from eventbus.record import producer as producer_module
+from eventbus.record import resend
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.outbox import Outbox
 from eventbus.record.recorder import EventRecorder
@@ -228,9 +228,7 @@ def test_who_wants_to_be_sure_has_redis_asked(
         eventually(lambda: broadcaster._outbox._asleep)
         with make_client(server.url or "") as client:
             client.flushall()
-        monkeypatch.setattr(
-            producer_module, "FIRST_S", 0.0
-        )  # as if it had been a while ago, and no question had come yet
+        monkeypatch.setattr(resend, "FIRST_S", 0.0)  # as if it had been a while ago, and no question had come yet
         assert getattr(broadcaster, way)(60)
         assert messages(read_incoming(server.url or "", settings)) == numbers(100)
         assert not broadcaster.losses.counts

@@ -23,7 +23,7 @@ from eventbus.consume import heartbeat, rebalancer
 from eventbus.consume.consumer import Consumer
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.consume.group_runner import GroupRunner
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.errors import BusRefused, BusUnavailable
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings

@@ -16,7 +16,7 @@ from eventbus.broker.health.status import read_status
 from eventbus.broker.keys import partition_of
 from eventbus.consume.poller import POLLERS
 from eventbus.consume.watchers import GroupWatcher
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.model.event import Event
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import FullBuffer, Settings

@@ -12,7 +12,7 @@ from eventbus.agent.pods.factory import open_pods
 from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.consume.heartbeat import LoopHealth
-from eventbus.correlate.store_sink import sink_worker
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.export.rules import ExportOptions
 from eventbus.export.worker import ExportRunner
 from eventbus.lifecycle.factory import open_lifecycle

@@ -11,7 +11,7 @@ from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import PublishReply, PublishStatus, Transport
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.record.losses import Losses
-from eventbus.record.producer import Producer
+from eventbus.record.resend import Producer
 from eventbus.util.clock import Clock
 
 #: Batches of one partition in one round trip.

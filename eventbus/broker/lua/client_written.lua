@@ -1,7 +1,7 @@
--- Shared by write_event and overlay_event (a client stores or patches an event), and by remove_event and expire.
+-- Shared by put_client_event and overlay_event (a client stores or patches an event), and by remove_event and expire.
 -- Exports: read_written, remove_stored, store_written, written_keys
 
--- Returns the KEYS of write_event and overlay_event by name; *key* is that of the event.
+-- Returns the KEYS of put_client_event and overlay_event by name; *key* is that of the event.
 function written_keys(keys)
   return {
     version = keys[1], note = keys[2], index_name = keys[3], index_object = keys[4], index_expiry = keys[5],

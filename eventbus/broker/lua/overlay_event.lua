@@ -6,7 +6,7 @@
 -- KEYS[9] object:… STRING   KEYS[10] meta HASH (read: its bus)   KEYS[11] spoiled HASH
 -- ARGV[1] rv             the version it must have
 -- ARGV[2] overlay        bytes that stay until the event is deleted, '' none   ARGV[3] once  until its next repeat, '' none
--- ARGV[4] event_ttl_ms   ARGV[5] copy  as write_event   ARGV[6] incoming_bytes   ARGV[7] was
+-- ARGV[4] event_ttl_ms   ARGV[5] copy  as put_client_event   ARGV[6] incoming_bytes   ARGV[7] was
 -- ARGV[8] bus            id of the bus that the caller has opened, '' is not compared
 -- Reply   {'OK', rv} | {'CONFLICT', rv} | {'MISSING'} | {'FULL'} the stream takes no copy; nothing was written
 -- Writes  all but the names and meta; allowed when memory is full.

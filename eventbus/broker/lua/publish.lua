@@ -17,7 +17,7 @@
 --         {'OTHER'} the stream belongs to another bus: nothing was done, read the bus again
 -- Writes  KEYS 1-3. No flags: out of memory refuses it, and that is the back pressure. It runs with the rights of its caller,
 --         so its caller could also write these keys directly: every number is checked here, and workers repair them
---         (repair_numbers.lua).
+--         (untrusted_numbers.lua).
 
 local MOST_BODY = 131072 -- bytes of a batch, as in wire.py
 local MOST_LIFE_MS = 2678400000 -- 31 days

@@ -17,7 +17,7 @@ from eventbus.model.encoding.wire import unpack_wire
 from eventbus.model.event import ObjectReference
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
-from eventbus.record.producer import NumberedBatch, Producer
+from eventbus.record.resend import NumberedBatch, Producer
 from eventbus.record.sender import Sender
 from eventbus.record.spool.journal import Claim, Journal, folders
 from eventbus.record.spool.records import Header, Line, MachineTime

@@ -16,7 +16,7 @@ import msgspec
 
 from eventbus.errors import BusUnavailable, ConfigError
 from eventbus.record.losses import Losses
-from eventbus.record.producer import NumberedBatch, Producer
+from eventbus.record.resend import NumberedBatch, Producer
 from eventbus.record.spool.journal import Claim, Journal
 from eventbus.record.spool.records import (
     Acknowledged,

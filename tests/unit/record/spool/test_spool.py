@@ -12,7 +12,7 @@ import pytest
 from eventbus.broker.transport import PublishReply, PublishStatus
 from eventbus.errors import BusUnavailable
 from eventbus.record.losses import Losses
-from eventbus.record.producer import Producer
+from eventbus.record.resend import Producer
 from eventbus.record.spool.journal import Claim, Journal, folders, read_file
 from eventbus.record.spool.spool import BusName, Spool
 from eventbus.testing.clock import FakeClock

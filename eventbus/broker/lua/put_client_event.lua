@@ -1,6 +1,6 @@
--- write_event: create or replace an event that a client writes under its own name. It stores no recorded events:
+-- put_client_event: create or replace an event that a client writes under its own name. It stores no recorded events:
 -- correlate_and_store.lua stores those, and overlay_event changes them.
--- Call    Functions.write_event_command, decode_written in functions.py
+-- Call    Functions.put_client_event_command, decode_written in functions.py
 -- KEYS[1] version:<kind> STRING      KEYS[2] note:<of> STRING         KEYS[3] index:name ZSET   KEYS[4] index:object ZSET
 -- KEYS[5] index:expiry ZSET   KEYS[6] changes:<kind> STREAM      KEYS[7] incoming STREAM   KEYS[8] incoming:meta HASH
 -- KEYS[9] object:… STRING   KEYS[10] meta HASH (read: its bus)   KEYS[11] occurrences:<minute> HASH   KEYS[12] spoiled HASH
@@ -15,7 +15,7 @@
 --         {'FULL'} there is no memory for a new one, or the stream takes no copy; nothing was written
 -- Writes  all but meta; allowed when memory is full: existing events are replaced.
 
-local function write_event(keys, args)
+local function put_client_event(keys, args)
   local k, wanted, o = written_keys(keys), args[1], unpack_event(args[2])
   local event_ttl_ms, copy, bound = number(args[3], 'event_ttl'), args[4], number(args[5], 'incoming_bytes')
   if not o or not o[BODY] then error({ err = 'ERR eventbus: not an event' }) end
@@ -37,4 +37,4 @@ local function write_event(keys, args)
   })
 end
 
-register('write_event', naming_corrupt(write_event, 12), { 'allow-oom' })
+register('put_client_event', naming_corrupt(put_client_event, 12), { 'allow-oom' })

@@ -78,7 +78,7 @@ local function recount(incoming, meta, stored)
 end
 
 -- Returns the number of known fields that exist.
-local function repair_numbers(incoming, incoming_meta, meta, repaired)
+local function untrusted_numbers(incoming, incoming_meta, meta, repaired)
   local stored, changed, existing = {}, {}, 0
   for i, text in ipairs(ask('HMGET', incoming_meta, unpack(FIELDS, 1, #FIELDS))) do
     stored[FIELDS[i]] = text
@@ -131,7 +131,7 @@ end
 function repair(incoming, incoming_meta, meta, now_ms)
   local repaired = {}
   repair_ids(incoming, meta, now_ms, repaired)
-  local existing = repair_numbers(incoming, incoming_meta, meta, repaired)
+  local existing = untrusted_numbers(incoming, incoming_meta, meta, repaired)
   repair_names(incoming_meta, existing, repaired)
   if #repaired == 0 then return end
   local times = (counter(ask('HGET', meta, 'mended')) or 0) + 1

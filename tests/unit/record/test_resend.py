@@ -1,4 +1,4 @@
-"""producer.py: numbers and borders never change while anything is in doubt, and what cannot be repaired is counted."""
+"""resend.py: numbers and borders never change while anything is in doubt, and what cannot be repaired is counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_
 from eventbus.model.event import ObjectReference
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, pack
-from eventbus.record.producer import BATCH_OVERHEAD, NumberedBatch, Producer
+from eventbus.record.resend import BATCH_OVERHEAD, NumberedBatch, Producer
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 
