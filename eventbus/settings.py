@@ -134,14 +134,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Defaults are client-go's where it has them."""
 
-    burst: int = 25  #: tokens of a full bucket; 0 holds back all events that are not exempt
+    burst: int = 25  #: tokens of a full bucket; 0 suppresses all events that are not exempt
     qps: float = 1 / 300  #: tokens a second; rounded to float32, as in client-go; 0: no refill
     max_events: int = 10  #: number of distinct messages from which similar events are aggregated
     max_interval_s: int = 600  #: a longer pause empties the set of similar events
     aggregate_key: AggregateKey = AggregateKey.REASON
     aggregate_message: str = "(combined from similar events): "  #: prefix of the message of an aggregate
     spam_key: SpamKey = SpamKey.OBJECT_TYPE
-    exempt_namespaces: tuple[str, ...] = ()  #: never held back as spam; they use no token
+    exempt_namespaces: tuple[str, ...] = ()  #: never suppressed as spam; they use no token
     exempt_types: tuple[str, ...] = ()  #: the same for these types
     exempt_reasons: tuple[str, ...] = ()  #: the same for these reasons
     report_suppressed: bool = True  #: write EventsSuppressed events
@@ -151,7 +151,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_records: int = 400_000  #: stored events and kept counts together, in a partition
     incoming_bytes: int = 256 * MIB  #: queued bytes in a partition, compressed; beyond it, publish answers FULL
     changes_bytes: int = 64 * MIB  #: history of changes for watches, in a partition
-    refresh_s: int = 10  #: shortest time between two refreshes of a held-back event's count in a watch
+    refresh_s: int = 10  #: shortest time between two refreshes of a suppressed event's count in a watch
     occurrences_s: int = 21_600  #: counts by minute are kept for this time; 0: none
     dead_bytes: int = 64 * MIB  #: dead letters in a partition
     hold_s: int = 86_400  #: a WAIT group without a live worker blocks the stream for this time

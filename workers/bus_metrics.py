@@ -39,7 +39,7 @@ MOST_MINUTES = 30
 FEW_MINUTES = 2
 
 OCCURRENCES_HELP = (
-    f"Occurrences of events since this exporter started, also of aggregated and held-back ones. After {MOST_REASONS} "
+    f"Occurrences of events since this exporter started, also of aggregated and suppressed ones. After {MOST_REASONS} "
     'reasons, new ones are counted as "other".'
 )
 #: Causes of losses that recorders report.
@@ -51,7 +51,7 @@ COUNTERS = {
     "created": ("created_events", "Events that were stored as new."),
     "patched": ("patched_events", "Repeats that were added to a stored event."),
     "aggregated": ("aggregated_events", "Events that were aggregated with similar ones."),
-    "suppressed": ("suppressed_events", "Events that the spam filter held back."),
+    "suppressed": ("suppressed_events", "Events that the spam filter suppressed."),
     "not_created": ("not_created_events", "Events that were not stored because the memory of Redis was full."),
     "expired": ("expired_events", "Events that were deleted after their lifetime."),
     "evicted": ("evicted_events", "Events that were deleted before their lifetime because the store was full."),

@@ -71,7 +71,7 @@ def export(metrics: str, **given: Any) -> None:
 
     The first three need an extra: pip install 'eventbus[postgres]', 'eventbus[kubernetes]', 'eventbus[webhook]'.
 
-    With counts=shown in the query of the URL, a sink gets the counts of `eventbus get events`, with held-back repeats.
+    With counts=shown in the query of the URL, a sink gets the counts of `eventbus get events`, with suppressed repeats.
     Otherwise it gets the counts that client-go would have written.
 
     --match has Alertmanager's syntax. The labels are type, reason, kind, namespace, name, component, host, controller,

@@ -87,7 +87,7 @@ class ExportCheckpoint(msgspec.Struct, kw_only=True):
     call: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())  #: by which Redis recognizes a repeated call
     position: int | None = None
     returned: dict[str, UpdateState | None] = {}
-    refreshed: list[str] = []  #: keys with replies that must live longer, because their events are held back
+    refreshed: list[str] = []  #: keys with replies that must live longer, because their events are suppressed
     later: dict[str, int] = {}  #: event key → ms since 1970, when it is to be looked at again
     done: list[str] = []  #: event keys and dead entry ids that wait no longer
     burials: list[Burial] = []

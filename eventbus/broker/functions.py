@@ -533,7 +533,7 @@ def option_arguments(options: Options) -> tuple[Any, ...]:
 def _report_message(options: Options) -> str:
     """Return the message of a report of suppression."""
     then = f"one every {round(1 / options.qps, 3):g} s" if options.qps else "none"
-    return f"events held back as spam (burst {options.burst}, then {then}); count says how many"
+    return f"events suppressed as spam (burst {options.burst}, then {then}); count says how many"
 
 
 def subject_lives_ms(options: Options) -> tuple[int, int]:

@@ -15,10 +15,11 @@ from eventbus.util.text import repair
 
 #: The kind of the objects that `correlate_and_store` writes.
 EVENTS = "events"
-#: Kinds that run programs, or hold secrets. Their keys have a name in front, so that the patterns of all other roles
-#: pass them by: a key pattern of Redis can allow, and never forbid.
+#: Kinds that run programs, or hold secrets. Their keys begin with a name of their own: Redis patterns cannot exclude
+#: keys, and so the other roles' patterns do not match them.
 OPERATED = frozenset({"pods", "configmaps", "secrets"})
-#: The store's own group. It exists from the first open, from the oldest entry, and holds the stream.
+#: The store's own group. Created when the bus is first opened, at the oldest entry. Entries stay until it has finished
+#: them.
 SINK_GROUP = "sink"
 
 #: Characters of an id, with which the keys of objects, sets and buckets end, and the members of indexes: 108 bits. So a
@@ -185,7 +186,7 @@ def whole_number(text: bytes | str | None) -> int | None:
 
 
 def version_in(text: bytes | None) -> int:
-    """Parse the newest version from a version key's value; 1 if nothing was ever written, since 0 means any."""
+    """Parse the newest version from a version key's value; 1 if nothing was ever written, since 0 means any version."""
     match = re.match(rb"(\d{1,16}) ", text or b"")
     return int(match[1]) if match else 1
 

@@ -26,10 +26,10 @@ _POSITION = re.compile(r"([0-9]{1,20}-[0-9]{1,20}):([0-9]{0,20})")
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One stream entry delivered to this consumer. *deaths*: workers that died with it; *again*: it is a redelivery.
+    """One stream entry delivered to this consumer; *again*: it is a redelivery.
 
-    *next_position*: it is handled one event at a time, from this position on. *suspect_position*: the position that was
-    handled alone when a worker died.
+    *deaths*: how many workers died while they handled it. *next_position*: it is handled one event at a time, from this
+    position on. *suspect_position*: the position that was handled alone when a worker died.
     """
 
     id: bytes
@@ -39,7 +39,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     deaths: int = 0
     again: bool = False
     only_for: str = ""  #: the one group a replayed entry is for
-    not_for: str = ""  #: the group that skips this copy of an event that is stored already
+    not_for: str = ""  #: the group that must not handle this entry: the event is stored already
     next_position: int | None = None
     suspect_position: int | None = None
 
@@ -71,8 +71,9 @@ class GroupReader:
         self.functions = bus.functions(client, partition)
         self.steps = 0  #: progress of this consumer's work; it stands still while the work hangs
         self.buried = 0  #: entries that this consumer has moved to the dead letter
-        #: The server and its history, as of the last `still_own`. The value changes after a restart or failover,
-        #: which may have lost the last writes.
+        #: Identifies the Redis process and its replication history, as of the last `still_own`.
+        #: The value changes after a restart
+        #: or failover, which may have lost the last writes.
         self.dataset = ""
         self._waiting = BlockingRead(client, self.keys.incoming)
         self._noted: set[bytes] = set()  #: our pending entries with notes in `attempts`

@@ -53,8 +53,8 @@ TAKE_OVER_S = 15.0
 LEFT_S = 2.0
 #: Seconds between two checks of the other workers.
 CHECK_EVERY_S = 3.0
-#: A batch is handled one event at a time after so many deaths of workers with it. With fewer, a power cut would slow an
-#: innocent batch.
+#: A batch is handled one event at a time after so many deaths of workers with it. With fewer, a power cut would make a
+#: good batch slow.
 ISOLATE_AFTER_DEATHS = 3
 
 #: Handles deliveries, oldest first, and returns the ids to acknowledge, without those that it has acknowledged itself.
@@ -141,7 +141,7 @@ class Consumer:
             while not self._stop.is_set():
                 if pause_s := self._attempt(self._round):
                     self._stop.wait(pause_s)
-            self._heartbeat.stop()  # a heartbeat after `leave` would leave a name that nothing removes
+            self._heartbeat.stop()  # a heartbeat after `leave` would add the counter again, and nothing would remove it
             self._leave()
         finally:
             self._heartbeat.stop()
@@ -245,7 +245,7 @@ class Consumer:
             if self._trial is not None:
                 self._trial(self._reader)
             if self.withdrawn:
-                self._reader.beat()  # a consumer with entries but without a counter counts as one that has left
+                self._reader.beat()  # first a heartbeat: others take the entries of a consumer without a counter
                 self.withdrawn = False
             self._must_open = False
             self._work_own_pending()

@@ -1,4 +1,5 @@
-"""Housekeeping: small roles that every worker process runs, each with one verb and its own rhythm.
+"""Housekeeping: small jobs that every worker process runs on each partition about once a second, that of exports once
+an hour.
 
 Running them in several workers at once is harmless: every function looks again before it writes.
 """
@@ -129,7 +130,7 @@ class Housekeeper:
             candidates, unfinished = self._candidates(client, partition, now_ms)
             if candidates:
                 failpoint("expire")
-            elif unfinished:  # finish a call that was cut off: no other call may come
+            elif unfinished:  # finish an interrupted call: perhaps no other call comes
                 functions.expire(self._bus.options, (), now_ms)
             swept = functions.expire(self._bus.options, candidates, now_ms).total if candidates else 0
             if swept:
@@ -140,7 +141,7 @@ class Housekeeper:
         return total
 
     def refresh(self, client: Client, partition: int) -> int:
-        """Write running counts that readers have not seen yet: repeats that were held back. Returns how many."""
+        """Publish the counts of events with repeats that were counted and not written. Returns how many."""
         now_ms = self._clock.time_ns() // 1_000_000
         with redis_errors():
             due: Any = client.execute_command(
@@ -150,7 +151,7 @@ class Housekeeper:
         return self._bus.functions(client, partition).refresh(due) if due else 0
 
     def finish(self, client: Client, partition: int) -> int:
-        """Finish calls on other kinds than events that were cut off; these lie in partition 0. Returns how many.
+        """Finish interrupted writes of all kinds but events. Their objects are in partition 0 only. Returns how many.
 
         A worker has no right to the kinds that operators own: the next write of these finishes them.
         """

@@ -1,4 +1,4 @@
-"""One thread for several partitions: all wait for Redis, one at a time is handled.
+"""One thread serves several partitions: it waits for all their reads and handles one reply at a time.
 
 `Poller` is the wait. Group consumers (`ConsumerPoller`), watchers without a group and exporters use it.
 """
@@ -59,7 +59,8 @@ class Poller:
         A read times out only after a check of its socket: its reply may have come while another slot was handled.
 
         Args:    at_once: only check.
-        Returns: the slots with a reply, and those with a read that has timed out. None of these reads any more.
+        Returns: the slots with a reply, and those with a read that has timed out. The read of each of these slots is
+        over.
         """
         reading = [slot for slot in slots if slot.reads_until is not None]
         timeout_s: float | None = 0.0
@@ -227,7 +228,8 @@ class ConsumerPoller:
 
     def _end(self, slot: _ConsumerSlot) -> None:
         partition = slot.consumer.partition
-        self._set_worked(self._worked - {partition})  # a later heartbeat would leave a name that nothing removes
+        # A heartbeat after `close` would add this worker's name again, and nothing would remove it.
+        self._set_worked(self._worked - {partition})
         try:
             if slot.hand_over:
                 slot.consumer.abandon()

@@ -1,8 +1,8 @@
 """Rebalances one worker's partitions: joins the group, sends heartbeats, takes partitions and gives them up.
 
 Every worker computes by itself which worker works which partitions. They need not agree: if two workers take one
-partition, Redis still gives each entry to one of them. A partition without a worker waits until all members see the
-same members again.
+partition, Redis still gives each entry to one of them. While the workers disagree about the members, a partition may
+have none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ SOON_S = 0.5
 
 
 class Rebalancer:
-    """One thread and one connection for all heartbeats of a worker; their replies are the other members' counters.
+    """One thread and one connection for all heartbeats of a worker; the replies are the heartbeat counters of the other
+    members.
 
     First it makes the group on every partition.
 

@@ -65,13 +65,13 @@ def sink_worker(
 
 
 def store_nothing(reader: GroupReader) -> None:
-    """Make the call that `StoreSink` makes, of no batch. Raises: as a real one would."""
+    """Call `correlate_and_store` without batches, to test the worker's rights. Raises: as a real call."""
     call = CallBuilder(reader.keys, reader.options).call()
     reader.functions.correlate_and_store(reader.group, reader.consumer, reader.options, call)
 
 
 class StoreSink:
-    """Turns deliveries into calls, which acknowledge by themselves: nothing is returned to acknowledge.
+    """Stores deliveries. The Lua call acknowledges them, so `handle` returns nothing to acknowledge.
 
     Args: housekeeper: enforces the bounds of the store every `ENFORCE_BOUNDS_EVERY` events; None: nothing does.
     """
@@ -86,7 +86,7 @@ class StoreSink:
         self._correlator = Correlator(bus.options)
 
     def handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> Sequence[bytes]:
-        """Record every delivery, in calls as large as the batch rule allows."""
+        """Record every delivery, in calls of `MAX_CALL_WEIGHT` at most."""
         try:
             self._handle(reader, deliveries)
         finally:

@@ -127,7 +127,7 @@ class PartitionExporter:
         self._ahead: Sequence[Change[Event]] = ()  #: changes that are read and not written yet
         self._position: int | None = None
         self._redis = RedisAbsence(title, on_change)
-        self._under_way: Waits[float] | None = None  #: a turn that has to wait in the middle
+        self._under_way: Waits[float] | None = None  #: the suspended turn; None: none
         self.idle = False  #: the last turn has found nothing to do
 
     @property
@@ -338,7 +338,7 @@ class PartitionExporter:
         """Measure the lag once a second, with the heartbeats: not at each scrape or event."""
         try:
             self.figures.lag = self._store.lag(self._position or 0)
-        except BusRefused:  # the user was created before this right was needed: export all the same
+        except BusRefused:  # a Redis user of an older version lacks this right: go on without a lag figure
             self.figures.lag = None
 
     def _wait_for_rate(self, events: int) -> Waits[bool]:

@@ -37,7 +37,8 @@ class Figures:
 
 
 class ExportProgress:
-    """Collects the waits of the writer and, from the exporter, the outcome of each event."""
+    """Collects pauses, retries and the outcome of each event from the sink writer, and from the rules the events not
+    written."""
 
     def __init__(
         self, store: ExportStore, *, sink: str, clock: Clock, title: str, on_change: Callable[[str, str], None] | None
@@ -64,7 +65,7 @@ class ExportProgress:
         self._pause_logged = self._retrying = False
 
     def paused(self, error: EventBusError, retry_after_s: float | None) -> None:
-        """Report a pause, without reads and dead letters: once in the log, and at every probe in Redis."""
+        """Report that the export pauses: it reads nothing and buries nothing. Logged once, stored at every probe."""
         why = printable(str(error))
         if self.figures.paused_since is None:
             self.figures.paused_since = self._clock.time_ns() / 1e9
@@ -86,7 +87,7 @@ class ExportProgress:
         self._store_figures(ExportCheckpoint(figures={"paused_since_ms": "", "pending": "0"}))
 
     def retrying(self, error: EventBusError, events: int) -> None:
-        """Note that *events* of them have failed and are tried again, in the log and in Redis."""
+        """Note that so many *events* have failed and are tried again, in the log and in Redis."""
         self._retrying = True
         self.figures.retries += events
         log.warning("%s: %d events failed and are tried again: %s", self._title, events, printable(str(error)))
@@ -106,7 +107,7 @@ class ExportProgress:
     def settled(self, outcome: Outcome, settled: ExportCheckpoint) -> None:
         """Add the outcome of one event to *settled*."""
         self.figures.pending -= 1
-        if self.figures.paused_since is not None:  # it answers; perhaps the worker before us began the pause
+        if self.figures.paused_since is not None:  # it has answered: this ends also a pause that another worker began
             self.figures.paused_since = None
             settled.figures["paused_since_ms"] = ""
         if outcome.cause:

@@ -104,7 +104,7 @@ class Alert(msgspec.Struct, array_like=True):
 
     def resolves_ms(self, least_ms: int) -> int:
         """Return when it resolves without a repeat: a single occurrence after its route's resolve_after, others by the
-        verdict's rule. *least_ms*: of a repeated one, since held-back counts come with a delay."""
+        verdict's rule. *least_ms*: of a repeated one, since suppressed counts come with a delay."""
         if self.count < 2:
             return self.seen_ms + self.resolve_after_ms
         silence = silence_after(self.count, timedelta(milliseconds=self.last_ms - self.first_ms))

@@ -108,7 +108,7 @@ class Engine:
     """One thread. Times are milliseconds of the bus's clock.
 
     Args: links: called for a new alert, if a rule needs links.
-          refresh_s: the bus's option: counts of held-back events are this late.
+          refresh_s: the bus's option: counts of suppressed events are this late.
     """
 
     def __init__(self, rules: Rules, *, links: Links, refresh_s: int = 10, external_url: str = "") -> None:

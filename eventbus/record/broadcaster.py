@@ -135,10 +135,10 @@ class EventBroadcaster:
                   since: aware; begin with the events recorded then (bus only, as far as the stream reaches back).
                   queue_length: how many events may wait for a local watcher; then *full_queue* decides.
         Returns:  a Watcher; `stop` it, or `shutdown` the broadcaster.
-        Without *since*, a watcher of no group gets no event that this process recorded before the call, and all that it
-        records after the return. A handler that raises is tried 3 times, logged with the event's uid, then the event is
-        buried (group) or skipped. One that raises SystemExit or KeyboardInterrupt stops its watcher, which is logged;
-        the program goes on.
+        Without *since*, a watcher without a group gets all events that this process records after the call returns, and
+        none from before the call. A handler that raises is tried 3 times, logged with the event's uid, then the event
+        is buried (group) or skipped. One that raises SystemExit or KeyboardInterrupt stops its watcher, which is
+        logged; the program goes on.
         Raises:   BusUnavailable, BusRefused: the bus cannot be opened. BroadcasterStopped.
                   ConfigError: it cannot be opened, or the arguments do not go together.
         """
@@ -324,7 +324,8 @@ class EventBroadcaster:
         return watcher
 
     def _log_again(self) -> None:
-        """Restart the loggers at the first event of a forked child: its parent's loggers have no threads here yet."""
+        """Restart the loggers at the first event of a forked child: threads do not survive a fork, so the loggers are
+        started again."""
         with self._log_lock, suppress(BroadcasterStopped):  # in another thread, a moment ago
             silent, self._silent = self._silent, []
             for handler in silent:

@@ -140,13 +140,13 @@ class Outbox:
         self._wake = threading.Lock()
         self._wake.acquire()
         self._asleep = False
-        #: Set while a flusher sends the events that `put` takes.
+        #: The flusher while `put` may rely on it; None: `put` must call `_start`.
         self._accepting_thread: threading.Thread | None = None
         self._flusher_thread: threading.Thread | None = None
         self._failures = 0
         self._marks: deque[FlushMark] = deque()  # taken from the buffer, and not reached
         self._flushed_at = -math.inf  # when the last of them was put
-        #: since when a round is due and not done; None: nothing waits
+        #: when the oldest unfinished round became due; None: nothing waits
         self.busy_since: float | None = None
         # -- the end
         self._closing, self._ended = Latch(), Latch()
@@ -417,7 +417,8 @@ class Outbox:
         if not self._drive_lock.acquire(timeout=max(0.0, self._deadline - self._clock.monotonic())):
             return
         try:
-            # A signal handler may have interrupted the same work: batches on their way go again, as duplicates.
+            # A signal handler may have interrupted the same work: batches that were being sent are sent again; Redis
+            # recognizes the repeats.
             self._hang_up()
             self._drive()
         finally:
@@ -430,7 +431,7 @@ class Outbox:
             self._discarded += self._clear()
             waiting = self._discarded + self._sender.pending
             unsent = max(0, waiting - kept)
-            more, self._unsent = unsent - self._unsent, unsent  # first: a logging handler may close again
+            more, self._unsent = unsent - self._unsent, unsent  # before logging: a handler may call `close`
             if more > 0:
                 cause = "spool_full" if self._sender.spool_full else "unsent"
                 self._losses.count(cause, more, "closed before Redis had them")
@@ -473,7 +474,7 @@ class Outbox:
                 self._wait_after(EventBusError(f"{type(error).__name__}: {error}"))
 
     def _begin_round(self) -> None:
-        """Note that a round is to be done, before the spool's writer is woken: it sleeps only if none is."""
+        """Note that a round is due, then wake the spool's writer, which sleeps only while none is due."""
         if self.busy_since is None:
             self.busy_since = self._clock.monotonic()
         if self._spool_writer is not None:

@@ -25,20 +25,21 @@ from eventbus.util.clock import Clock
 BATCH_OVERHEAD = 190
 #: 96 random bits, 16 base64 characters.
 SECRET_BYTES = 12
-#: The pause from an acknowledgement to the first check. It doubles after each check, up to LAST_S. So a loss is found
-#: within a minute, and a thousand idle processes cost Redis seventeen small reads a second.
+#: Seconds from an acknowledgement to the first check. Each later pause is twice as long, at most LAST_S. So a
+#: loss is found within a minute, and a thousand idle processes cost Redis seventeen small reads a second.
 FIRST_S, LAST_S = 1.0, 60.0
 #: seconds that a flush or close waits for the answer, at most
 ANSWER_S = 1.0
 
 
 class NumberedBatch(msgspec.Struct, frozen=True, gc=False):
-    """A batch of events with their sequence numbers. Its borders never change, so that a repeat is recognized."""
+    """A batch of events with their sequence numbers. Its first and last sequence never change, so Redis recognizes a
+    batch that is sent twice."""
 
     first: int
     packed: PackedEvents
     losses: tuple[tuple[str, int], ...] = ()  #: reported with this batch: (cause, events)
-    sealed_at: float = 0.0  #: monotonic seconds; 0: long ago
+    sealed_at: float = 0.0  #: monotonic seconds; 0: counts as late at once
 
     @property
     def last(self) -> int:
@@ -77,7 +78,8 @@ class Producer:
         self._life_ms = life_ms or PRODUCER_LIFE_MS
         #: those that the bus lets producers use
         self.codecs: Collection[int] = BASELINE_CODECS
-        self._uncertain_to = 0  # up to this sequence Redis may have stored batches and forgotten that; see `take_over`
+        #: up to this sequence, Redis may have stored batches and no longer know it; see `take_over`
+        self._uncertain_to = 0
         self.check = AckCheckSchedule(clock)
         self._ring_limit = ring_bytes
         self._ring: deque[NumberedBatch] = deque()

@@ -244,7 +244,7 @@ class Sender:
                 with _released(self.lock):
                     lasts = transport.last(secrets)
         except EventBusError:
-            return  # no caller waits for it; the next round reports that the bus is away
+            return  # no caller waits for this check, and the next publish meets the same error
         finally:
             self.check_under_way = None
         for (_, producer), last in zip(producers, lasts, strict=True):

@@ -207,7 +207,8 @@ class Feed:
         """Check idle partitions for losses (FLUSHALL, a lost tail): no later change may reveal them."""
         for partition, version in zip(partitions, self._newest(client, partitions), strict=True):
             position = self._positions[partition]
-            # Versions and changes are written together: a higher version has changes after ours, or they are lost.
+            # A version is written with its changes: if it is above our position and the stream has nothing newer,
+            # changes were lost.
             if version < position or (version > position and not self._has_more(client, partition, position)):
                 self._report_loss(partition, Expired(f"too old resource version: {position} ({version})"), version)
 

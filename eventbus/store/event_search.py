@@ -1,7 +1,7 @@
 """Finds stored events: about objects, the newest first, and by a search for text, selectors and time.
 
 The index of names is not ordered by time. The index of expiry is: an event expires a fixed time after its last write.
-Events with repeats that were held back since then are in the index of refreshes, and come first.
+Events with repeats that were suppressed since then are in the index of refreshes, and come first.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Packed(NamedTuple):
 class NewestFirst:
     """A walk from the newest write to the oldest. *examined*: the number of events that it has read.
 
-    Args: since: without events written before, even if repeats were held back since, unless a refresh is due.
+    Args: since: without events written before, even if repeats were suppressed since, unless a refresh is due.
           wanted: a test of the packed bytes of an event, which is much faster than decoding.
     """
 

@@ -45,7 +45,7 @@ class View(Enum):
     """One of the two views of an event's count, time and version."""
 
     SHOWN = "shown"  #: with every repeat
-    WRITTEN = "written"  #: as client-go would have sent it, without repeats that were held back
+    WRITTEN = "written"  #: as client-go would have sent it, without repeats that were suppressed
 
 
 def decode_stored(packed: bytes, view: View = View.SHOWN) -> Event | None:

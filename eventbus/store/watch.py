@@ -74,11 +74,11 @@ class WatchState(Generic[T]):
     """One watch. One thread at a time calls `next`, the hub calls `offer` and `fail`, any thread `stop`.
 
     An object that leaves the selection is delivered as DELETED, an object that enters it as ADDED. The watch ends after
-    its timeout, or if its reader is too slow; a new watch from the last position misses no change. Until all initial
-    objects are delivered, events carry the version `UNFINISHED`; a watch from it raises Expired. No method blocks.
+    its timeout, or if its reader is too slow; a new watch from the last position misses no change. Before all initial
+    objects are delivered, events have the version `UNFINISHED`, from which no watch can resume. No method blocks.
 
     Args: now: monotonic seconds, as in `next`.
-          ready: called once after an `Idle`, as soon as `next` would return another step. The hub's thread calls it
+          ready: called once when there is work again after `next` returned `Idle`. The hub's thread calls it
           with a lock held, so it must only wake another thread.
     """
 

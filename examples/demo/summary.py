@@ -88,7 +88,7 @@ def tell(
     screen.say(f"  log lines   {by_component(logged)}")
     screen.say(
         f"  group sink  {totals.recorded} events: {totals.created} created, {totals.patched} patched, "
-        f"{totals.held_back} held back as spam"
+        f"{totals.held_back} suppressed as spam"
     )
     screen.say(f"  stored      {len(stored)} events")
     for sort, events in by_sort.items():

@@ -72,7 +72,7 @@ def test_what_the_programs_recorded_and_the_workers_own_events_is_what_was_publi
 def test_the_log_has_every_event_once_and_the_store_accounts_for_every_one(run: Run) -> None:
     (published,) = run.numbers(r"published +(\d+) ")
     lines, uids = run.numbers(r"group log +(\d+) lines in the log, (\d+) different uids$")
-    handled, *fates = run.numbers(r"group sink +(\d+) events: (\d+) created, (\d+) patched, (\d+) held back as spam$")
+    handled, *fates = run.numbers(r"group sink +(\d+) events: (\d+) created, (\d+) patched, (\d+) suppressed as spam$")
 
     assert lines == uids == published
     assert handled == sum(fates) == published
@@ -90,7 +90,7 @@ def test_what_the_programs_count_themselves_is_what_the_log_has_of_each(run: Run
 
 def test_the_store_holds_plain_repeated_aggregated_and_suppressed_events(run: Run) -> None:
     (stored,) = run.numbers(r"stored +(\d+) events$")
-    created, held_back = run.numbers(r"group sink .* (\d+) created, .* (\d+) held back")
+    created, held_back = run.numbers(r"group sink .* (\d+) created, .* (\d+) suppressed")
     plain, once = run.numbers(r"plain +(\d+), e\.g\. (\d+) × ")
     repeated, times = run.numbers(r"repeated +(\d+), e\.g\. (\d+) × ")
     aggregates, folded = run.numbers(

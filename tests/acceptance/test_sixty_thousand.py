@@ -180,7 +180,7 @@ def test_with_the_defaults_what_is_written_and_what_is_held_back_add_up_to_all_e
         with workers(bus, env, tmp_path) as files:
             produce(env, events)
             eventually(lambda: waits(bus) == 0)
-            check_reader(bus, reader)  # workers refresh what it sees of repeats that were held back
+            check_reader(bus, reader)  # workers refresh what it sees of repeats that were suppressed
         check_log(files, events)
     counted, remembered = counters(bus), remembered_counts(bus)
     assert sum(n for name, n in remembered if name.startswith("web-")) == sent

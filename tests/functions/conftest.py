@@ -28,5 +28,5 @@ def make_partition(any_server_url: str, prefix: str) -> Iterator[MakePartition]:
 
 @pytest.fixture
 def partition(make_partition: MakePartition) -> Partition:
-    """With the default options, but nothing is held back as spam and nothing reported unless the test says so."""
+    """With the default options, but nothing is suppressed as spam and nothing reported unless the test says so."""
     return make_partition(burst=1_000)

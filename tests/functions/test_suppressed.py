@@ -56,7 +56,7 @@ def test_the_first_that_is_held_back_is_told_at_once(one_token: Partition) -> No
     taken = next(stored for stored in one_token.stored() if stored.message == "taken")
     assert event.involved_object == taken.involved_object
     assert (event.source, event.type) == (taken.source, taken.type)
-    assert "held back" in event.message
+    assert "suppressed" in event.message
     # it is no event of anybody's: only the one that was held back is counted
     after = {field: one_token.meta(field) for field in ("events", "created", "patched")}
     assert after == before | {"events": before["events"] + 1}

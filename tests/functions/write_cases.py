@@ -196,14 +196,14 @@ RECORD = [
         act=drain_at(T0),
     ),
     Case(
-        name="what is held back as spam is reported",
+        name="what is suppressed as spam is reported",
         verb="correlate_and_store",
         options={"burst": 2},
         prepare=sent([about("a")] * 2, [about("a")] * 3 + [about("b")]),
         act=drain_at(T0),
     ),
     Case(
-        name="what is held back as spam is reported again, and closed when one gets through",
+        name="what is suppressed as spam is reported again, and closed when one gets through",
         verb="correlate_and_store",
         options={"burst": 1},
         prepare=after([about("a")] * 3, then=[about("a")] * 3),
@@ -486,7 +486,7 @@ HOUSEKEEPING = [
         act=_refresh,
     ),
     Case(
-        name="repeats that were held back are shown",
+        name="repeats that were suppressed are shown",
         verb="refresh",
         options={"burst": 1, "report_suppressed": False},
         prepare=chosen(_counted_and_not_written, "index_refresh"),

@@ -46,7 +46,7 @@ POLICIES = [Repeats(first=True), Repeats(thresholds=(1, 10)), Repeats(every_ms=6
 
 @pytest.fixture
 def partition(any_server_url: str, prefix: str) -> Iterator[Partition]:
-    """Nothing is folded, and nothing held back as spam."""
+    """Nothing is folded, and nothing suppressed as spam."""
     made = Partition(any_server_url, prefix, burst=1_000, max_events=1_000)
     yield made
     made.close()

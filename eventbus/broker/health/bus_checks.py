@@ -91,8 +91,9 @@ def check_notifier(status: NotifierStatus | None, now_ms: int) -> Iterator[Findi
         yield ok("notify", f"{printable(acting.worker)} sends notifications")
 
 
-#: Measured: an event in the store, with its index entries, bucket and set of similar ones; a count that was kept.
-STORED_BYTES, COUNT_BYTES = 1500, 500
+#: Measured: an event in the store, with its index entries, bucket and set of similar ones; a kept count with
+#: bucket and set.
+STORED_BYTES, COUNT_BYTES = 1500, 900
 #: Streams take a little more than the bytes that are counted.
 STREAM_OVERHEAD = 1.15
 #: From here on a bound is near.

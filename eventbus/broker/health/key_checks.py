@@ -61,7 +61,7 @@ KEY_TYPES: Final[Mapping[str, KeyType]] = {
     "occurrences": KeyType("hash", "no event of that minute is stored", "the count of the minute starts at 0"),
     "meta": KeyType("hash", "nothing is stored", "its counters start at 0"),
     "corrupt": KeyType("hash", "calls that find a corrupt value stop", "this counter starts at 0"),
-    "suppressed": KeyType("hash", "held-back and aggregated events are not stored", "counts by source start at 0"),
+    "suppressed": KeyType("hash", "suppressed and aggregated events are not stored", "counts by source start at 0"),
     "workers": KeyType("hash", "workers have no heartbeats, and none takes over", "the next heartbeats fill it"),
     "builds": KeyType("hash", "no build is announced as in use", "processes announce their builds again"),
     "problems": KeyType("hash", "doctor reports no problem of a worker's files", "workers report them again"),

@@ -469,7 +469,7 @@ class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
     buried: dict[str, int]  #: by cause
     corrupt: tuple[str, ...] = ()  #: keys of a wrong type, a line each
     lifecycle: LifecycleStatus | None = None  #: None: this user may not see it
-    leading: tuple[SourceCounts, ...] = ()  #: LEADING sources of each: held back, folded, not created, evicted
+    leading: tuple[SourceCounts, ...] = ()  #: LEADING sources of each: suppressed, aggregated, not created, evicted
 
     @property
     def unfed(self) -> list[int]:

@@ -9,18 +9,20 @@
 --
 --   the call ends   Redis has                       then
 --   before 3        no change                       the caller may repeat the call
---   during 4, 5     the new strings, and the note   the next call for the note's kind, group or sink does 4 and 5 again (`finish`)
---                                                   before it reads, so no call decides with half of the writes
+--   during 4, 5     the new strings, and the note   the next call for the same kind, group or sink first does 4 and 5
+-- again
+--                                                   (`finish`), so no call sees half of the writes
 --
 -- Step 4 can be repeated, because each write is idempotent:
 --   entry of `changes`   its id is its version; XADD rejects an id that exists (`add_entry`)
 --   ZADD, ZREM, HSET, HDEL, HSETNX, PEXPIRE, XACK, XDEL, XTRIM   set absolute values: a counter is set, not raised
---   BURY                 `finish` skips it if it is done; if another dead letter has this id, `finish` buries under the next
---   STREAM, GROUP, APPEND, RELEASE, LIVES, DUE   functions below; they look before they write
--- A note has only the letter and id of each change: the object is in the string that the commit wrote, and no other call has
--- changed it before `finish`. Each kind, group and sink has its own note, and roles may write the note if they may write
+--   BURY                 `finish` skips it if it is done; if another dead letter has this id, `finish` uses the next
+-- free id
+--   STREAM, GROUP, RELEASE, APPEND functions below and in incoming.lua; they look before they write
+-- For each change, a note has a letter and an id. `finish` reads the object from its string, which no call changes
+-- before. Each kind, group and sink has its own note, and roles may write the note if they may write
 -- that kind.
--- c, everywhere in this file: see new_changes.
+-- c, everywhere in this file: the changes of this call, made by `new_changes` in objects.lua.
 -- Exports: check_types, commit, finish, finish_noted, refuse, step, step_each, step_within
 
 -- The commands of a note, and the type of the key of each. Those that are not commands of Redis are below.
@@ -70,7 +72,7 @@ local function write_changes(c)
 end
 
 -- The remaining writes of an interrupted call are stored only in its note; without them its events are counted twice or are
--- never listed. So a corrupt note stops the calls of its kind, although it is a string.
+-- never listed. Another corrupt string counts as missing. A corrupt note does not: it stops all calls of its kind.
 function refuse(key, wanted)
   error({ err = 'WRONGTYPE eventbus: ' .. key .. ' is not ' .. wanted })
 end

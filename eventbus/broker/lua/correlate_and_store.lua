@@ -14,7 +14,7 @@
 -- ARGV[8] event_ttl_ms   ARGV[9] record_ttl_ms   ARGV[10] report_suppressed 0|1
 -- ARGV[11] set_life_ms   ARGV[12] bucket_life_ms  of aggregate:…, spam:… after their last use, by the clock of the server
 -- ARGV[13] refresh_ms    ARGV[14] occurrences_ms  life of the occurrences of a minute, 0 counts none
--- ARGV[15] report_message   ARGV[16] report_type  of a report of suppression; '' is that of the held-back event
+-- ARGV[15] report_message   ARGV[16] report_type  of a report of suppression; '' is that of the suppressed event
 -- ARGV[17] bus       id of the bus that the worker has opened, '' is not compared
 -- ARGV[18] subjects  msgpack [sets, buckets, events, others: the number of keys, [local key of each event key], [subject, …]]
 --           subject  nine values in one array: set, bucket, aggregate, report, exempt 0|1, namespace, object name, /kind/name,
@@ -24,13 +24,14 @@
 -- ARGV[20] bodies    number of bodies that follow, each once
 -- ARGV[21…] the bodies, then
 --           batches  msgpack [id, clock ms, next, [[cause, deaths, bytes], …], start, occurrences, [event, …]]
---           next   '' acknowledges; else the batch is handled event by event and this is the next position
+--           next   '': acknowledge the batch afterwards; else only one event is given, and this is noted as the next
+-- position
 --           start  position of the first event in its batch; events before the noted next position are stored already
 --           event  eight values in one array: subject, event key, body, name, first µs | '', last µs | '', count, uid
--- Reply   one string a batch: '-' stale (this consumer lost the batch: nothing was done), '<' it starts before the noted
+-- Reply   one string a batch: '-' another worker has taken the batch over: nothing was done, '<' it starts before the noted
 --         next position (nothing was done: read the note again and continue there), else a letter an event:
 --         c create  k create, replacing its former self  p patch  r patch, then create (it had expired)
---         n patch, then create, of an event never seen  s held back as spam  m not created, memory is full
+--         n patch, then create, of an event never seen  s suppressed as spam  m not created, memory is full
 --         upper case: an aggregate
 --         Or 'members': nothing was done. The named keys have corrupt events: find their members in the indexes, in pages,
 --         and call again with them.
@@ -109,8 +110,8 @@ local function corrupt_events(c, members)
   return events
 end
 
--- Removes corrupt events from the indexes, with a DELETED change that has the fields that their members contain. This call
--- may store them again.
+-- Removes corrupt events from the indexes, with a DELETED change that has the few fields known from the index. The same
+-- call may store the event again.
 local function remove_corrupt(c, steps, given, events)
   for _, event in ipairs(events) do
     local id, name_member, object_member = unpack(event)
@@ -312,7 +313,7 @@ local function correlate_and_store(keys, args)
   if c.prefix ~= '' and #corrupt.keys > 0 then
     local events = corrupt_events(c, args[19] ~= '' and cmsgpack.unpack(args[19]) or {})
     if not events then
-      corrupt.counted = #corrupt.keys -- only the next call counts them, so that they are not counted twice
+      corrupt.counted = #corrupt.keys -- the repeated call counts them
       return 'members'
     end
     remove_corrupt(c, steps, given, events)

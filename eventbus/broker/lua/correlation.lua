@@ -10,7 +10,7 @@ local SET, BUCKET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, AB
 
 local NIL, ONE = '\192', '\1'
 
--- A token bucket: tokens, time of the last accepted event, numbers of held-back and reported events, time of the report.
+-- A token bucket: tokens, time of the last accepted event, numbers of suppressed and reported events, time of the report.
 local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
 
 local function is_bucket(b)
@@ -37,7 +37,7 @@ local function pass_filter(bucket, at_ms, burst, qps)
   return true
 end
 
--- Returns the body of a report of suppression: with the object, type and source of the held-back event.
+-- Returns the body of a report of suppression: with the object, type and source of the suppressed event.
 local function report_body(namespace, body, rules)
   local of = open_body(body)
   local reference, source = {}, of[BODY_SOURCE] or { '', '' }

@@ -16,7 +16,7 @@ local function scores_of(index, ids)
   return ask('ZMSCORE', index, unpack(ids))
 end
 
--- If `refresh` had too much to do, publishes the last held-back count now. Returns whether this was so.
+-- If `refresh` had too much to do, publishes the last suppressed count now. Returns whether this was so.
 local function publish_last(c, strings, o, key, now_ms)
   if o[FORM] ~= 's' or o[COUNT] == o[STORED_COUNT] then return false end
   o[STORED_COUNT], o[RV], o[WRITTEN], o[DUE], o[CHANGED] = o[COUNT], c.last + 1, false, false, now_ms

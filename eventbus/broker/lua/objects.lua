@@ -4,7 +4,7 @@
 -- expires; the rest is the event. Fields after the last known one are kept. A field without a value is false.
 local COUNT, FIRST, NAME, NAMESPACE, ENTRY = 1, 2, 3, 4, 5
 local STORED_COUNT, LAST, RV, CREATED, UID, MESSAGE, FORM, SUBJECT, BODY = 6, 7, 8, 9, 10, 11, 12, 13, 14
--- The five fields of a held-back event that replaces this one: then these five stay.
+-- The five fields of a suppressed event that replaces this one: then these five stay.
 local HELD = 15
 -- Version of the last write (false: RV); time when it was last seen (false: LAST); time of the next refresh; time of the change.
 local WRITTEN, SEEN, DUE, CHANGED = 16, 17, 18, 19

@@ -15,7 +15,7 @@
 --         {'DUP', generation} had it already | {'GAP', last} resend from last + 1 | {'MISSING'} open the bus, call again
 --         {'FULL', group} the group that holds the stream, '' if none does
 --         {'OTHER'} the stream belongs to another bus: nothing was done, read the bus again
--- Writes  KEYS 1-3. No flags: out of memory refuses it, and that is the back pressure. It runs with the rights of its caller,
+-- Writes  KEYS 1-3. Not `allow-oom`: if Redis has no memory it rejects the call, and the producer has to wait. It runs with the rights of its caller,
 --         so its caller could also write these keys directly: every number is checked here, and workers repair them
 --         (untrusted_numbers.lua).
 

@@ -1,6 +1,6 @@
--- refresh: publish the counts of held-back repeats, which are counted and not written. One R change each; it moves neither
+-- refresh: publish the counts of suppressed repeats, which are counted and not written. One R change each; it moves neither
 -- the written fields nor the expiry. A report of suppression is written a minute after its last write, with an M, so that
--- the last held-back repeats are reported even if no other follows. Checks every given key again.
+-- the last suppressed repeats are reported even if no other follows. Checks every given key again.
 -- Call    Functions.refresh in functions.py
 -- KEYS[1] meta HASH   KEYS[2] index:name ZSET   KEYS[3] index:object ZSET   KEYS[4] index:refresh ZSET
 -- KEYS[5] changes:<kind> STREAM   KEYS[6] version:<kind> STRING   KEYS[7] note:<of> STRING

@@ -102,7 +102,7 @@ function new_state(keys, places, index_name)
   end
 
   -- Reads the keys that every event needs, and those that are probably written: aggregates of full sets, and reports of
-  -- buckets that have held back events.
+  -- buckets that have suppressed events.
   local function read_all(subjects, max_events)
     if places.events_end <= sets_at then return end
     read(sets_at + 1, places.events_end)

@@ -146,7 +146,7 @@ def _lines(described: Description, now: datetime) -> list[Line]:
             ("Sources", _distinct(_source(event, " on ") for event in reversed(described.events))),
         ]
     if described.suppressed:
-        lines.append(("Held Back", [f"{described.suppressed} as spam (eventbus get suppressed)"]))
+        lines.append(("Suppressed", [f"{described.suppressed} as spam (eventbus get suppressed)"]))
     return lines
 
 

@@ -28,7 +28,7 @@ _MEANING = {
     "created": "stored as a new event",
     "patched": "raised the count of a stored event",
     "aggregated": "counted in an event '(combined from similar events)'",
-    "suppressed": "counted, but held back by the spam filter: eventbus get suppressed",
+    "suppressed": "counted, but suppressed by the spam filter: eventbus get suppressed",
     "refused_full": "rejected because the stream was full; producers keep them and retry",
     "not_created": "counted but not stored: Redis has no memory left",
     "evicted": "stored events deleted early: more than maxStored",
