@@ -7,8 +7,12 @@ import sys
 
 import pytest
 
+from eventbus.broker.bus import open_bus
 from eventbus.cli.main import COMMANDS
+from eventbus.settings import Settings
+from tests.acceptance.both_ways import over_http
 from tests.acceptance.programs import environment
+from tests.support.api_in_process import serving
 from tests.thin import thin
 
 MODULES = sorted({command.target.partition(":")[0] for command in COMMANDS.values()})
@@ -16,6 +20,11 @@ MODULES = sorted({command.target.partition(":")[0] for command in COMMANDS.value
 FEW = (".get_events", ".describe", ".events", ".record", ".status")
 #: Modules that only a running command may need.
 OF_A_RUN = {"redis", "asyncio", "yaml", "eventbus.broker.bus", "eventbus.store.object_store"}
+#: Modules of workers and agents, and of output that was not asked for.
+OF_LONG_PROCESSES = {
+    "aiohttp", "eventbus.agent.pods.pod_agent", "eventbus.api.server", "eventbus.workers.worker", "jsonpatch",
+    "prometheus_client", "yaml",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -57,6 +66,30 @@ def test_completing_a_name_imports_no_store_and_no_printer(env: dict[str, str]) 
         not {"eventbus.broker.bus", "eventbus.store.object_store", "eventbus.model.kinds", "eventbus.util.table"}
         & loaded
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "needed", "unneeded"),
+    [
+        ("get events", "eventbus.store.reader", {"eventbus.record.outbox", "eventbus.consume.consumer"}),
+        ("status", "eventbus.broker.health.status", {"eventbus.record.outbox", "eventbus.store.object_store"}),
+        ("exec -- true", "eventbus.record.outbox", {"eventbus.store.object_store", "eventbus.model.kinds"}),
+    ],
+)
+def test_a_short_command_imports_only_what_it_uses(
+    words: str, needed: str, unneeded: set[str], env: dict[str, str]
+) -> None:
+    loaded = loaded_by(f"import sys; sys.argv[1:] = {words.split()}; {RUN}", env)
+    assert {needed, "redis.client"} <= loaded
+    assert not (OF_LONG_PROCESSES | unneeded) & loaded
+
+
+@pytest.mark.parametrize("words", ["get events", "exec -- true"])
+def test_a_command_over_http_imports_no_redis(words: str, embedded_url: str, prefix: str) -> None:
+    with serving(open_bus(embedded_url, Settings(prefix=prefix))) as url:
+        loaded = loaded_by(f"import sys; sys.argv[1:] = {words.split()}; {RUN}", over_http(url))
+    assert "eventbus.client.connection" in loaded
+    assert not {"redis", "asyncio", *OF_LONG_PROCESSES} & loaded
 
 
 RUN = "from eventbus.__main__ import main; main()"

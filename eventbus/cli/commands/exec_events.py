@@ -117,8 +117,9 @@ class CommandEvents:
         flush_s = broadcaster.settings.flush_s
         if broadcaster.flush(0):
             return flush_s
-        # The outbox imports it too, which is slow on a busy machine. The timeout for the bus starts after the import.
-        import redis  # noqa: F401
+        if not broadcaster.settings.url:
+            # The outbox imports it too, which is slow on a busy machine. The timeout starts after the import.
+            import redis  # noqa: F401
 
         start_s = time.monotonic()
         while not self._problem.text and not broadcaster.flush(STEP_S):
