@@ -106,6 +106,7 @@ GROUPS: dict[str, str] = {
       eventbus rules check rules.yaml
       eventbus rules test rules.yaml --cases cases.yaml
       eventbus rules test rules.yaml --since 6h
+      eventbus rules import exporter.yaml > rules.yaml
     """,
     "spool": """List and send the events that processes keep on disk (EVENTBUS_SPOOL).
 
@@ -167,6 +168,7 @@ COMMANDS: dict[str, Lazy] = {
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers."),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
     "rules check": Lazy("eventbus.cli.commands.rules:check_rules", "Check a rules file of the notifier."),
+    "rules import": Lazy("eventbus.cli.commands.rules:import_rules", "Convert a file of another program to rules."),
     "rules test": Lazy("eventbus.cli.commands.rules:test_rules", "Run rules over cases or stored events."),
     "rules trace": Lazy("eventbus.cli.commands.rules:trace_rules", "Show how rules treat a stored event."),
     "spool list": Lazy("eventbus.cli.commands.spool:list_spooled", "List unsent events on disk."),

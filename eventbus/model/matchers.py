@@ -51,11 +51,12 @@ def labels_of(event: Event) -> dict[str, str]:
     }
     found = {name: value for name, value in labels.items() if value}
     for name, value in event.metadata.labels.items():
-        found[OWN_PREFIX + _label_name(name)] = value
+        found[OWN_PREFIX + label_name(name)] = value
     return found
 
 
-def _label_name(name: str) -> str:
+def label_name(name: str) -> str:
+    """Return *name*, of a label of an event, with `_` for each character that a matcher cannot have."""
     return "".join(each if each.isalnum() and each.isascii() else "_" for each in name)
 
 

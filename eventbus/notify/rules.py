@@ -46,6 +46,7 @@ _CURES: Final[Mapping[str, str]] = {
     "source_match_re": "write it as source_matchers with =~",
     "target_match": "write it as target_matchers",
     "target_match_re": "write it as target_matchers with =~",
+    "service_key": "it belongs to the Events API v1; give the routing_key of an integration with v2",
     "templates": "templates are not supported; remove it",
 }
 
@@ -128,6 +129,12 @@ class ParsedRules(msgspec.Struct, frozen=True):
 
 def load_rules(path: Path) -> ParsedRules:
     """Read and check a file. Raises: ConfigError: all errors that were found, a line each."""
+    text, private = read_rules_text(path)
+    return parse_rules(text, str(path), private=private)
+
+
+def read_rules_text(path: Path) -> tuple[str, bool]:
+    """Return the text of a file, cut beyond its bound, and if its owner alone can read it. Raises: ConfigError."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -137,7 +144,7 @@ def load_rules(path: Path) -> ParsedRules:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8") from None
-    return parse_rules(text, str(path), private=not mode & (stat.S_IRGRP | stat.S_IROTH))
+    return text, not mode & (stat.S_IRGRP | stat.S_IROTH)
 
 
 def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> ParsedRules:
@@ -153,7 +160,7 @@ def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> Pa
         document = Document(text)
         if not isinstance(document.value, dict):
             raise ConfigError("line 1: the file must have the fields route and receivers")
-        rules = convert(document, Rules, decode, cure=_cure)
+        rules = convert(document, Rules, decode, cure=field_cure)
         defaulted = tuple(receiver.with_defaults(rules.global_) for receiver in rules.receivers)
         rules = msgspec.structs.replace(rules, receivers=defaulted)
     except ConfigError as error:
@@ -175,7 +182,8 @@ _STRUCTS: Final = (
 )
 
 
-def _cure(field: str) -> str:
+def field_cure(field: str) -> str:
+    """Return the end of the message about an unknown field: what to write instead; "" if there is nothing near."""
     if field in _CURES:
         return f": {_CURES[field]}"
     known = {name for struct in _STRUCTS for name in struct.__struct_encode_fields__}

@@ -1,4 +1,4 @@
-"""`eventbus rules check | test | trace`: a rules file of the notifier, before it is used."""
+"""`eventbus rules check | test | trace | import`: a rules file of the notifier, before it is used."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from eventbus.cli.input.options import namespace_option, seconds_option
 from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import open_session
+from eventbus.util.text import printable
 
 _FILE = click.Path(path_type=Path)
 _output = click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of lines.")
@@ -133,6 +134,37 @@ def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> N
     ]
     lines = list(trace(rules, found, {alert.id: alert for alert in alerts}, groups))
     write(dump_json(lines) + "\n" if output == "json" else "\n".join(lines) + "\n")
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--strict", is_flag=True, help="Print no rules if something cannot be converted.")
+def import_rules(file: Path, strict: bool) -> None:
+    """Convert a file of kubernetes-event-exporter or Alertmanager to a rules file, and print it.
+
+    Each value that cannot be converted is named on stderr, with its line and the cure. In doubt the rules
+    send more, and never less. Receivers that are exports, such as elasticsearch, stay without integrations. Settings of
+    the exporter's process, such as kubeQPS, are left out. A printed file with secrets must be private: see umask.
+
+    
+    Exit codes:
+      0  everything is converted
+      1  something is not; with --strict nothing is printed
+      2  the file cannot be used
+
+    
+    Examples:
+      eventbus rules import exporter.yaml > rules.yaml
+      eventbus rules import --strict alertmanager.yml | eventbus rules check /dev/stdin
+    """
+    from eventbus.notify.conversion import convert_file
+
+    converted = convert_file(file)
+    for gap in converted.gaps:
+        click.echo(printable(gap), err=True)
+    if not (strict and converted.gaps):
+        write(f"# Converted from a file of {converted.origin}.\n{converted.text}")
+    sys.exit(1 if converted.gaps else 0)
 
 
 def _replay(file: Path, since_s: float, output: str | None) -> None:
