@@ -119,7 +119,7 @@ class Keys:
         self.builds = root + b"builds"
         #: HASH    worker → JSON [ms, text]  a problem of its configuration; of partition 0, a minute after the last
         self.problems = root + b"problems"
-        #: HASH    holder, term, beats, rules, positions and counters of the notifier; of partition 0, for ever
+        #: HASH    holder, term, beats, rules, receivers and positions of the notifier; of partition 0, for ever
         self.notify = root + b"notify"
         #: prefix of STRING msgpack, a<alert> or g<group>    of partition 0; PX two weeks and more after its last write
         self.notify_state = root + b"notify:"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgpack
@@ -91,7 +91,7 @@ class NotifyStore:
         )
 
     def load(self) -> NotifyState:
-        """Read the whole state. Redis: HGETALL, then ZRANGE and MGET in pages."""
+        """Read the whole state. Redis: HGETALL, then as `read_records`."""
         with redis_errors():
             fields: Any = self._client.hgetall(self._keys.notify)
         positions = {}
@@ -99,22 +99,56 @@ class NotifyStore:
             partition, position = whole_number(field.removeprefix(b"position:")), whole_number(text)
             if field.startswith(b"position:") and partition is not None and position is not None:
                 positions[partition] = position
-        return NotifyState(positions, dict(self._records()))
+        return NotifyState(positions, dict(read_records(self._bus, self._client)))
 
-    def _records(self) -> Iterator[tuple[str, bytes]]:
-        start = 0
-        while True:
-            with redis_errors():
-                names: Any = self._client.execute_command("ZRANGE", self._keys.index_notify, start, start + MANY - 1)
-                values: Any = self._client.mget([self._keys.notify_state + name for name in names]) if names else ()
-            yield from (
-                (name.decode("ascii", "replace"), value)
-                for name, value in zip(names, values, strict=True)
-                if value is not None
+
+def read_records(bus: Bus, client: Client, initial: str = "") -> Iterator[tuple[str, bytes]]:
+    """Yield the alerts (names with `a`) and groups (`g`) by name, still packed; *initial*: only those of one letter.
+
+    In the order of their last writes, and each once, although the notifier moves records to the end meanwhile.
+    Redis: ZRANGE and MGET in pages.
+    """
+    seen: set[bytes] = set()
+    start, offset = b"-inf", 0
+    while True:
+        with redis_errors():
+            page: Any = client.execute_command(
+                *("ZRANGE", bus.keys[0].index_notify, start, "+inf", "BYSCORE", "LIMIT", offset, MANY, "WITHSCORES")
             )
-            if len(names) < MANY:
-                return
-            start += MANY
+        names = [name for name in page[::2] if name not in seen]
+        seen.update(names)
+        wanted = [name for name in names if name.startswith(initial.encode())]
+        yield from get_records(bus, client, [name.decode("ascii", "replace") for name in wanted]).items()
+        if len(page) < 2 * MANY:
+            return
+        # From the last score again, because other members may have it too.
+        start, offset = page[-1], offset + MANY if page[-1] == start else 0
+
+
+def get_records(bus: Bus, client: Client, names: Sequence[str]) -> dict[str, bytes]:
+    """Return the records of *names* that are there. Redis: MGET in pages."""
+    found: dict[str, bytes] = {}
+    for at in range(0, len(names), MANY):
+        chunk = names[at : at + MANY]
+        with redis_errors():
+            values: Any = client.mget([bus.keys[0].notify_state + name.encode() for name in chunk])
+        found.update((name, value) for name, value in zip(chunk, values, strict=True) if value is not None)
+    return found
+
+
+class FailingIntegration(msgspec.Struct, frozen=True):
+    """An integration of a receiver that is tried again. *error*: of the last try."""
+
+    name: str
+    since_ms: int
+    error: str
+
+
+class ReceiverState(msgspec.Struct, frozen=True):
+    """A receiver of the acting rules."""
+
+    name: str
+    failing: tuple[FailingIntegration, ...] = ()
 
 
 class NotifierFile(msgspec.Struct, frozen=True):
@@ -127,11 +161,15 @@ class NotifierFile(msgspec.Struct, frozen=True):
 
 
 class NotifierStatus(msgspec.Struct, frozen=True):
-    """The acting worker ("": none), the changes that it has not taken in, and the files of all workers."""
+    """The acting worker ("": none), the changes that it has not taken in, the files of all workers, its receivers."""
 
     holder: str
     lag: int
     files: tuple[NotifierFile, ...]
+    receivers: tuple[ReceiverState, ...] = ()
+
+
+_RECEIVERS: Final = msgspec.json.Decoder(tuple[ReceiverState, ...])
 
 
 def read_notifier_status(bus: Bus, client: Client) -> NotifierStatus | None:
@@ -152,7 +190,16 @@ def read_notifier_status(bus: Bus, client: Client) -> NotifierStatus | None:
         if field.startswith(b"file:"):
             hash_, _, rejected = rest.partition(" ")
             files.append(NotifierFile(name_text(field[5:]), hash_, bool(rejected), whole_number(ms) or 0))
-    return NotifierStatus(name_text(fields.get(b"holder", b"")), lag, tuple(files))
+    try:
+        receivers = _RECEIVERS.decode(fields.get(b"receivers", b"[]"))
+    except msgspec.DecodeError:  # corrupt: as if it were missing, until the notifier writes it
+        receivers = ()
+    return NotifierStatus(name_text(fields.get(b"holder", b"")), lag, tuple(files), receivers)
+
+
+def receivers_field(receivers: Sequence[ReceiverState]) -> dict[str, str]:
+    """Return the field that stores *receivers*, for `settle`."""
+    return {"receivers": msgspec.json.encode(receivers).decode()}
 
 
 def position_fields(positions: Mapping[int, int]) -> dict[str, str]:
@@ -162,11 +209,16 @@ def position_fields(positions: Mapping[int, int]) -> dict[str, str]:
 
 __all__ = [
     "MANY",
+    "FailingIntegration",
     "NotifierFile",
     "NotifierStatus",
     "NotifyHold",
     "NotifyState",
     "NotifyStore",
+    "ReceiverState",
+    "get_records",
     "position_fields",
     "read_notifier_status",
+    "read_records",
+    "receivers_field",
 ]

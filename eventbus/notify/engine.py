@@ -62,7 +62,10 @@ class IntegrationState(msgspec.Struct, array_like=True):
 
 
 class Group(msgspec.Struct, array_like=True):
-    """The state of a group, as it is stored. *sent*: by integration. *route*: the key of its route."""
+    """The state of a group, as it is stored. *sent*: by integration. *route*: the key of its route.
+
+    *inhibited*: alert → an alert that inhibits it, when the group was last due.
+    """
 
     id: str
     receiver: str
@@ -72,6 +75,7 @@ class Group(msgspec.Struct, array_like=True):
     next_ms: int
     alerts: list[str] = []
     sent: dict[str, IntegrationState] = {}
+    inhibited: dict[str, str] = {}
 
     @property
     def key(self) -> str:
@@ -408,8 +412,12 @@ class Engine:
             group.next_ms = now_ms + interval_ms
         members = [self.alerts[each] for each in group.alerts]
         firing = {alert.id for alert in members if alert.fires}
+        inhibited = {alert.id: by for alert in members if alert.fires and (by := self._inhibition.source_of(alert))}
+        if inhibited != group.inhibited:
+            group.inhibited = inhibited
+            self._changed.add(f"g{group.id}")
         # A group without its route only reports that its alerts have ended.
-        visible = {alert.id for alert in members if alert.fires and route and not self._inhibition.inhibits(alert)}
+        visible = {alert.id for alert in members if alert.fires and route and alert.id not in group.inhibited}
         sends = []
         for name, config in self._integrations[group.receiver].items():
             sent = group.sent.setdefault(name, IntegrationState())

@@ -36,8 +36,11 @@ class Inhibition:
             if not alerts:
                 self._sources[number].pop(values, None)
 
-    def inhibits(self, alert: Alert) -> bool:
-        """Return True if *alert* is the target of a source that fires. Two that are both do not inhibit each other."""
+    def source_of(self, alert: Alert) -> str:
+        """Return the id of a firing source that *alert* is a target of; "": there is none.
+
+        Two that are both do not inhibit each other.
+        """
         for number, rule in enumerate(self._rules):
             if not rule.target_matchers.match(alert.labels):
                 continue
@@ -45,8 +48,8 @@ class Inhibition:
             is_source = alert.id in sources or rule.source_matchers.match(alert.labels)
             for source in sources.values():
                 if not is_source or not rule.target_matchers.match(source.labels):
-                    return True
-        return False
+                    return source.id
+        return ""
 
 
 def _values(rule: InhibitRule, alert: Alert) -> tuple[str, ...]:

@@ -20,7 +20,15 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.notifications import MANY, NotifyHold, NotifyStore, position_fields
+from eventbus.broker.notifications import (
+    MANY,
+    FailingIntegration,
+    NotifyHold,
+    NotifyStore,
+    ReceiverState,
+    position_fields,
+    receivers_field,
+)
 from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.heartbeat import LivenessObserver, LoopHealth
 from eventbus.errors import ConfigError, EventBusError
@@ -279,6 +287,8 @@ class _Acting:
         self._unstored: dict[str, bytes] = {}
         self._sizes: dict[str, int] = {}
         self._bytes = 0
+        self._fields: dict[str, str] = {}  #: to be stored beside the positions
+        self._receivers: list[ReceiverState] = []  #: as they were stored
         self._ready: list[Send] = []  #: decided, and sent as soon as they are stored
         state = store.load()
         self._positions = dict(state.positions)
@@ -296,6 +306,7 @@ class _Acting:
                 log.error("the stored notification state %s cannot be read, and is skipped", name)
                 continue
             self._count(name, len(packed))
+        self._rules = rules.rules
         self._ready += self.engine.load(alerts, groups, self._now_ms())
         self.senders = Senders(
             rules.rules, setup.opening, clock=setup.clock, results=self.inbox, on_change=setup.on_change
@@ -317,6 +328,7 @@ class _Acting:
     def reload(self, rules: ParsedRules) -> None:
         """Go on with new rules. Raises: LeaseLost, Redis errors."""
         self.engine.reload(rules.rules, self._now_ms())
+        self._rules = rules.rules
         self._save([])
         self.senders.reload(rules.rules)
 
@@ -386,15 +398,16 @@ class _Acting:
             self._count(name, len(packed))
         positions = {batch.partition: batch.position for batch in batches if batch.position is not None}
         self._positions |= positions
-        if self._unstored or positions:
+        if self._unstored or positions or self._fields:
             self.engine.full = self._bytes > MAX_BYTES
             # Alerts before the groups that name them; positions last.
             names = sorted(self._unstored)
             chunks = [names[start : start + MANY] for start in range(0, len(names), MANY)] or [[]]
             for number, chunk in enumerate(chunks, 1):
-                fields = position_fields(positions) if number == len(chunks) else {}
+                fields = position_fields(positions) | self._fields if number == len(chunks) else {}
                 self._store_chunk({name: self._unstored[name] for name in chunk}, fields)
             self._unstored.clear()
+            self._fields.clear()
         for batch in batches:
             batch.done()
 
@@ -429,7 +442,23 @@ class _Acting:
         partitions = sorted(self._positions)
         newest = read_versions(self._bus, self._client, EVENT.plural, partitions)
         self.lag = float(sum(max(0, at - self._positions[p]) for p, at in zip(partitions, newest, strict=True)))
+        if (receivers := self._receiver_states()) != self._receivers:
+            self._receivers = receivers
+            self._fields |= receivers_field(receivers)
         return True
+
+    def _receiver_states(self) -> list[ReceiverState]:
+        """Return the receivers for readers of the state; seconds are exact enough, and seldom change."""
+        figures = self.senders.figures()
+        states = []
+        for receiver in self._rules.receivers:
+            failing = [
+                FailingIntegration(name, int(found.failing_since + self._offset_ms / 1000) * 1000, found.error)
+                for name, _ in receiver.integrations()
+                if (found := figures[f"{receiver.name}/{name}"]).failing_since is not None
+            ]
+            states.append(ReceiverState(receiver.name, tuple(failing)))
+        return states
 
     def _count(self, name: str, size: int) -> None:
         self._bytes += size - self._sizes.pop(name, 0)

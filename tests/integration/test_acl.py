@@ -35,6 +35,7 @@ from eventbus.lifecycle.node_monitor import Pace
 from eventbus.model.event import Event, ObjectReference
 from eventbus.model.kinds import EVENT, NODE
 from eventbus.model.list_watch import ListOptions
+from eventbus.notify.group_reader import read_groups
 from eventbus.notify.notifier import Notifier, NotifySetup
 from eventbus.notify.receivers.contract import Opening
 from eventbus.notify.rules import parse_rules
@@ -335,6 +336,9 @@ def test_a_notifier_reads_events_and_keeps_its_state(
     client.close()
     assert status is not None
     assert (status.holder, [file.hash for file in status.files]) == ("one", [rules.hash])
+    worker = open_bus(bus_made(Role.WORKER), settings).client()  # as an API worker
+    eventually(lambda: read_groups(bus, worker, lambda alert: alert.fires, 10)[0])
+    worker.close()
     notifier.stop(60)
     with make_client(any_server_url) as admin:
         refused = [line["object"] for line in admin.acl_log(1_000) if line["username"] == f"{prefix}-notifier"]

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from eventbus.broker import notifications
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.notifications import NotifyStore
+from eventbus.broker.notifications import NotifyStore, ReceiverState, read_notifier_status
 from eventbus.errors import ConfigError, EventRejected, SinkUnreachable, UnexpectedReply
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT
 from eventbus.notify import notifier as notifier_module
 from eventbus.notify import senders as senders_module
+from eventbus.notify.group_reader import read_groups
 from eventbus.notify.notifier import Notifier, NotifySetup
 from eventbus.notify.receivers.contract import Notification, Opening, Receiver
 from eventbus.notify.receivers.webhook import WebhookConfig
@@ -261,9 +263,63 @@ def test_a_receiver_that_fails_for_a_while_gets_everything_and_is_reported(
     for number in range(5):
         warn(store, f"web-{number}")
     eventually(lambda: any(change.startswith("NotificationFailed: chat: ") for change in workers.changes))
+    eventually(lambda: [each.error for each in shown_receiver(workers).failing] == ["answered 503"])
     broken = False
     eventually(lambda: sorted(service.names()) == [f"web-{number}" for number in range(5)])
     eventually(lambda: any(change.startswith("NotificationsResumed: chat: ") for change in workers.changes))
+    eventually(lambda: shown_receiver(workers) == ReceiverState("chat"))
+
+
+def shown_receiver(workers: Workers) -> ReceiverState:
+    """Return the only receiver, as another process reads it."""
+    with workers._bus.client() as client:
+        status = read_notifier_status(workers._bus, client)
+    assert status is not None
+    (found,) = status.receivers or [ReceiverState("")]
+    return found
+
+
+def test_groups_are_read_with_their_alerts_while_the_notifier_writes(
+    workers: Workers, service: Service, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(workers)
+    for number in range(20):
+        warn(store, f"web-{number}")
+    eventually(lambda: len(service.names()) == 20)
+    monkeypatch.setattr(notifications, "MANY", 3)
+    moved, index = 0, workers._bus.keys[0].index_notify
+
+    def execute(*words: Any) -> Any:
+        """Write the oldest record again before each page, as a notifier does."""
+        nonlocal moved
+        index = workers._bus.keys[0].index_notify
+        (name,) = client.zrange(index, 0, 0)
+        moved += client.zadd(index, {name: client.zscore(index, client.zrange(index, -1, -1)[0]) + 1}, ch=True)
+        return original(*words)
+
+    with workers._bus.client() as client:
+        original = client.execute_command
+        client.zadd(index, {name: at for at, name in enumerate(client.zrange(index, 0, -1))})
+        reading: Any = type("Client", (), {"execute_command": staticmethod(execute), "mget": client.mget})
+        found, more = read_groups(workers._bus, reading, lambda alert: alert.fires, 100)
+    assert moved > 10
+    assert sorted(group.labels["name"] for group, _ in found) == sorted(f"web-{number}" for number in range(20))
+    assert [[alert.labels["name"] for alert in alerts] for _, alerts in found] == [
+        [group.labels["name"]] for group, _ in found
+    ]
+    assert not more
+
+
+def test_no_more_alerts_are_read_than_asked_for(workers: Workers, service: Service, store: ObjectStore) -> None:
+    begin(workers, rules=RULES.replace("[name]", "[namespace]"))
+    for number in range(20):
+        warn(store, f"web-{number}")
+    eventually(lambda: sum(len(each.alerts) for each in service.received) >= 20)
+    with workers._bus.client() as client:
+        assert read_groups(workers._bus, client, lambda _alert: True, 19)[1]
+        ((_, alerts),), more = read_groups(workers._bus, client, lambda alert: alert.labels["name"] == "web-7", 19)
+    assert [alert.labels["name"] for alert in alerts] == ["web-7"]
+    assert not more
 
 
 def test_a_notification_that_is_refused_does_not_hold_up_others(

@@ -272,6 +272,9 @@ def test_a_dead_node_inhibits_its_pods_until_it_is_back() -> None:
     world.happens(world.event("node-1", "NodeNotReady", kind="Node"))
     world.until(60)
     assert world.messages == [(0.5, "chat", "first", 1, 0), (0.7, "chat", "first", 1, 0)]
+    (group,) = (group for group in world.engine.groups.values() if len(group.alerts) == 31)
+    (node,) = (alert.id for alert in world.engine.alerts.values() if alert.labels["kind"] == "Node")
+    assert (len(group.inhibited), set(group.inhibited.values())) == (30, {node})
     world.happens(world.event("node-1", "NodeReady", kind="Node", type_="Normal"))
     world.until(70)
     assert world.messages[2:] == [
