@@ -152,9 +152,11 @@ COMMANDS: dict[str, Lazy] = {
     "get events": Lazy("eventbus.cli.commands.get_events:get_events", "List events, the latest last; -w watches them."),
     "get leases": Lazy("eventbus.cli.commands.get_objects:get_leases", "List leases with their holders."),
     "get nodes": Lazy("eventbus.cli.commands.get_objects:get_nodes", "List nodes, like kubectl."),
+    "get acknowledgements": Lazy("eventbus.cli.commands.get_objects:get_acknowledgements", "List acknowledgements."),
     "get configmaps": Lazy("eventbus.cli.commands.get_objects:get_configmaps", "List ConfigMaps."),
     "get pods": Lazy("eventbus.cli.commands.get_objects:get_pods", "List pods with node and status."),
     "get secrets": Lazy("eventbus.cli.commands.get_objects:get_secrets", "List Secrets; -o yaml shows their values."),
+    "get silences": Lazy("eventbus.cli.commands.get_objects:get_silences", "List silences with their state."),
     "get suppressed": Lazy(
         "eventbus.cli.commands.get_suppressed:get_suppressed", "Show suppressed and aggregated events by source."
     ),
@@ -191,6 +193,9 @@ ALIASES: dict[str, str] = {
     "get configmap": "get configmaps",
     "get cm": "get configmaps",
     "get secret": "get secrets",
+    "get silence": "get silences",
+    "get acknowledgement": "get acknowledgements",
+    "get ack": "get acknowledgements",
 }
 
 #: Group → the function that suggests a replacement for an unknown command.

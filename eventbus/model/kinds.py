@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -30,7 +30,11 @@ from eventbus.model.names import is_dns_label
 from eventbus.model.objects.cluster import Lease, Node
 from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.silence import Acknowledgement, Silence
 from eventbus.model.selectors import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS
+
+if TYPE_CHECKING:
+    from eventbus.model.silence_rules import FieldProblem
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -52,6 +56,8 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             version: the apiVersion, of a second shape of the type's objects; by default the type's own.
             has_generation: the store counts the changes of *spec* in metadata.generation; by default if there is one.
             changes_bytes: how far its changes reach back, bytes, if that is less than the bus's option of the name.
+            named_by_uid: an object without a name gets its uid as name.
+            problems: returns the invalid fields of an object, which is then not stored.
     Raises: TypeError: *type* is none of these.  ValueError: *plural* is no DNS label.
     """
 
@@ -69,6 +75,8 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     version: str = ""
     has_generation: bool | None = None
     changes_bytes: int | None = None
+    named_by_uid: bool = False
+    problems: Callable[[T], Iterable[FieldProblem]] | None = None
 
     def __post_init__(self) -> None:
         if not is_dns_label(self.plural):  # it is part of the names of keys
@@ -196,10 +204,38 @@ SECRET: Kind[Secret] = Kind(
 )
 
 
+def _silence_problems(silence: Silence) -> Iterable[FieldProblem]:
+    from eventbus.model.silence_rules import silence_problems
+
+    return silence_problems(silence)
+
+
+def _acknowledgement_problems(acknowledgement: Acknowledgement) -> Iterable[FieldProblem]:
+    from eventbus.model.silence_rules import acknowledgement_problems
+
+    return acknowledgement_problems(acknowledgement)
+
+
+SILENCE: Kind[Silence] = Kind(
+    name="Silence", plural="silences", namespaced=False, type=Silence, named_by_uid=True, problems=_silence_problems
+)
+ACKNOWLEDGEMENT: Kind[Acknowledgement] = Kind(
+    name="Acknowledgement",
+    plural="acknowledgements",
+    namespaced=False,
+    type=Acknowledgement,
+    short_names=("ack",),
+    named_by_uid=True,
+    problems=_acknowledgement_problems,
+)
+
+_BUILT_IN = (EVENT, NODE, LEASE, POD, CONFIGMAP, SECRET, SILENCE, ACKNOWLEDGEMENT)
+
+
 class Kinds:
     """The kinds that a process knows. Changes of other kinds are skipped."""
 
-    def __init__(self, kinds: Iterable[Kind[Any]] = (EVENT, NODE, LEASE, POD, CONFIGMAP, SECRET)) -> None:
+    def __init__(self, kinds: Iterable[Kind[Any]] = _BUILT_IN) -> None:
         self._by_plural = {kind.plural: kind for kind in kinds}
 
     def __iter__(self) -> Iterator[Kind[Any]]:

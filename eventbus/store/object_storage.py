@@ -87,6 +87,8 @@ class ObjectStorage(Generic[T]):
             field, problem = "metadata.namespace", "Forbidden: not allowed on this type"
         elif namespace and not is_dns_label(namespace):
             field, problem = "metadata.namespace", f'Invalid value: "{namespace}"'
+        elif self.kind.problems is not None and (found := next(iter(self.kind.problems(obj)), None)):
+            field, problem = found.field, found.text
         if problem:
             raise invalid(self.kind, name, field, problem)
 

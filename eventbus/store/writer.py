@@ -95,9 +95,11 @@ class ObjectWriter(ObjectReader[T]):
         """Return the object to create. Raises: InvalidObject."""
         if obj.metadata.resource_version:
             raise InvalidObject("resourceVersion should not be set on objects to be created")
+        uid, name = self._storage.new_uid(), obj.metadata.name
         return with_metadata(
             obj,
-            uid=self._storage.new_uid(),
+            uid=uid,
+            name=name or (uid if self.kind.named_by_uid else ""),
             creation_timestamp=self._now(),
             generation=int(bool(self.kind.has_generation)),
             deletion_timestamp=None,

@@ -84,7 +84,21 @@ def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str
     ("line", "names"),
     [
         ("eventbus st", ["status"]),
-        ("eventbus get ", ["all", "configmaps", "events", "leases", "nodes", "pods", "secrets", "suppressed"]),
+        (
+            "eventbus get ",
+            [
+                "acknowledgements",
+                "all",
+                "configmaps",
+                "events",
+                "leases",
+                "nodes",
+                "pods",
+                "secrets",
+                "silences",
+                "suppressed",
+            ],
+        ),
         ("eventbus worker ", ["agent", "api", "export", "lifecycle", "log", "metrics", "notify", "sink"]),
         ("eventbus status --w", ["--watch"]),
         ("eventbus get events -o j", ["json", "jsonpath="]),

@@ -141,7 +141,8 @@ def test_leads_on(words: str, env: dict[str, str]) -> None:
 def test_get_all_looks_for_a_name_among_all_kinds(env: dict[str, str]) -> None:
     done = run("get", "all", "n1", "-o", "name", env=env)
     assert (done.returncode, done.stdout) == (1, "node/n1\n")
-    missing = ("events", "leases.coordination.k8s.io", "pods", "configmaps", "secrets")
+    missing = ["events", "leases.coordination.k8s.io", "pods", "configmaps", "secrets"]
+    missing += ["silences.eventbus.dev", "acknowledgements.eventbus.dev"]
     assert done.stderr.splitlines() == [f'Error from server (NotFound): {kind} "n1" not found' for kind in missing]
 
 

@@ -29,7 +29,7 @@ def test_it_tells_its_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"eventbus {project['version']}\n")
 
 
-HAS = "it has configmaps, events, leases, nodes, pods, secrets, suppressed. Events of"
+HAS = "it has acknowledgements, configmaps, events, leases, nodes, pods, secrets, silences, suppressed. Events of"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ Source: apimachinery `pkg/api/validation/objectmeta.go` and `pkg/util/validation
 from __future__ import annotations
 
 import re
+import uuid
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -353,6 +354,8 @@ def check_rules(info: RequestInfo, new: Any, former: Any = None) -> None:
     causes: list[Cause] = []
     if former is None and new.metadata.generate_name and not new.metadata.name:
         new = with_metadata(new, name=generated_name(new.metadata.generate_name))  # an error names it
+    elif former is None and info.resource.kind.named_by_uid and not new.metadata.name:
+        new = with_metadata(new, name=str(uuid.uuid4()))
     kind, metadata = info.resource.kind, new.metadata
     if former is not None:  # the rules of each kind repeat those of all kinds, and are reported twice
         causes += [*metadata_causes(metadata), *changed_causes(metadata, former.metadata)]
@@ -377,6 +380,8 @@ def check_rules(info: RequestInfo, new: Any, former: Any = None) -> None:
         causes += secret_causes(new, former)
     elif kind is POD and not info.subresource:
         causes += [Cause(*problem) for problem in spec_problems(new.spec, former and former.spec)]
+    elif kind.problems is not None:
+        causes += [Cause(problem.reason, problem.text, problem.field) for problem in kind.problems(new)]
     if causes:
         raise invalid_object(info, metadata.name, causes)
 

@@ -46,24 +46,39 @@ def _namespaced(title: str, summary: str, *examples: str, hints: Hints = lambda 
     return command
 
 
-@click.command()
-@click.option("-n", "--namespace", hidden=True, help="Nodes are in none.")
-@click.option("-A", "--all-namespaces", is_flag=True, hidden=True, help="Nodes are in none.")
-@common_options
-def get_nodes(namespace: str | None, all_namespaces: bool, **options: Any) -> None:
-    """Show nodes, as kubectl does.
+def _cluster_scoped(plural: str, summary: str, *examples: str) -> click.Command:
+    """Make the command of a kind without namespaces."""
 
-    \b
-    Examples:
-      eventbus get nodes
-      eventbus get node node-1 -o yaml
-      eventbus get nodes -l zone=a --field-selector spec.unschedulable=false
-      eventbus get nodes -o jsonpath='{.items[*].metadata.name}'
-      eventbus get nodes -w --output-watch-events
-    """
-    _run("nodes", options)
+    @click.command(help="\n".join((summary, "", "\b", "Examples:", *(f"  {example}" for example in examples))))
+    @click.option("-n", "--namespace", hidden=True, help=f"{plural.title()} are in none.")
+    @click.option("-A", "--all-namespaces", is_flag=True, hidden=True, help=f"{plural.title()} are in none.")
+    @common_options
+    def command(namespace: str | None, all_namespaces: bool, **options: Any) -> None:
+        _run(plural, options)
+
+    return command
 
 
+get_nodes = _cluster_scoped(
+    "nodes",
+    "Show nodes, as kubectl does.",
+    "eventbus get nodes",
+    "eventbus get node node-1 -o yaml",
+    "eventbus get nodes -l zone=a --field-selector spec.unschedulable=false",
+    "eventbus get nodes -o jsonpath='{.items[*].metadata.name}'",
+    "eventbus get nodes -w --output-watch-events",
+)
+get_silences = _cluster_scoped(
+    "silences",
+    "Show silences, as kubectl does; `eventbus silence list` leaves expired ones out.",
+    "eventbus get silences -o wide",
+    "eventbus get silences -w",
+)
+get_acknowledgements = _cluster_scoped(
+    "acknowledgements",
+    "Show the acknowledgements of `eventbus ack`.",
+    "eventbus get acknowledgements -o wide",
+)
 get_leases = _namespaced(
     "Leases",
     "Show leases, as kubectl does.",

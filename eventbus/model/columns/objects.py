@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from eventbus.model.columns.events import get_headers, get_row
 from eventbus.model.event import Event
-from eventbus.model.kinds import CONFIGMAP, EVENT, LEASE, NODE, POD, SECRET, Kind
+from eventbus.model.kinds import ACKNOWLEDGEMENT, CONFIGMAP, EVENT, LEASE, NODE, POD, SECRET, SILENCE, Kind
 from eventbus.model.objects.cluster import Lease, Node
 from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import ContainerStatus, Pod
+from eventbus.model.objects.silence import Acknowledgement, Silence
 from eventbus.util.human_duration import age
 from eventbus.util.table import Row
 
@@ -92,6 +93,29 @@ def _secret(item: Secret, now: datetime, _wide: bool, _colour: bool) -> Row:
     return item.metadata.name, item.type, str(len(item.data)), age(now, item.metadata.creation_timestamp)
 
 
+def _silence(silence: Silence, now: datetime, wide: bool, _colour: bool) -> Row:
+    spec = silence.spec
+    row = (
+        silence.metadata.name,
+        ",".join(map(str, spec.matchers)),
+        _moment(spec.starts_at),
+        _moment(spec.ends_at),
+        spec.created_by or NONE,
+        spec.state(now),
+    )
+    return (*row, spec.comment or NONE) if wide else row
+
+
+def _moment(time: datetime | None) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if time else _UNKNOWN
+
+
+def _acknowledgement(item: Acknowledgement, now: datetime, wide: bool, _colour: bool) -> Row:
+    spec = item.spec
+    row = (item.metadata.name, str(spec.object), spec.created_by or NONE, age(now, item.metadata.creation_timestamp))
+    return (*row, spec.comment or NONE) if wide else row
+
+
 def _plain(item: Any, now: datetime, _wide: bool, _colour: bool) -> Row:
     return item.metadata.name, age(now, item.metadata.creation_timestamp)
 
@@ -170,6 +194,8 @@ _POD_HEADERS = ("Name", "Ready", "Status", "Restarts", "Age")
 _WIDE_POD_HEADERS = (*_POD_HEADERS, "IP", "Node", "Nominated Node", "Readiness Gates")
 _NODE_HEADERS = ("Name", "Status", "Roles", "Age", "Version")
 _WIDE_NODE_HEADERS = ("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime")
+_SILENCE_HEADERS = ("Name", "Matchers", "Starts", "Ends", "Created By", "State")
+_ACKNOWLEDGEMENT_HEADERS = ("Name", "Object", "Created By", "Age")
 _PLAIN = Columns(("Name", "Age"), ("Name", "Age"), _plain)
 _COLUMNS = {
     EVENT.plural: Columns(get_headers(), get_headers(wide=True), _event),
@@ -178,4 +204,6 @@ _COLUMNS = {
     POD.plural: Columns(_POD_HEADERS, _WIDE_POD_HEADERS, pod_row),
     CONFIGMAP.plural: Columns(("Name", "Data", "Age"), ("Name", "Data", "Age"), _config_map),
     SECRET.plural: Columns(("Name", "Type", "Data", "Age"), ("Name", "Type", "Data", "Age"), _secret),
+    SILENCE.plural: Columns(_SILENCE_HEADERS, (*_SILENCE_HEADERS, "Comment"), _silence),
+    ACKNOWLEDGEMENT.plural: Columns(_ACKNOWLEDGEMENT_HEADERS, (*_ACKNOWLEDGEMENT_HEADERS, "Comment"), _acknowledgement),
 }
