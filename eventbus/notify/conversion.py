@@ -48,8 +48,8 @@ _SINKS: Final[Mapping[str, str]] = (
         "syslog": "an export, not a receiver: eventbus worker export --to stdout: | logger",
         "prometheus": "workers count events themselves: docs/metrics.md",
         "inMemory": "is for tests of the exporter; remove it",
-        "opsgenie": "there is no such receiver, and Opsgenie ends in April 2027: use pagerduty_configs",
-        "teams": "there is no such receiver: use webhook_configs",
+        "opsgenie": "Opsgenie ends in April 2027: use pagerduty_configs, or apprise_configs with opsgenie://",
+        "teams": "use apprise_configs with workflows://",
         "opscenter": "there is no such receiver: use webhook_configs",
     }
     | dict.fromkeys(

@@ -22,6 +22,7 @@ from eventbus.model.matchers import Matchers, MatchType, label_problem, matcher_
 from eventbus.notify.bounded_yaml import MAX_BYTES, Document
 from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
 from eventbus.notify.receivers.alertmanager import AlertmanagerConfig
+from eventbus.notify.receivers.apprise import AppriseConfig
 from eventbus.notify.receivers.contract import IntegrationConfig
 from eventbus.notify.receivers.defaults import Global
 from eventbus.notify.receivers.email import EmailConfig
@@ -79,6 +80,7 @@ class ReceiverRules(Strict, frozen=True, kw_only=True):
     pagerduty_configs: tuple[PagerDutyConfig, ...] = ()
     email_configs: tuple[EmailConfig, ...] = ()
     alertmanager_configs: tuple[AlertmanagerConfig, ...] = ()
+    apprise_configs: tuple[AppriseConfig, ...] = ()
 
     def with_defaults(self, defaults: Global) -> ReceiverRules:
         """Return a copy in which integrations have the defaults of the file."""
@@ -178,7 +180,7 @@ def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> Pa
 #: Their fields are suggested for a misspelled one.
 _STRUCTS: Final = (
     *(Rules, Global, Route, ReceiverRules, InhibitRule),
-    *(WebhookConfig, SlackConfig, PagerDutyConfig, EmailConfig, AlertmanagerConfig),
+    *(WebhookConfig, SlackConfig, PagerDutyConfig, EmailConfig, AlertmanagerConfig, AppriseConfig),
 )
 
 
@@ -187,7 +189,10 @@ def field_cure(field: str) -> str:
     if field in _CURES:
         return f": {_CURES[field]}"
     known = {name for struct in _STRUCTS for name in struct.__struct_encode_fields__}
-    near = difflib.get_close_matches(field, known, 1)
+    other = field.endswith("_configs")
+    near = difflib.get_close_matches(field, known, 1, cutoff=0.85 if other else 0.6)
+    if other and not near:
+        return ": use apprise_configs, which has URLs for many services, or webhook_configs"
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -13,6 +13,7 @@ from eventbus.errors import ConfigError
 EXTRAS: Final = {
     "agent": "psutil",
     "api": "aiohttp",
+    "apprise": "apprise",
     "kubernetes": "lightkube",
     "metrics": "prometheus_client",
     "notify": "re2",

@@ -1,9 +1,10 @@
-"""Receivers against servers that stand in for Slack, PagerDuty and SMTP, and a real Alertmanager."""
+"""Receivers against servers that stand in for Slack, PagerDuty and SMTP, a real Alertmanager, and Apprise."""
 
 from __future__ import annotations
 
 import logging
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ from typing import Any
 from urllib.request import urlopen
 
 import msgspec
+import psutil
 import pytest
 
 from eventbus.errors import EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
-from eventbus.notify.receivers import slack
+from eventbus.notify.receivers import apprise, slack
 from eventbus.notify.receivers.contract import Notification, NotifiedAlert, Opening, Reason, Receiver, Status
 from eventbus.notify.receivers.http import HttpSender
 from eventbus.notify.rules import parse_rules
@@ -28,7 +30,7 @@ from tests.support.pagerduty_server import PagerDuty
 from tests.support.ports import free_port
 from tests.support.slack_server import HOOK, SlackWorkspace
 from tests.support.smtp_server import Mailbox, mail_server
-from tests.support.webhook_server import Answer, receiving
+from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 from tests.waiting import eventually
 
 START = datetime(2026, 11, 25, 12, 0, 0, 123_000, tzinfo=UTC)
@@ -568,3 +570,95 @@ def test_alertmanager_takes_400_alerts(alertmanager_url: str) -> None:
     receiver.send(notification(*alerts))
     assert len(alerts_of(alertmanager_url, "crowd")) == 400
     receiver.close()
+
+
+# Apprise
+
+
+@pytest.fixture
+def endpoint() -> Endpoint:
+    return Endpoint()
+
+
+@pytest.fixture
+def apprise_url(endpoint: Endpoint, tmp_path: Path) -> Iterator[Path]:
+    """Return the file with the URL of *endpoint*."""
+    with receiving(endpoint) as port:
+        path = tmp_path / "url"
+        path.write_text(f"json://user:secret@127.0.0.1:{port}/secret\n")
+        yield path
+
+
+def test_apprise_sends_title_and_body(apprise_url: Path, endpoint: Endpoint) -> None:
+    receiver = opened("apprise_configs", url_file=str(apprise_url))
+    assert receiver.send(notification()) == {}
+    receiver.send(notification(alert(0, Status.RESOLVED), number=2))
+    first, second = (msgspec.json.decode(each.body) for each in endpoint.deliveries)
+    assert (first["title"], first["type"]) == ("[FIRING:1] BackOff Pod/web-0 in shop", "failure")
+    assert "back-off 0" in first["message"]
+    assert (second["title"][:10], second["type"]) == ("[RESOLVED]", "success")
+
+
+@pytest.mark.parametrize("make", [lambda: hostile(HOSTILE), crowd, lambda: hostile("")])
+def test_apprise_takes_any_text_without_mentions(apprise_url: Path, endpoint: Endpoint, make: Any) -> None:
+    opened("apprise_configs", url_file=str(apprise_url)).send(make())
+    (delivery,) = endpoint.deliveries
+    text = msgspec.json.decode(delivery.body)["message"]
+    assert "<!channel" not in text
+    assert "@here" not in text
+    assert len(text) < 20_000
+
+
+def test_apprise_is_called_again_after_a_fault(
+    apprise_url: Path, endpoint: Endpoint, fault: tuple[Answer, type[EventBusError]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = opened("apprise_configs", url_file=str(apprise_url))
+    answer, _ = fault
+    if answer.drip_s:
+        monkeypatch.setattr(apprise, "TIMEOUT_S", 3.0)
+    endpoint.answers.append(answer)
+    with pytest.raises((UnexpectedReply, SinkUnreachable)) as raised:
+        receiver.send(notification())
+    assert "secret" not in str(raised.value)
+    monkeypatch.undo()
+    receiver.send(notification())
+    assert len(endpoint.deliveries) == 2
+
+
+def test_a_crash_of_apprise_is_an_error_of_one_message(apprise_url: Path, endpoint: Endpoint) -> None:
+    class Crashing(Endpoint):
+        def answer(self, delivery: Delivery) -> Answer:
+            (child,) = [each for each in psutil.Process().children() if "apprise_process" in " ".join(each.cmdline())]
+            child.send_signal(signal.SIGSEGV)
+            return Answer(200, drip_s=0.05)
+
+    with receiving(Crashing()) as port:
+        apprise_url.write_text(f"json://127.0.0.1:{port}")
+        receiver = opened("apprise_configs", url_file=str(apprise_url))
+        with pytest.raises(UnexpectedReply, match="killed by signal 11"):
+            receiver.send(notification())
+
+
+@pytest.mark.parametrize("url", ["nonsense://secret", "secret", "json://", "\x00secret"])
+def test_a_url_that_apprise_does_not_know_is_not_repeated_in_the_error(tmp_path: Path, url: str) -> None:
+    path = tmp_path / "url"
+    path.write_text(url)
+    with pytest.raises(SinkUnreachable, match="does not know the URL") as raised:
+        opened("apprise_configs", url_file=str(path)).send(notification())
+    assert "secret" not in str(raised.value)
+
+
+def test_apprises_url_comes_from_the_environment_and_its_process_gets_no_other_variable(
+    apprise_url: Path, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    text = '{"route": {"receiver": "a"}, "receivers": [{"name": "a", "apprise_configs": [{"url_env": "URL"}]}]}'
+    ((name, config),) = parse_rules(text).rules.receivers[0].integrations()
+    assert name == "apprise[0]"
+    receiver = config.open(Opening(environ={"URL": apprise_url.read_text(), "HTTP_PROXY": "http://127.0.0.1:1"}))
+    with pytest.raises(UnexpectedReply):  # the proxy is used, so the variable arrived
+        receiver.send(notification())
+    receiver = config.open(Opening(environ={"URL": apprise_url.read_text(), "PYTHONHOME": "/nonexistent"}))
+    receiver.send(notification())
+    assert len(endpoint.deliveries) == 1
+    with pytest.raises(SinkUnreachable, match="the URL of Apprise is empty: URL"):
+        config.open(Opening(environ={})).send(notification())
