@@ -36,6 +36,7 @@ COUNTERS = {
     "failures": "Rounds that failed, most often because Redis did not answer.",
     "written": "Events that the sink has accepted.",
     "unmatched": "Changes of events that --match excludes.",
+    "rejected": "Events that the sink's system rejected without saying which; also counted as written.",
     "held_back": "Repeats that --repeats kept from the sink.",
     "retries": "Tries of an event that failed and are made again.",
     "buried": "Entries put into the dead letter: events that were given up, batches that cannot be read.",

@@ -138,7 +138,7 @@ class PartitionExporter:
     def loop_health(self) -> LoopHealth:
         """Return its health; safe to call from any thread. It stays ready while the sink does not answer."""
         figures = self.figures
-        counted = ("written", "unmatched", "held_back", "retries", "buried", "probes", "lists")
+        counted = ("written", "unmatched", "held_back", "retries", "buried", "rejected", "probes", "lists")
         since = figures.paused_since
         gauges = {
             "leader": float(figures.holds),

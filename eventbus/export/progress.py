@@ -29,6 +29,7 @@ class Figures:
         self.held_back = 0  #: repeats that were not written, or not yet
         self.retries = 0
         self.buried = 0
+        self.rejected = 0  #: events that the system did not take, without saying which; also counted as written
         self.probes = 0  #: of a sink that does not answer
         self.lists = 0  #: times it listed the store, to begin or to catch up
         self.pending = 0  #: events in hand, not settled
@@ -93,6 +94,12 @@ class ExportProgress:
         log.warning("%s: %d events failed and are tried again: %s", self._title, events, printable(str(error)))
         figures = {"retrying": str(events), "pending": str(self.figures.pending)} | self._error(str(error))
         self._store_figures(ExportCheckpoint(figures=figures, raised={"retries": events}))
+
+    def rejected(self, events: int) -> None:
+        """Report that the system has rejected *events* of a batch, without saying which: they cannot be sent again."""
+        self.figures.rejected += events
+        log.error("%s: the system has rejected %d events, and does not say which", self._title, events)
+        self._store_figures(ExportCheckpoint(raised={"rejected": events}))
 
     def unmatched(self, settled: ExportCheckpoint) -> None:
         """Count a change of an event that does not match."""

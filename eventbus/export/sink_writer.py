@@ -39,6 +39,7 @@ from eventbus.export.progress import ExportProgress
 from eventbus.export.rules import ExportFilter, Outage
 from eventbus.export.sinks.contract import (
     BatchSink,
+    CountingSink,
     EventPatch,
     EventSink,
     LaterSink,
@@ -118,6 +119,7 @@ class SinkWriter:
         self._origin = origin
         self._batch = sink if isinstance(sink, BatchSink) else None
         self._later = sink if asynchronous and isinstance(sink, LaterSink) else None
+        self._counting = sink if isinstance(sink, CountingSink) else None
         self._is_ordered = isinstance(sink, OrderedSink) and sink.ordered
         self._outage = outage
         self._progress = progress
@@ -194,6 +196,8 @@ class SinkWriter:
             queues: dict[tuple[str, str, str], list[_Item]] = {}  # object → the list with its first unsettled write
             failed_at: dict[tuple[str, str, str], _Item] = {}  # object → its first write that failed
             answers = yield from self._call(chunk, meanwhile)
+            if self._counting is not None and (rejected := self._counting.take_rejected()):
+                self._progress.rejected(rejected)
             meanwhile = None
             for item, answer in zip(chunk, answers, strict=True):
                 if isinstance(answer, NotSent):

@@ -298,7 +298,7 @@ def test_our_own_cloud_events_come_back_as_they_were(bus: Bus, api: ApiConnectio
     for made in (
         structured(event, "/a"),
         binary(event, "/b"),
-        batch([structured(event, "/c"), structured(event, "/d")]),
+        batch([structured(event, "/c").body, structured(event, "/d").body]),
     ):
         assert post(api, made)["refused"] == []
     found = stored(bus)

@@ -135,6 +135,7 @@ class SinkPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waiting: int  #: repeats held back for a time, and buried events to be written again
     deleted: int = 0  #: removed from the sink: Redis lost them, and they came back under another uid
     unmatched: int = 0  #: changes of events that the export's matchers exclude
+    rejected: int = 0  #: events that the system rejected without saying which; also counted as written
     kept: int = 0  #: still in the sink: Redis lost them, and nothing took their place
 
 
@@ -161,13 +162,14 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     parts: tuple[SinkPart, ...]
     deleted: int = 0
     unmatched: int = 0
+    rejected: int = 0
     kept: int = 0
 
 
 #: The numbers of SinkPart that the hash of an export has, and those that SinkStatus sums.
 _STORED: Final[tuple[Any, ...]] = (
     *("position", "pending", "retrying", "paused_since_ms", "written_ms", "error_ms", "written", "held_back"),
-    *("unmatched", "retries", "probes", "dead", "lists", "deleted", "kept"),
+    *("unmatched", "rejected", "retries", "probes", "dead", "lists", "deleted", "kept"),
 )
 _SUMMED: Final[tuple[Any, ...]] = (
     *(
@@ -178,6 +180,7 @@ _SUMMED: Final[tuple[Any, ...]] = (
         "written",
         "held_back",
         "unmatched",
+        "rejected",
         "retries",
         "dead",
         "deleted",

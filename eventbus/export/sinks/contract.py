@@ -200,6 +200,15 @@ class DeletingSink(BatchSink, Protocol):
 
 
 @runtime_checkable
+class CountingSink(BatchSink, Protocol):
+    """A sink of a system that may reject some events of a batch without naming them. They count as written, too."""
+
+    def take_rejected(self) -> int:
+        """Return how many events it has rejected so, since the last call."""
+        ...
+
+
+@runtime_checkable
 class OpeningSink(EventSink, Protocol):
     """A sink that connects before the first write, so that a wrong password is reported at start."""
 

@@ -58,19 +58,20 @@ class GuardedClient:
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Send *body* once. Raises: SinkUnreachable: no whole answer; it may have arrived all the same."""
-        return self._exchange("POST", url, headers, body, MAX_REPLY_BYTES)
+        return self.send("POST", url, headers, body, MAX_REPLY_BYTES)
 
     def get(self, url: str, headers: Mapping[str, str], most_bytes: int) -> Reply:
         """Request *url* once; the body is cut after *most_bytes*. Raises: SinkUnreachable: no complete answer."""
-        return self._exchange("GET", url, headers, b"", most_bytes)
+        return self.send("GET", url, headers, b"", most_bytes)
 
     def close(self) -> None:
         self._pool.close()
 
-    def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes, most_bytes: int) -> Reply:
+    def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes, most_bytes: int) -> Reply:
+        """Send a request once; the reply is cut after *most_bytes*. Raises: SinkUnreachable: no whole answer."""
         self._backend.deadline.begin(self._timeout_s)
         try:
-            return self._send(method, url, headers, body, most_bytes)
+            return self._exchange(method, url, headers, body, most_bytes)
         except httpcore2.LocalProtocolError:
             # Its text quotes the header that it does not like, and one of them is a password.
             raise SinkUnreachable("the request cannot be sent: a header breaks the rules of HTTP") from None
@@ -79,7 +80,7 @@ class GuardedClient:
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
             raise SinkUnreachable(f"{type(error).__name__}: {error}") from error
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes, most_bytes: int) -> Reply:
+    def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes, most_bytes: int) -> Reply:
         limits = {"connect": min(CONNECT_TIMEOUT_S, self._timeout_s)}  # the deadline limits all other steps
         with self._pool.stream(
             method, url, headers=list(headers.items()), content=body, extensions={"timeout": limits}

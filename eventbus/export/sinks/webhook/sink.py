@@ -3,6 +3,7 @@
 EVENTBUS_WEBHOOK_MODE            structured (default), binary, or batch
 EVENTBUS_WEBHOOK_SECRET, …_FILE  signs: X-Eventbus-Signature: sha256=<hex HMAC of "<X-Eventbus-Timestamp>.<body>">
 EVENTBUS_WEBHOOK_TOKEN, …_FILE   Authorization: Bearer
+EVENTBUS_EXPORT_HEADERS, …_FILE  more headers, a line each
 EVENTBUS_WEBHOOK_CA_FILE         trust these authorities instead of the system's
 EVENTBUS_WEBHOOK_ALLOW_HOSTS     names that may be in our own network, on any port and without TLS, with commas
 EVENTBUS_WEBHOOK_ALLOW_PRIVATE   true: every name may
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ssl
 import threading
 import time
 from collections import deque
@@ -34,7 +34,6 @@ from cloudevents.core.v1.event import CloudEvent
 from eventbus.errors import (
     ConfigError,
     EventBusError,
-    EventRejected,
     EventUnbuildable,
     NotSent,
     SinkUnreachable,
@@ -43,17 +42,15 @@ from eventbus.errors import (
 )
 from eventbus.export.sinks.common import check_host, storable_core
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, delivery_id, object_of
+from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, given_headers, guarded_client
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.export.sinks.webhook.guarded_http import GuardedClient, error_of
-from eventbus.export.sinks.webhook.ssrf import Guard
+from eventbus.export.sinks.webhook.guarded_http import MAX_REPLY_BYTES, GuardedClient, Reply, error_of
 from eventbus.model.event import Event
 from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.log import log
 
 SECRET, TOKEN = "EVENTBUS_WEBHOOK_SECRET", "EVENTBUS_WEBHOOK_TOKEN"
 
-#: The upper limit of a request's timeout, also if --timeout is longer, because an endpoint may be hostile.
-LONGEST_S: Final = 10.0
 #: Of one request in batch mode.
 BATCH_EVENTS: Final = 100
 BATCH_BYTES: Final = 512 * 1024
@@ -77,32 +74,42 @@ class Secrets(msgspec.Struct, frozen=True):
 
     signing_key: Callable[[], str] = str
     token: Callable[[], str] = str
+    given: Callable[[], dict[str, str]] = dict
+    bus_id: str = ""
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+
+    def headers(self, request: Request) -> dict[str, str]:
+        """Return the headers that authenticate *request*. Raises: ConfigError: a secret cannot be read."""
+        signing_key, token = self.signing_key(), self.token()
+        headers = self.given()
+        if self.bus_id:
+            headers["eventbus-bus"] = self.bus_id
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        if signing_key:
+            timestamp = str(self.clock.time_ns() // 1_000_000_000)
+            headers["x-eventbus-timestamp"] = timestamp
+            headers["x-eventbus-signature"] = f"sha256={sign(signing_key, timestamp, request.body)}"
+        return headers
 
 
-def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink:
+def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink | HttpBatchSink:
     """Make the sink of `https://…`. Raises: ConfigError."""
     environ = options.environ
-    guard = Guard.from_environ(environ)
-    parts = guard.check_url(url)
     mode = _mode(environ.get("EVENTBUS_WEBHOOK_MODE", ""))
-    secrets = Secrets(lambda: options.ascii_secret(SECRET), lambda: options.ascii_secret(TOKEN))
-    secrets.signing_key(), secrets.token()  # report an invalid secret at start
-    tls = _tls(environ.get("EVENTBUS_WEBHOOK_CA_FILE", ""))
-    guard.check_name(parts.hostname or "", parts.port or 443)
-    requests = _requests(environ.get("EVENTBUS_WEBHOOK_REQUESTS", ""))
-    client = GuardedClient(guard, tls=tls, timeout_s=min(options.timeout_s, LONGEST_S), connections=requests)
-    kind = _BatchWebhookSink if mode is Mode.BATCH else WebhookSink
-    source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
-    return kind(
-        options.name,
-        url,
-        client=client,
-        secrets=secrets,
-        mode=mode,
-        source=source,
-        bus_id=options.bus_id,
-        requests=requests,
+    secrets = Secrets(
+        lambda: options.ascii_secret(SECRET),
+        lambda: options.ascii_secret(TOKEN),
+        lambda: given_headers(options),
+        options.bus_id,
     )
+    secrets.headers(Request(url, b"", {}))  # report an invalid secret at start
+    requests = _requests(environ.get("EVENTBUS_WEBHOOK_REQUESTS", ""))
+    client = guarded_client(url, options, connections=requests)
+    source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
+    if mode is Mode.BATCH:
+        return HttpBatchSink(options.name, CloudEventBatches(url, source), client=client, sign=secrets.headers)
+    return WebhookSink(options.name, url, client=client, secrets=secrets, mode=mode, source=source, requests=requests)
 
 
 class WebhookSink:
@@ -128,21 +135,17 @@ class WebhookSink:
         secrets: Secrets | None = None,
         mode: Mode = Mode.STRUCTURED,
         source: str = "/eventbus",
-        bus_id: str = "",
-        clock: Clock | None = None,
         requests: int = 1,
     ) -> None:
         self.name = name
         self._requests = requests
         self._threads: ThreadPoolExecutor | None = None
         self._away = False  #: the last call has found that the endpoint does not answer
-        self._bus_id = bus_id
         self._url = url
         self._client = client
         self._secrets = secrets or Secrets()
         self._build = binary if mode is Mode.BINARY else structured
         self._source = source
-        self._clock = clock or SystemClock()
 
     def __repr__(self) -> str:
         # Not the URL: the path of many a webhook is its password.
@@ -205,25 +208,14 @@ class WebhookSink:
             return UnexpectedReply(f"{type(error).__name__}: {error}")
 
     def _send(self, message: Message) -> None:
-        error = error_of(self._client.post(self._url, self._headers(message), message.body))
-        if error is not None:
-            raise error
-
-    def _headers(self, message: Message) -> dict[str, str]:
+        request = message.request(self._url)
         try:
-            signing_key, token = self._secrets.signing_key(), self._secrets.token()
+            headers = {"user-agent": "eventbus", **request.headers, **self._secrets.headers(request)}
         except ConfigError as error:
             raise SinkUnreachable(str(error)) from error
-        headers = message.headers | {"user-agent": "eventbus", "idempotency-key": message.key}
-        if self._bus_id:
-            headers["eventbus-bus"] = self._bus_id
-        if token:
-            headers["authorization"] = f"Bearer {token}"
-        if signing_key:
-            timestamp = str(self._clock.time_ns() // 1_000_000_000)
-            headers["x-eventbus-timestamp"] = timestamp
-            headers["x-eventbus-signature"] = f"sha256={sign(signing_key, timestamp, message.body)}"
-        return headers
+        refused = error_of(self._client.post(self._url, headers, request.body))
+        if refused is not None:
+            raise refused
 
 
 class _Call:
@@ -289,57 +281,29 @@ class _Call:
         return not isinstance(answer, SinkUnreachable | Throttled | UnexpectedReply)
 
 
-class _BatchWebhookSink(WebhookSink):
-    """Sends up to 100 events a request, in one CloudEvents batch.
+class CloudEventBatches:
+    """The `BatchFormat` of CloudEvents in JSON.
 
-    Idempotency-Key identifies the whole batch; the endpoint deduplicates by each event's id. A rejected batch is
-    halved until the invalid event is found.
+    Idempotency-Key identifies the whole batch; the endpoint deduplicates by each event's id.
     """
 
-    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """Send the batch. After a request without an answer, the remaining writes are NotSent."""
-        answers: list[SinkAnswer] = [write.event for write in writes]
-        messages: dict[int, Message] = {}
-        for place, write in enumerate(writes):
-            try:
-                messages[place] = structured(write.event, self._source)
-            except EventUnbuildable as error:
-                answers[place] = error
-        places = list(messages)
-        try:
-            for start in range(0, len(places), BATCH_EVENTS):
-                self._send_some(places[start : start + BATCH_EVENTS], messages, answers)
-        except (SinkUnreachable, Throttled):
-            pass  # it is the answer to the writes of its request
-        for place in messages:
-            if not isinstance(answers[place], EventBusError):
-                answers[place] = NotSent("not sent yet")
-        return answers
+    most_events = BATCH_EVENTS
+    most_bytes = BATCH_BYTES
+    most_reply_bytes = MAX_REPLY_BYTES
+    opening: Sequence[Request] = ()
 
-    def _send_some(self, places: list[int], messages: dict[int, Message], answers: list[SinkAnswer]) -> None:
-        """Send the messages at *places*; remove settled ones from *messages*. Raises: SinkUnreachable, Throttled.
+    def __init__(self, url: str, source: str) -> None:
+        self._url = url
+        self._source = source
 
-        These are then the answers to the writes of the request that failed.
-        """
-        whole = batch([messages[place] for place in places])
-        if len(whole.body) <= BATCH_BYTES or len(places) == 1:
-            try:
-                self._send(whole)
-                for place in places:
-                    del messages[place]
-                return
-            except (SinkUnreachable, Throttled) as error:
-                for place in places:
-                    answers[place] = error
-                raise
-            except (EventRejected, UnexpectedReply) as error:
-                if len(places) == 1:
-                    answers[places[0]] = error
-                    del messages[places[0]]
-                    return
-        middle = len(places) // 2
-        self._send_some(places[:middle], messages, answers)
-        self._send_some(places[middle:], messages, answers)
+    def encode(self, write: SinkWrite) -> bytes:
+        return structured(write.event, self._source).body
+
+    def request(self, parts: Sequence[bytes]) -> Request:
+        return batch(parts).request(self._url)
+
+    def judge(self, reply: Reply, events: int) -> Verdict:
+        return Verdict(error_of(reply))
 
 
 def sign(key: str, timestamp: str, body: bytes) -> str:
@@ -362,13 +326,6 @@ def _requests(text: str) -> int:
     raise ConfigError(f"EVENTBUS_WEBHOOK_REQUESTS is {text!r}, and must be a whole number from 1 to {MOST_REQUESTS}")
 
 
-def _tls(ca_file: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file or None)
-    except OSError as error:
-        raise ConfigError(f"EVENTBUS_WEBHOOK_CA_FILE cannot be used: {error}") from error
-
-
 TYPE: Final = "io.eventbus.event.v1"
 BATCH_TYPE: Final = "application/cloudevents-batch+json; charset=utf-8"
 
@@ -382,6 +339,10 @@ class Message(msgspec.Struct, frozen=True):
     body: bytes
     key: str
 
+    def request(self, url: str) -> Request:
+        """Return the request with this message."""
+        return Request(url, self.body, self.headers | {"idempotency-key": self.key})
+
 
 def structured(event: Event, source: str) -> Message:
     """Return the whole CloudEvent as JSON. Raises: EventUnbuildable."""
@@ -393,13 +354,12 @@ def binary(event: Event, source: str) -> Message:
     return _message(event, to_binary(_cloud_event(event, source), _FORMAT))
 
 
-def batch(messages: Sequence[Message]) -> Message:
-    """Return one body of *messages*, which are `structured`.
+def batch(bodies: Sequence[bytes]) -> Message:
+    """Return one body of *bodies*, which are of `structured`.
 
     The SDK has no batches yet; an array of its JSON is one."""
-    keys = "\n".join(message.key for message in messages)
-    body = b"[" + b",".join(message.body for message in messages) + b"]"
-    return Message({"content-type": BATCH_TYPE}, body, blake2b(keys.encode(), digest_size=16).hexdigest())
+    body = b"[" + b",".join(bodies) + b"]"
+    return Message({"content-type": BATCH_TYPE}, body, blake2b(body, digest_size=16).hexdigest())
 
 
 def _message(event: Event, made: HTTPMessage) -> Message:

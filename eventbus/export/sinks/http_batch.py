@@ -1,0 +1,281 @@
+"""Writes batches of events over HTTP. A `BatchFormat` for each system makes the requests and reads the answers.
+
+EVENTBUS_EXPORT_HEADERS, …_FILE  more headers, a line each: `Authorization: Bearer …`; read again for each request
+EVENTBUS_WEBHOOK_CA_FILE, EVENTBUS_WEBHOOK_ALLOW_HOSTS, EVENTBUS_WEBHOOK_ALLOW_PRIVATE  as for webhooks
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+import msgspec
+
+from eventbus.errors import (
+    ConfigError,
+    EventRejected,
+    EventUnbuildable,
+    NotSent,
+    SinkError,
+    SinkUnreachable,
+    Throttled,
+    UnexpectedReply,
+)
+from eventbus.export.sinks.common import check_host
+from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.export.sinks.registry import SinkOptions
+from eventbus.export.sinks.webhook.guarded_http import GuardedClient, Reply, error_of
+from eventbus.export.sinks.webhook.ssrf import Guard
+from eventbus.model.event import Event
+
+HEADERS: Final = "EVENTBUS_EXPORT_HEADERS"
+CA_FILE: Final = "EVENTBUS_WEBHOOK_CA_FILE"
+
+#: The upper limit of a request's timeout, also if --timeout is longer: a server may be hostile.
+LONGEST_S: Final = 10.0
+#: Bytes of a request that are compressed; smaller ones gain nothing.
+GZIP_BYTES: Final = 1024
+#: Of the headers that an operator gives.
+MOST_HEADERS: Final = 32
+
+_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~]*)")
+#: They belong to the request, and another value would break it.
+_OURS: Final = frozenset({"content-length", "content-encoding", "transfer-encoding", "content-type", "host"})
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request. Header names are in lower case."""
+
+    url: str
+    body: bytes
+    headers: Mapping[str, str]
+    method: str = "POST"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The meaning of a reply. *error*: of the whole request. *each*: of its events, in order; (): all are written.
+
+    *rejected*: events that the system has rejected without saying which of them.
+    """
+
+    error: SinkError | None = None
+    each: Sequence[SinkError | None] = ()
+    rejected: int = 0
+
+
+class BatchFormat(Protocol):
+    """The requests and replies of one system. No I/O."""
+
+    most_events: int  #: of one request
+    most_bytes: int  #: of one request before compression; a larger event is sent alone
+    most_reply_bytes: int  #: of a reply that is read
+
+    @property
+    def opening(self) -> Sequence[Request]:
+        """Return the requests that prepare the system, such as those for its tables. They may be repeated."""
+        ...
+
+    def encode(self, write: SinkWrite) -> bytes:
+        """Return the part of a request that is this write's. Raises: EventUnbuildable."""
+        ...
+
+    def request(self, parts: Sequence[bytes]) -> Request:
+        """Return the request with *parts*. The same parts make the same request."""
+        ...
+
+    def judge(self, reply: Reply, events: int) -> Verdict:
+        """Return the meaning of the *reply* to a request with so many events."""
+        ...
+
+
+class HttpBatchSink:
+    """Sends as many events in one request as its format allows.
+
+    Meaning of the replies, unless the format has another: see `error_of`. A request that the system rejects is halved
+    until the event is found that it rejects; so is one that is too large (413).
+
+    Args: sign: returns the headers of a request that are made of secrets; called for each request.
+    """
+
+    mode = SinkMode.APPEND
+    ordered = True
+
+    def __init__(
+        self,
+        name: str,
+        batch_format: BatchFormat,
+        *,
+        client: GuardedClient,
+        sign: Callable[[Request], dict[str, str]],
+    ) -> None:
+        self.name = name
+        self._format = batch_format
+        self._client = client
+        self._sign = sign
+        self._rejected = 0
+
+    def __repr__(self) -> str:
+        # Not the URL: the path of many a webhook is its password.
+        return f"<{type(self).__name__} {self.name}>"
+
+    def check(self) -> None:
+        """Look up the host. Raises: ConfigError: the host does not exist."""
+        check_host(urlsplit(self._format.request([]).url).hostname or "")
+
+    def open(self) -> None:
+        """Prepare the system. Raises: SinkUnreachable: it refused; Throttled."""
+        for request in self._format.opening:
+            error = error_of(self._send(request), "the server")
+            if isinstance(error, Throttled | SinkUnreachable):
+                raise error
+            if error is not None:  # until an operator mends it, no event can be written
+                raise SinkUnreachable(f"{request.method} {urlsplit(request.url).path}: {error}")
+
+    def create(self, event: Event) -> Event:
+        """Send it alone. Returns: *event*. Raises: as `EventSink`."""
+        (answer,) = self.write([SinkWrite.of(Verb.CREATE, event)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def update(self, event: Event) -> Event:
+        return self.create(event)
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        return self.create(event)
+
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
+        """Send them in order. After a request without an answer, the remaining writes are NotSent."""
+        answers: list[SinkAnswer] = [NotSent("not sent yet")] * len(writes)
+        parts: list[tuple[int, bytes]] = []
+        for place, write in enumerate(writes):
+            try:
+                parts.append((place, self._format.encode(write)))
+            except EventUnbuildable as unbuildable:
+                answers[place] = unbuildable
+        requests = deque(self._requests(parts))
+        goes_on = True
+        while requests and goes_on:
+            some = requests.popleft()
+            verdict = self._exchange([part for _, part in some])
+            error = verdict.error
+            if isinstance(error, EventRejected | UnexpectedReply) and len(some) > 1:
+                middle = len(some) // 2
+                requests.extendleft([some[middle:], some[:middle]])
+                continue
+            self._rejected += verdict.rejected
+            each = [error] * len(some) if error else verdict.each or [None] * len(some)
+            for (place, _), problem in zip(some, each, strict=True):
+                answers[place] = problem or writes[place].event
+            goes_on = not any(isinstance(problem, SinkUnreachable | Throttled) for problem in each)
+        return answers
+
+    def take_rejected(self) -> int:
+        """Return how many events the system has rejected without saying which, since the last call."""
+        rejected, self._rejected = self._rejected, 0
+        return rejected
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _requests(self, parts: Sequence[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+        """Cut *parts* into pieces of one request each."""
+        some: list[tuple[int, bytes]] = []
+        size = 0
+        for part in parts:
+            if some and (len(some) == self._format.most_events or size + len(part[1]) > self._format.most_bytes):
+                yield some
+                some, size = [], 0
+            some.append(part)
+            size += len(part[1])
+        if some:
+            yield some
+
+    def _exchange(self, parts: Sequence[bytes]) -> Verdict:
+        try:
+            return self._format.judge(self._send(self._format.request(parts)), len(parts))
+        except (SinkUnreachable, Throttled) as error:
+            return Verdict(error)
+
+    def _send(self, request: Request) -> Reply:
+        try:
+            headers = {"user-agent": "eventbus", **request.headers, **self._sign(request)}
+        except ConfigError as error:  # a file of a secret has changed, and may change again
+            raise SinkUnreachable(str(error)) from error
+        most = self._format.most_reply_bytes
+        return self._client.send(request.method, request.url, headers, request.body, most)
+
+
+def open_http_sink(url: str, options: SinkOptions, make_format: Callable[[str], BatchFormat]) -> HttpBatchSink:
+    """Make the sink of a URL like `otlps://host/path` or `elasticsearch+https://host/index`.
+
+    *make_format* is called with the URL as `http://…` or `https://…`. Raises: ConfigError.
+    """
+    url = http_url(url)
+    client = guarded_client(url, options)
+    bus = {"eventbus-bus": options.bus_id} if options.bus_id else {}
+    given_headers(options)  # report an invalid one at start
+    return HttpBatchSink(
+        options.name, make_format(url), client=client, sign=lambda _request: given_headers(options) | bus
+    )
+
+
+def http_url(url: str) -> str:
+    """Return *url* with the scheme http or https: that of `otlp`, `otlps`, `loki+https`."""
+    parts = urlsplit(url)
+    plain, tls = parts.scheme.endswith(("+http", "otlp")), parts.scheme.endswith(("+https", "otlps"))
+    assert plain or tls, parts.scheme
+    return urlunsplit(parts._replace(scheme="https" if tls else "http"))
+
+
+def guarded_client(url: str, options: SinkOptions, *, connections: int = 1) -> GuardedClient:
+    """Return a client for *url* with the guard and certificates of the environment. Raises: ConfigError."""
+    guard = Guard.from_environ(options.environ)
+    parts = guard.check_url(url)
+    try:
+        tls = ssl.create_default_context(cafile=options.environ.get(CA_FILE) or None)
+    except OSError as error:
+        raise ConfigError(f"{CA_FILE} cannot be used: {error}") from error
+    guard.check_name(parts.hostname or "", parts.port or 443)
+    return GuardedClient(guard, tls=tls, timeout_s=min(options.timeout_s, LONGEST_S), connections=connections)
+
+
+def given_headers(options: SinkOptions) -> dict[str, str]:
+    """Return the headers of EVENTBUS_EXPORT_HEADERS or of its file. Raises: ConfigError, without their values."""
+    lines = [line.strip() for line in options.secret(HEADERS).splitlines() if line.strip()]
+    if len(lines) > MOST_HEADERS:
+        raise ConfigError(f"{HEADERS} has {len(lines)} headers; at most {MOST_HEADERS}")
+    headers = {}
+    for number, line in enumerate(lines, start=1):
+        header = _HEADER.fullmatch(line)
+        if header is None:
+            raise ConfigError(f"{HEADERS}, line {number}: must be `Name: value`, in printable ASCII")
+        if header[1].lower() in _OURS:
+            raise ConfigError(f"{HEADERS}, line {number}: {header[1]} is set by eventbus")
+        headers[header[1].lower()] = header[2]
+    return headers
+
+
+def compressed(url: str, body: bytes, content_type: str, headers: Mapping[str, str] | None = None) -> Request:
+    """Return a POST of *body*, compressed by gzip if it is large."""
+    more = {"content-type": content_type, **(headers or {})}
+    if len(body) < GZIP_BYTES:
+        return Request(url, body, more)
+    # The lowest level: of events, the highest makes 10 % less of them and takes three times as long.
+    return Request(url, gzip.compress(body, 1, mtime=0), more | {"content-encoding": "gzip"})
+
+
+def query_of(url: str, *known: str) -> dict[str, str]:
+    """Return the options in the query of *url*. Raises: ConfigError: one is not *known*, or is there twice."""
+    pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+    for name, _ in pairs:
+        if name not in known:
+            raise ConfigError(f"the sink's URL has no option {name!a}: it may have {', '.join(known) or 'none'}")
+    if len(dict(pairs)) < len(pairs):
+        raise ConfigError("the sink's URL has an option twice")
+    return dict(pairs)
