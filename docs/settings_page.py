@@ -39,6 +39,7 @@ OTHERS = """
 | `EVENTBUS_MANIFEST_ALLOW_HOSTS` | hosts in your network from which an agent may fetch manifests without TLS |
 | `EVENTBUS_COMPLETION_TIMEOUT_S` | time that Tab waits for names from the bus; `1` |
 | `EVENTBUS_EXPORT_TO`, `…_FILE` | URL of the sink of `eventbus worker export`, if it is a secret |
+| `EVENTBUS_EXPORT_HEADERS`, `…_FILE` | headers for a sink over HTTP, one a line |
 | `EVENTBUS_POSTGRES_PASSWORD`, `…_FILE` | password of a PostgreSQL sink |
 | `EVENTBUS_WEBHOOK_SECRET`, `…_FILE` | key that signs the requests to a webhook |
 | `EVENTBUS_WEBHOOK_TOKEN`, `…_FILE` | bearer token for a webhook |

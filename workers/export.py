@@ -65,11 +65,13 @@ def export(metrics: str, **given: Any) -> None:
     postgresql://user@host/database  rows, one an event (EVENTBUS_POSTGRES_PASSWORD)
     kubernetes:                      Events of a cluster, by kubeconfig or from inside
     https://host/path                CloudEvents by POST
+    otlp://host:4318, otlps://host   log records to an OpenTelemetry collector (EVENTBUS_EXPORT_HEADERS)
+    loki+https://host                the same to Grafana Loki
     file:/var/log/events.jsonl       JSON Lines, rotated
     stdout:                          JSON Lines
     scheme:…                         a sink that an installed package has registered
 
-    The first three need an extra: pip install 'eventbus[postgres]', 'eventbus[kubernetes]', 'eventbus[webhook]'.
+    Extras: pip install 'eventbus[postgres]', 'eventbus[kubernetes]', 'eventbus[webhook]', 'eventbus[otlp]'.
 
     With counts=shown in the query of the URL, a sink gets the counts of `eventbus get events`, with suppressed repeats.
     Otherwise it gets the counts that client-go would have written.
@@ -88,6 +90,7 @@ def export(metrics: str, **given: Any) -> None:
       eventbus worker export --to stdout: | jq -r .event.message
       eventbus worker export --to 'file:events.jsonl?max-size=100MiB&keep=9' --from now
       eventbus worker export --to postgresql://events@db/events --metrics-port 9108
+      eventbus worker export --to otlps://otlp.example.com --match 'namespace="shop"'
       eventbus worker export --to https://hooks.example.com/events --match 'type="Warning"'
     """
     from eventbus.workers.export_sink import ExportFlags, run_export

@@ -18,14 +18,18 @@ EXTRAS: Final = {
     "metrics": "prometheus_client",
     "notify": "re2",
     "oidc": "jwt",
+    "otlp": "opentelemetry.proto",
     "postgres": "psycopg",
     "webhook": "cloudevents",
 }
 
 
 def has_extra(extra: str) -> bool:
-    """Return True if *extra* is installed; nothing is imported."""
-    return find_spec(EXTRAS[extra]) is not None
+    """Return True if *extra* is installed; of its packages nothing is imported."""
+    try:
+        return find_spec(EXTRAS[extra]) is not None
+    except ModuleNotFoundError:  # the package that has the module
+        return False
 
 
 def is_needed(extra: str) -> str:

@@ -27,10 +27,17 @@ def storable_core(event: Event) -> dict[str, Any]:
     except InvalidEvent:
         pass
     try:
-        repaired: dict[str, Any] = _repaired(msgspec.to_builtins(event, builtin_types=(bytes,)))
-        return to_core(msgspec.convert(repaired, decodable(Event)))
-    except (InvalidEvent, msgspec.ValidationError, TypeError, OverflowError) as error:
+        return to_core(repaired(event))
+    except InvalidEvent as error:
         raise EventUnbuildable(f"no core/v1 object can be made of it: {error}") from error
+
+
+def repaired(event: Event) -> Event:
+    """Return *event* with NUL and lone surrogates replaced by U+FFFD. Raises: EventUnbuildable."""
+    try:
+        return msgspec.convert(_repaired(msgspec.to_builtins(event, builtin_types=(bytes,))), decodable(Event))
+    except (msgspec.ValidationError, TypeError, OverflowError) as error:
+        raise EventUnbuildable(f"no event can be made of it: {error}") from error
 
 
 def version_of(event: Event) -> int:

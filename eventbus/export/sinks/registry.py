@@ -72,6 +72,10 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "kubernetes": ("eventbus.export.sinks.kubernetes:make_kubernetes_sink", "kubernetes"),
     "https": ("eventbus.export.sinks.webhook.sink:make_webhook_sink", "webhook"),
     "http": ("eventbus.export.sinks.webhook.sink:make_webhook_sink", "webhook"),
+    "otlp": ("eventbus.export.sinks.otlp:make_otlp_sink", "otlp"),
+    "otlps": ("eventbus.export.sinks.otlp:make_otlp_sink", "otlp"),
+    "loki+http": ("eventbus.export.sinks.otlp:make_loki_sink", "otlp"),
+    "loki+https": ("eventbus.export.sinks.otlp:make_loki_sink", "otlp"),
 }
 
 
