@@ -11,6 +11,7 @@ from eventbus.export.sinks.contract import CheckedSink
 from eventbus.export.sinks.registry import given_url, safe_sink_url, split_counts
 from eventbus.export.worker import ExportRunner
 from eventbus.util.clock import SystemClock
+from eventbus.workers.near_misses import warn_of_near_misses
 from eventbus.workers.worker import Context, Part, run
 
 
@@ -56,6 +57,8 @@ def run_export(flags: ExportFlags, *, metrics: str) -> int:
     )
 
     def build(context: Context) -> Part:
+        if flags.match:
+            warn_of_near_misses(context, options.matchers.all)
         return ExportRunner(
             bus=context.bus,
             make_sink=lambda: open_sink(context.bus.id),

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from eventbus.errors import SinkError
 from eventbus.export.sinks.webhook.ssrf import Guard
 from eventbus.notify.dry_run import DryRun
+from eventbus.notify.explain import matchers_of
 from eventbus.notify.links import StoreLinks
 from eventbus.notify.notifier import Notifier, NotifySetup
 from eventbus.notify.receivers.contract import Opening
@@ -21,6 +22,7 @@ from eventbus.notify.rules import ParsedRules, load_rules
 from eventbus.util.extras import extra_needed
 from eventbus.util.log import log
 from eventbus.util.periodic import Periodic
+from eventbus.workers.near_misses import warn_of_near_misses
 from eventbus.workers.worker import Context, Part, run
 
 HEARTBEAT_EVERY_S: Final = 60.0
@@ -52,6 +54,7 @@ def run_notify(flags: NotifyFlags, *, metrics: str) -> int:
     signal.signal(signal.SIGHUP, on_hangup)
 
     def build(context: Context) -> Part:
+        warn_of_near_misses(context, matchers_of(rules.rules))
         links = StoreLinks(context.bus, context.bus.client(name="eventbus-notify-links"))
         if flags.dry_run:
             return DryRun(context.bus, rules.rules, links=links.of, clock=context.clock, since=since)

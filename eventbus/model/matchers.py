@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -22,6 +23,9 @@ LABELS: Final = (
     *("type", "reason", "alertname", "kind", "namespace", "name", "component", "host", "controller", "message"),
 )
 OWN_PREFIX: Final = "label_"
+
+#: Labels with values that are compared with matchers to find near misses.
+_COMPARED: Final = ("type", "reason", "kind", "namespace", "component", "host", "controller")
 
 _MATCHER: Final = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(=~|!=|!~|=)\s*")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -70,6 +74,7 @@ class MatchType(StrEnum):
 
 
 _COMPARING: Final = (MatchType.EQUAL, MatchType.NOT_EQUAL)
+_EXCLUDING: Final = (MatchType.NOT_EQUAL, MatchType.NOT_MATCHES)
 
 
 class Matcher(msgspec.Struct, frozen=True):
@@ -164,6 +169,44 @@ def label_problem(label: str, also: str = "") -> str:
     near = difflib.get_close_matches(label, LABELS, 1)
     there = f": there are {', '.join(LABELS)}{also}; a label of the event is {OWN_PREFIX}{label}"
     return f"there is no label {label!r}{f'; did you mean {near[0]!r}?' if near else there}"
+
+
+def near_misses(matchers: Iterable[Matcher], events: Iterable[Event]) -> Iterator[str]:
+    """Yield a line for each `=` and `=~` matcher that matches no value of *events*, but nearly some."""
+    seen: dict[str, Counter[str]] = {label: Counter() for label in _COMPARED}
+    for event in events:
+        labels = labels_of(event)
+        for label in _COMPARED:
+            seen[label][labels.get(label, "")] += event.times_seen
+    for matcher in dict.fromkeys(matchers):
+        values = seen.get(matcher.name)
+        if not values or matcher.type in _EXCLUDING or any(map(matcher.test(), values)):
+            continue
+        near, cure = _near_value(matcher, values)
+        if near is not None:
+            times = f"{values[near]} time{'s' if values[near] > 1 else ''}"
+            yield f'{matcher.name} "{near}" was seen {times}; your matcher {matcher} matches none{cure}'
+
+
+def _near_value(matcher: Matcher, values: Counter[str]) -> tuple[str | None, str]:
+    """Return the most frequent value that is nearly the matcher's, and why it differs, if that is known."""
+    if matcher.type is MatchType.EQUAL:
+        lower = {value.lower(): value for value, _ in reversed(values.most_common())}
+        found = difflib.get_close_matches(matcher.value.lower(), lower, 1, cutoff=0.8)
+        return (lower[found[0]] if found else None), ""
+    for wider, cure in (
+        (f"(?i:{matcher.value})", ": case matters"),
+        (f".*(?:{matcher.value}).*", ": it must match the whole value"),
+        (f"(?i:.*(?:{matcher.value}).*)", ": it must match the whole value, and case matters"),
+    ):
+        try:
+            test = Matcher(matcher.name, MatchType.MATCHES, wider).test()
+        except ConfigError:  # too large
+            continue
+        for value, _ in values.most_common():
+            if value and test(value):
+                return value, cure
+    return None, ""
 
 
 def _value(text: str, rest: str, at: int) -> tuple[str, int]:

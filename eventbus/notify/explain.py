@@ -1,39 +1,16 @@
-"""Explains why an event was or was not notified: for `eventbus rules trace`, and the near misses of `rules check`."""
+"""Explains why an event was or was not notified: for `eventbus rules trace`."""
 
 from __future__ import annotations
 
-import difflib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from eventbus.model.event import Event
-from eventbus.model.matchers import Matchers, MatchType, labels_of
+from eventbus.model.matchers import Matcher, labels_of
 from eventbus.notify.alerts import Alert, alert_id
 from eventbus.notify.engine import Group
 from eventbus.notify.routing import ActiveRoute, route_tree
 from eventbus.notify.rules import Rules
-
-#: Labels with values that are compared with matchers.
-_COMPARED = ("type", "reason", "kind", "namespace", "component", "host", "controller")
-
-
-def near_misses(rules: Rules, events: Iterable[Event]) -> Iterator[str]:
-    """Yield a line for each `=` matcher with a value that no stored event has, while some have nearly the same."""
-    seen: dict[str, Counter[str]] = {label: Counter() for label in _COMPARED}
-    for event in events:
-        labels = labels_of(event)
-        for label in _COMPARED:
-            seen[label][labels.get(label, "")] += event.times_seen
-    for matchers in _all_matchers(rules):
-        for matcher in matchers.all:
-            values = seen.get(matcher.name)
-            if matcher.type is not MatchType.EQUAL or not values or matcher.value in values:
-                continue
-            lower = {value.lower(): value for value in values}
-            for near in difflib.get_close_matches(matcher.value.lower(), lower, 1, cutoff=0.8):
-                value = lower[near]
-                yield f'{matcher.name} "{value}" was seen {values[value]} times; your matcher {matcher} matches none'
 
 
 def trace(rules: Rules, event: Event, alerts: Mapping[str, Alert], groups: Iterable[Group]) -> Iterator[str]:
@@ -94,12 +71,13 @@ def _group(group: Group, alert: str) -> Iterator[str]:
             yield f"  {name}: nothing was sent: inhibited, muted, or resolved before"
 
 
-def _all_matchers(rules: Rules) -> Iterator[Matchers]:
+def matchers_of(rules: Rules) -> Iterator[Matcher]:
+    """Yield all matchers of routes and inhibition rules."""
     for route in route_tree(rules).all():
-        yield route.matchers
+        yield from route.matchers.all
     for rule in rules.inhibit_rules:
-        yield rule.source_matchers
-        yield rule.target_matchers
+        yield from rule.source_matchers.all
+        yield from rule.target_matchers.all
 
 
 def _time(ms: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -144,6 +145,15 @@ class ObjectStore:
     def delete(self, namespace: str, name: str) -> None:
         """Delete one event, as `kubectl delete event` does; its running count stays. Raises: NotFound."""
         self.objects(EVENT).delete(name, namespace)
+
+
+def stored_events(bus: Bus, client: Client) -> Iterator[Event]:
+    """Yield all stored events, a page at a time."""
+    storage = EventStorage(kind=EVENT, bus=bus, client=client)
+    selection: Selection[Event] = Selection(EVENT, ListOptions())
+    for partition in storage.partitions:
+        for page in scan(bus, client, storage, partition, storage.index(partition, selection)):
+            yield from (event for _, event in page)
 
 
 def about(event: Event, kind: str | None, name: str | None) -> bool:

@@ -110,9 +110,11 @@ def test_a_dry_run_prints_and_sends_nothing(
     env: dict[str, str], rules: Path, endpoint: Recording, tmp_path: Path
 ) -> None:
     command = ("worker", "notify", "--rules", str(rules), "--dry-run", "--since", "1h")
+    rules.write_text(rules.read_text().replace("route: {", "route: {routes: [{matchers: [reason=backoff]}], "))
     with Program("worker", "sink", env=env, folder=tmp_path):
         warn(env, "web-0")
         with Program(*command, env=env, folder=tmp_path) as dry:
             eventually(lambda: "Pod default/web-0: BackOff" in dry.out)
+            assert 'reason "BackOff" was seen 1 time; your matcher reason="backoff" matches none' in dry.err
             assert dry.stop() == 0
     assert endpoint.deliveries == []

@@ -166,6 +166,18 @@ def test_standard_output_has_the_lines(env: dict[str, str], broadcaster: EventBr
         assert all(json.loads(line)["event"]["kind"] == "Event" for line in worker.out.splitlines())
 
 
+def test_a_matcher_that_nearly_matches_stored_events_is_named_at_the_start(
+    env: dict[str, str], broadcaster: EventBroadcaster, bus: Bus, tmp_path: Path
+) -> None:
+    with Program("worker", "sink", env=env, folder=tmp_path):
+        record(broadcaster, 3)
+        eventually(lambda: len(stored(bus)) == 3)
+    export = ("worker", "export", "--to", "stdout:", "--match", 'reason="tested"')
+    with Program(*export, env=env, folder=tmp_path) as worker:
+        eventually(lambda: 'reason "Tested" was seen 3 times; your matcher reason="tested" matches none' in worker.err)
+        assert worker.stop() == 0
+
+
 def test_status_shows_a_sink_and_one_without_a_worker_can_be_forgotten(
     bus: Bus, env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path
 ) -> None:

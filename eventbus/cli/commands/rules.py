@@ -6,6 +6,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,15 +15,25 @@ from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import open_session
 from eventbus.util.text import printable
 
+if TYPE_CHECKING:
+    from eventbus.model.event import Event
+    from eventbus.notify.rules import Rules
+
 _FILE = click.Path(path_type=Path)
 _output = click.option("-o", "--output", type=click.Choice(["json"]), help="JSON instead of lines.")
 
 
 @click.command()
 @click.argument("file", type=_FILE)
-@click.option("--seen", is_flag=True, help="Compare matchers with the stored events, and report near misses.")
+@click.option(
+    "--since",
+    "since_s",
+    callback=seconds_option,
+    metavar="DURATION",
+    help="Compare matchers with the events stored since, and report those that match none, but nearly some.",
+)
 @_output
-def check_rules(file: Path, seen: bool, output: str | None) -> None:
+def check_rules(file: Path, since_s: float | None, output: str | None) -> None:
     """Check a rules file. Print its warnings, which are likely mistakes.
 
     \b
@@ -33,17 +44,17 @@ def check_rules(file: Path, seen: bool, output: str | None) -> None:
     \b
     Examples:
       eventbus rules check rules.yaml
-      eventbus rules check rules.yaml --seen
+      eventbus rules check rules.yaml --since 24h
     """
-    from eventbus.notify.explain import near_misses
+    from eventbus.model.matchers import near_misses
+    from eventbus.notify.explain import matchers_of
     from eventbus.notify.routing import route_tree
     from eventbus.notify.rules import load_rules
 
     parsed = load_rules(file)
     warnings = list(parsed.warnings)
-    if seen:
-        with open_session() as session:
-            warnings += near_misses(parsed.rules, session.store.list().items)
+    if since_s is not None:
+        warnings += near_misses(matchers_of(parsed.rules), _events_since(since_s))
     routes = sum(1 for _ in route_tree(parsed.rules).all())
     integrations = sum(len([*receiver.integrations()]) for receiver in parsed.rules.receivers)
     if output == "json":
@@ -51,7 +62,7 @@ def check_rules(file: Path, seen: bool, output: str | None) -> None:
         write(dump_json(found) + "\n")
         return
     for warning in warnings:
-        write(f"warning: {warning}\n")
+        write(f"warning: {printable(warning)}\n")
     receivers = len(parsed.rules.receivers)
     write(f"{file} is valid: {routes} routes, {receivers} receivers with {integrations} integrations\n")
 
@@ -65,7 +76,8 @@ def test_rules(file: Path, cases: Path | None, since_s: float | None, output: st
     """Run rules over cases of a file, or over stored events, on a clock of its own. Nothing is sent.
 
     With --cases, each case must notify its receivers and no others: for CI. With --since, it prints the notifications
-    that the rules would have sent. A stored event is taken in at its last time with its whole count.
+    that the rules would have sent, and near misses of matchers on stderr. A stored event is taken in at its last time
+    with its whole count.
 
     \b
     Exit codes:
@@ -85,7 +97,7 @@ def test_rules(file: Path, cases: Path | None, since_s: float | None, output: st
         raise click.UsageError("give --cases or --since")
     rules = load_rules(file).rules
     if since_s is not None:
-        _replay(file, since_s, output)
+        _replay(rules, since_s, output)
         return
     assert cases is not None
     results = [run_case(rules, case) for case in load_cases(cases)]
@@ -167,16 +179,16 @@ def import_rules(file: Path, strict: bool) -> None:
     sys.exit(1 if converted.gaps else 0)
 
 
-def _replay(file: Path, since_s: float, output: str | None) -> None:
+def _replay(rules: Rules, since_s: float, output: str | None) -> None:
+    from eventbus.model.matchers import near_misses
     from eventbus.notify.dry_run import describe
-    from eventbus.notify.rules import load_rules
+    from eventbus.notify.explain import matchers_of
     from eventbus.notify.simulation import simulate
-    from eventbus.store.story.verdict import last_seen
 
-    since = datetime.fromtimestamp(time.time() - since_s, UTC)
-    with open_session() as session:
-        events = [event for event in session.store.list().items if last_seen(event) >= since]
-    simulated = list(simulate(load_rules(file).rules, events, links=lambda _labels: {}, until=datetime.now(UTC)))
+    events = _events_since(since_s)
+    for miss in near_misses(matchers_of(rules), events):
+        click.echo(f"warning: {printable(miss)}", err=True)
+    simulated = list(simulate(rules, events, links=lambda _labels: {}, until=datetime.now(UTC)))
     if output == "json":
         import msgspec
 
@@ -190,6 +202,14 @@ def _replay(file: Path, since_s: float, output: str | None) -> None:
     for each in simulated:
         write("\n".join(describe(each.send, each.at)) + "\n")
     write(f"{len(simulated)} notifications about {len(events)} events\n")
+
+
+def _events_since(since_s: float) -> list[Event]:
+    from eventbus.store.story.verdict import last_seen
+
+    since = datetime.fromtimestamp(time.time() - since_s, UTC)
+    with open_session() as session:
+        return [event for event in session.store.list().items if last_seen(event) >= since]
 
 
 def _names(receivers: tuple[str, ...]) -> str:

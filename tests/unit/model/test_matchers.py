@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.errors import ConfigError
 from eventbus.model.event import ObjectMeta, ObjectReference
-from eventbus.model.matchers import Matchers, event_matchers, labels_of, parse_matchers
+from eventbus.model.matchers import Matchers, event_matchers, labels_of, near_misses, parse_matchers
 from tests.builders import make_event
 
 
@@ -91,3 +91,32 @@ def test_without_google_re2_an_expression_names_the_extra(monkeypatch: pytest.Mo
     assert event_matchers('type="Warning"').all
     with pytest.raises(ConfigError, match=re.escape("pip install 'eventbus[notify]'")):
         event_matchers('reason=~"Failed.*"')
+
+
+@pytest.mark.parametrize(
+    ("matcher", "miss"),
+    [
+        ('reason="backoff"', 'reason "BackOff" was seen 41 times; your matcher reason="backoff" matches none'),
+        ('reason="BackOf"', 'reason "BackOff" was seen 41 times; your matcher reason="BackOf" matches none'),
+        ('kind="pod"', 'kind "Pod" was seen 42 times; your matcher kind="pod" matches none'),
+        ('reason=~"Back"', 'seen 41 times; your matcher reason=~"Back" matches none: it must match the whole value'),
+        (
+            'reason=~"backoff"',
+            'reason "BackOff" was seen 41 times; your matcher reason=~"backoff" matches none: case m',
+        ),
+        ('reason=~"back|evict"', "matches none: it must match the whole value, and case matters"),
+        ('reason="Evicte"', 'reason "Evicted" was seen 1 time; your'),
+    ],
+)
+def test_a_matcher_that_nearly_matches_events_is_named(matcher: str, miss: str) -> None:
+    events = [make_event(type="Warning", reason="BackOff", count=41), make_event(type="Warning", reason="Evicted")]
+    (found,) = near_misses(parse_matchers(matcher), events)
+    assert miss in found
+
+
+@pytest.mark.parametrize(
+    "matcher",
+    ['reason="BackOff"', 'reason=~"Back.*"', 'reason!="backoff"', 'reason!~"x"', 'reason="OOMKilled"', 'name="a"'],
+)
+def test_a_matcher_that_matches_or_is_far_from_all_events_is_not_named(matcher: str) -> None:
+    assert list(near_misses(parse_matchers(matcher), [make_event(type="Warning", reason="BackOff")])) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventbus.errors import ConfigError
-from eventbus.notify.explain import near_misses, trace
+from eventbus.notify.explain import trace
 from eventbus.notify.rules import parse_rules
 from eventbus.notify.simulation import load_cases, run_case, simulate
 from tests.builders import NOW, make_event, make_reference
@@ -86,10 +86,3 @@ def test_a_trace_says_why_each_route_takes_the_event_or_not() -> None:
         "alert: none is open",
     ]
     assert "no route takes it" in list(trace(RULES, make_event(), {}, []))
-
-
-def test_a_matcher_that_nearly_matches_stored_events_is_named() -> None:
-    events = [make_event(type="Warning", reason="BackOff", count=41), make_event(type="Warning", reason="Evicted")]
-    assert list(near_misses(RULES, events)) == [
-        'reason "BackOff" was seen 41 times; your matcher reason="Backoff" matches none'
-    ]
