@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -39,6 +40,14 @@ def require(request: web.Request, verb: str, resource: str, namespace: str = "")
             f"{resource}.eventbus", "", f'User "{user.name}" cannot {verb} resource "{resource}" {place}'
         )
     return user
+
+
+def readable_namespaces(request: web.Request, resource: str = "events") -> Callable[[str], bool]:
+    """Return the test of the namespaces in which the user may list *resource*. Raises: ApiError: 403: in none."""
+    access, user = request.app[API].access, request[USER]
+    if not any(access.allowed(user, "list", resource, grant.namespace) for grant in access.grants_of(user)):
+        require(request, "list", resource)
+    return lambda namespace: access.allowed(user, "list", resource, namespace)
 
 
 #: Header of an export worker's webhook requests: the id of the source bus.

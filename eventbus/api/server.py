@@ -15,6 +15,7 @@ import uvloop
 from aiohttp import web
 
 from eventbus.api import health
+from eventbus.api.alertmanager.routes import add_alertmanager_routes
 from eventbus.api.auth.access import Access
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.auth.proxies import TrustedProxies
@@ -246,6 +247,7 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
     app.router.add_get("/metrics", metrics.serve, allow_head=False)
     OpenApi(resources=resources, more={OWN_PATH: own_document()}).add_routes(app.router)
     add_own_routes(app, options.authenticator)
+    add_alertmanager_routes(app)
     PageFiles().add_routes(app.router)
     # The router looks up prefixes: it finds these routes faster than the catch-all route.
     app.router.add_route("*", "/api/v1/{path:.+}", kubernetes.handle)

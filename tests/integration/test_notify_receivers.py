@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import signal
-import socket
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
@@ -25,13 +22,12 @@ from eventbus.notify.receivers import apprise, slack
 from eventbus.notify.receivers.contract import Notification, NotifiedAlert, Opening, Reason, Receiver, Status
 from eventbus.notify.receivers.http import HttpSender
 from eventbus.notify.rules import parse_rules
+from tests.support.alertmanager_server import alertmanager_server
 from tests.support.certificates import make_certificate
 from tests.support.pagerduty_server import PagerDuty
-from tests.support.ports import free_port
 from tests.support.slack_server import HOOK, SlackWorkspace
 from tests.support.smtp_server import Mailbox, mail_server
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
-from tests.waiting import eventually
 
 START = datetime(2026, 11, 25, 12, 0, 0, 123_000, tzinfo=UTC)
 OPENING = Opening(environ={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}, bus_id="bus-1")
@@ -497,24 +493,8 @@ def test_a_mail_password_is_read_from_its_file_again(mail: dict[str, Any], mailb
 @pytest.fixture(scope="module")
 def alertmanager_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the URL of a real Alertmanager."""
-    program = shutil.which("prometheus-alertmanager")
-    if program is None:
-        pytest.skip("needs prometheus-alertmanager: .ci/alertmanager-programs")
-    folder, port = tmp_path_factory.mktemp("alertmanager"), free_port()
-    (folder / "alertmanager.yml").write_text("route: {receiver: a}\nreceivers: [{name: a}]\n")
-    words = [f"--config.file={folder}/alertmanager.yml", f"--storage.path={folder}", "--cluster.listen-address="]
-    words.append(f"--web.listen-address=127.0.0.1:{port}")
-    with (folder / "log").open("w") as log, subprocess.Popen([program, *words], stderr=log) as process:
-        try:
-            eventually(lambda: is_open(port))
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    with alertmanager_server(tmp_path_factory.mktemp("alertmanager")) as url:
+        yield url
 
 
 def alerts_of(url: str, namespace: str) -> list[dict[str, Any]]:

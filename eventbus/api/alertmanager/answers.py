@@ -1,0 +1,64 @@
+"""Answers and errors in Alertmanager's form.
+
+Source: alertmanager `api/v2/openapi.yaml` and `api/v2/api.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.kube.negotiation import JSON
+from eventbus.errors import EventBusError
+from eventbus.model.matchers import Matcher, parse_matchers
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: Codes with a string as body; the others have an object.
+_TEXTS: Final = (400, 404, 500)
+#: Words that mean true, as go-openapi reads them.
+_TRUE: Final = frozenset({"true", "1", "yes", "ok", "y", "on", "selected", "checked", "t", "enabled"})
+
+
+def in_its_form(handler: Handler) -> Handler:
+    """Answer the errors of *handler* in Alertmanager's form."""
+
+    @wraps(handler)
+    async def answering(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except EventBusError as error:
+            return _refusal(status.api_error_of(error))
+        except status.ApiError as error:
+            return _refusal(error)
+
+    return answering
+
+
+def _refusal(error: status.ApiError) -> web.Response:
+    code = 400 if error.code == 422 else error.code
+    body: Any = error.message if code in _TEXTS else {"code": code, "message": error.message}
+    answer = web.Response(status=code, body=msgspec.json.encode(body) + b"\n", headers=error.headers, content_type=JSON)
+    status.protect(answer)
+    return answer
+
+
+def filters_of(request: web.Request) -> tuple[Matcher, ...]:
+    """Return the matchers of `filter=`, which may be repeated. Raises: ConfigError."""
+    return tuple(matcher for text in request.query.getall("filter", []) for matcher in parse_matchers(text))
+
+
+def is_wanted(request: web.Request, name: str) -> bool:
+    """Return a flag of the query; it is true if it is missing."""
+    return request.query.get(name, "true").lower() in _TRUE
+
+
+def time_text(ms: int) -> str:
+    """Return a time as Alertmanager writes it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

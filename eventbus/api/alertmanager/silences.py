@@ -1,0 +1,211 @@
+"""`/alertmanager/api/v2/silences` and `silence/{id}`: the stored silences in Alertmanager's form.
+
+Source: alertmanager `api/v2/api.go` and `silence/silence.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from eventbus.api import status
+from eventbus.api.alertmanager.answers import filters_of, time_text
+from eventbus.api.context import API, USER, readable_namespaces
+from eventbus.api.kube.bodies import decode_as
+from eventbus.api.kube.handler import reply_json, typed_body
+from eventbus.api.kube.negotiation import JSON
+from eventbus.api.responses import answer_json
+from eventbus.api.thread_context import ThreadContext
+from eventbus.model.kinds import SILENCE
+from eventbus.model.list_watch import ListOptions
+from eventbus.model.matchers import Matchers
+from eventbus.model.objects.silence import ACTIVE, EXPIRED, PENDING, Silence, SilenceMatcher, SilenceSpec
+from eventbus.model.silence_rules import matchers_of, namespaces_of
+from eventbus.store.storage import replaced
+
+#: Silences of one answer, and of one page of a list.
+MOST: Final = 10_000
+_PAGE: Final = 500
+_MAX_BODY: Final = 64 * 1024
+_ENCODE: Final = msgspec.json.Encoder().encode
+_STATES: Final = (ACTIVE, PENDING, EXPIRED)
+
+
+class PostedSilence(msgspec.Struct, frozen=True, rename="camel"):
+    """The body of a POST. *created_by* is ignored: it is the authenticated user."""
+
+    matchers: tuple[SilenceMatcher, ...]
+    starts_at: datetime
+    ends_at: datetime
+    comment: str
+    created_by: str = ""
+    id: str = ""
+
+
+async def silences(request: web.Request) -> web.Response:
+    """Silences that the user may read: active, pending, then expired ones."""
+    readable = readable_namespaces(request, SILENCE.plural)
+    wanted = {str(matcher) for matcher in filters_of(request)}
+
+    def work(context: ThreadContext) -> bytes:
+        now = datetime.now(UTC)
+        found = [
+            silence
+            for silence in all_silences(context)
+            if wanted.issubset(map(str, silence.spec.matchers)) and any(map(readable, ("", *namespaces_of(silence))))
+        ]
+        return _ENCODE([_plain(each, now) for each in sorted(found, key=lambda each: _order(each.spec, now))]) + b"\n"
+
+    return await answer_json(request, work)
+
+
+async def silence(request: web.Request) -> web.Response:
+    """One silence."""
+    name = request.match_info["id"]
+
+    def work(context: ThreadContext) -> bytes:
+        found = context.objects(SILENCE).get(name)
+        _require(request, "get", found)
+        return _ENCODE(_plain(found, datetime.now(UTC))) + b"\n"
+
+    return await answer_json(request, work)
+
+
+async def post(request: web.Request) -> web.Response:
+    """Create a silence, or change one. Changed matchers expire the former silence and make another one."""
+    body = await typed_body(request, (JSON,), most=_MAX_BODY)
+    posted = decode_as(PostedSilence, body.data, "a silence is needed")
+    now = datetime.now(UTC)
+    if posted.ends_at <= now:
+        raise status.bad_request("Failed to create silence: end time can't be in the past")
+    spec = SilenceSpec(
+        matchers=posted.matchers,
+        starts_at=posted.starts_at,
+        ends_at=posted.ends_at,
+        created_by=request[USER].name,
+        comment=posted.comment,
+    )
+
+    def work(context: ThreadContext) -> str:
+        objects = context.objects(SILENCE)
+        former = objects.get(posted.id) if posted.id else None
+        if former is not None:
+            _require(request, "update", former)
+            if _can_change(former.spec, spec, now):
+                changed = replaced(former, spec=spec)
+                _require(request, "update", changed)
+                return str(objects.update(changed).metadata.name)
+        new = Silence(spec=msgspec.structs.replace(spec, starts_at=max(posted.starts_at, now)))
+        _require(request, "create", new)
+        name = str(objects.create(new).metadata.name)
+        if former is not None:
+            _expire(context, former, now)
+        return name
+
+    return reply_json({"silenceID": await request.app[API].pool.run(work)})
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Expire a silence. It stays until it is deleted."""
+    name = request.match_info["id"]
+
+    def work(context: ThreadContext) -> None:
+        found = context.objects(SILENCE).get(name)
+        _require(request, "update", found)
+        _expire(context, found, datetime.now(UTC))
+
+    await request.app[API].pool.run(work)
+    return web.Response()
+
+
+def _plain(silence: Silence, now: datetime) -> dict[str, Any]:
+    spec, made = silence.spec, silence.metadata.creation_timestamp
+    state = spec.state(now)
+    updated = spec.ends_at if state == EXPIRED else made
+    return {
+        "id": silence.metadata.name,
+        "status": {"state": state},
+        "updatedAt": _time(updated),
+        "comment": spec.comment,
+        "createdBy": spec.created_by,
+        "endsAt": _time(spec.ends_at),
+        "matchers": [msgspec.to_builtins(matcher) for matcher in spec.matchers],
+        "startsAt": _time(spec.starts_at),
+    }
+
+
+def _time(at: datetime | None) -> str:
+    return time_text(int(at.timestamp() * 1000) if at else 0)
+
+
+def _order(spec: SilenceSpec, now: datetime) -> tuple[int, float]:
+    """The next one to end, the next one to start, and the last one that has ended come first among their states."""
+    state = spec.state(now)
+    at = spec.starts_at if state == PENDING else spec.ends_at
+    seconds = at.timestamp() if at else 0.0
+    return _STATES.index(state), -seconds if state == EXPIRED else seconds
+
+
+def all_silences(context: ThreadContext) -> Iterator[Silence]:
+    """Yield the stored silences, `MOST` at the most."""
+
+    def pages() -> Iterator[Silence]:
+        options = ListOptions(limit=_PAGE)
+        while True:
+            page = context.objects(SILENCE).list(options)
+            yield from page.items
+            if not page.continue_:
+                return
+            options = ListOptions(limit=_PAGE, continue_=page.continue_)
+
+    return islice(pages(), MOST)
+
+
+class Silencing:
+    """The silences that are active now."""
+
+    def __init__(self, context: ThreadContext) -> None:
+        now = datetime.now(UTC)
+        self._active: list[tuple[str, Matchers]] = [
+            (silence.metadata.name, matchers_of(silence.spec))
+            for silence in all_silences(context)
+            if silence.spec.state(now) == ACTIVE
+        ]
+
+    def by(self, labels: Mapping[str, str]) -> list[str]:
+        """Return the ids of the silences of an alert with *labels*."""
+        return [name for name, matchers in self._active if matchers.match(labels)]
+
+
+def _require(request: web.Request, verb: str, silence: Silence) -> None:
+    """Raises: ApiError: 403. Rights in a namespace are enough for a silence that is restricted to it."""
+    access, user = request.app[API].access, request[USER]
+    if not any(access.allowed(user, verb, SILENCE.plural, namespace) for namespace in ("", *namespaces_of(silence))):
+        why = f'User "{user.name}" cannot {verb} resource "{SILENCE.plural}" at the cluster scope'
+        raise status.forbidden(SILENCE.resource, silence.metadata.name, f'{why}: add a matcher namespace="…"')
+
+
+def _can_change(former: SilenceSpec, new: SilenceSpec, now: datetime) -> bool:
+    """Return True if the silence stays the same one. Otherwise, another one is made."""
+    if former.matchers != new.matchers or new.starts_at is None:
+        return False
+    match former.state(now):
+        case "active":
+            return _time(new.starts_at) == _time(former.starts_at)
+        case "pending":
+            return new.starts_at >= now
+    return False
+
+
+def _expire(context: ThreadContext, found: Silence, now: datetime) -> None:
+    if found.spec.state(now) == EXPIRED:
+        return
+    started = found.spec.starts_at is not None and found.spec.starts_at < now
+    starts_at = found.spec.starts_at if started else now - timedelta(milliseconds=1)
+    spec = msgspec.structs.replace(found.spec, starts_at=starts_at, ends_at=now)
+    context.objects(SILENCE).update(replaced(found, spec=spec))
