@@ -36,7 +36,7 @@ def test_the_page_of_settings_is_current() -> None:
 def test_the_production_page_names_the_memory_that_doctor_computes() -> None:
     page = " ".join((ROOT / "docs" / "production.md").read_text().split())
     assert f"a partition needs up to {needed_bytes(Options(), 1) // MIB} MiB" in page
-    assert f"about {STORED_BYTES / 1000:g} KB of Redis, a remembered count {COUNT_BYTES / 1000:g} KB" in page
+    assert f"about {STORED_BYTES / 1000:g} KB of Redis, a kept count {COUNT_BYTES / 1000:g} KB" in page
 
 
 def test_the_unit_starts_a_worker_and_leaves_time_to_drain() -> None:
