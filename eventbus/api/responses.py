@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from eventbus.api.context import API
@@ -37,11 +38,22 @@ GZIP_FROM: Final = 4 * 1024
 _GZIP_LEVEL: Final = 6
 
 
-async def answer_json(request: web.Request, work: Callable[[ThreadContext], bytes]) -> web.Response:
-    """Answer with the JSON that *work* returns. Raises: the errors of *work*."""
+def reply_json(value: Any, *, code: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Answer with *value* as JSON."""
+    return web.Response(status=code, body=_encode(value), headers=headers, content_type="application/json")
+
+
+async def compute_json(request: web.Request, work: Callable[[ThreadContext], Any]) -> web.Response:
+    """Run *work* in the pool, and answer with its result as JSON, compressed if it is long. Raises: its errors."""
     pool = request.app[API].pool
-    data, compressed = await gzip_response(request, pool, work, from_bytes=GZIP_FROM, level=_GZIP_LEVEL)
+    data, compressed = await gzip_response(
+        request, pool, lambda context: _encode(work(context)), from_bytes=GZIP_FROM, level=_GZIP_LEVEL
+    )
     headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if compressed:
         headers["Content-Encoding"] = "gzip"
     return web.Response(body=data, content_type="application/json", headers=headers)
+
+
+def _encode(value: Any) -> bytes:
+    return msgspec.json.encode(value) + b"\n"

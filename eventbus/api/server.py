@@ -26,7 +26,7 @@ from eventbus.api.connection import Connection
 from eventbus.api.context import API, Api
 from eventbus.api.eventbus_v1.openapi import PATH as OWN_PATH
 from eventbus.api.eventbus_v1.openapi import own_document
-from eventbus.api.eventbus_v1.routes import add_own_routes
+from eventbus.api.eventbus_v1.routes import add_own_routes, own_routes
 from eventbus.api.kube.bodies import MAX_BODY
 from eventbus.api.kube.discovery import Discovery
 from eventbus.api.kube.handler import KUBERNETES, KubernetesApi
@@ -245,8 +245,9 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
     Reviews(resources=resources, authenticator=options.authenticator).add_routes(app.router)
     Discovery(resources=resources, build=version("eventbus")).add_routes(app.router)
     app.router.add_get("/metrics", metrics.serve, allow_head=False)
-    OpenApi(resources=resources, more={OWN_PATH: own_document()}).add_routes(app.router)
-    add_own_routes(app, options.authenticator)
+    routes = own_routes(app, options.authenticator)
+    OpenApi(resources=resources, more={OWN_PATH: own_document(routes)}).add_routes(app.router)
+    add_own_routes(app.router, routes)
     add_alertmanager_routes(app)
     PageFiles().add_routes(app.router)
     # The router looks up prefixes: it finds these routes faster than the catch-all route.

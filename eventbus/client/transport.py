@@ -35,8 +35,8 @@ class RemoteBus(msgspec.Struct, frozen=True, rename="camel"):
     codecs: tuple[int, ...] = BASELINE_CODECS  #: the codecs that producers may use
 
 
-class _Lasts(msgspec.Struct, frozen=True):
-    """The last sequence number of each requested producer."""
+class LastNumbers(msgspec.Struct, frozen=True):
+    """The last sequence number of each requested producer; 0: unknown."""
 
     last: list[int | None]
 
@@ -126,5 +126,5 @@ def _posts(requests: Sequence[PublishRequest]) -> Iterator[Sequence[PublishReque
 
 
 _ENCODE: Final = msgspec.json.Encoder().encode
-_LASTS: Final = msgspec.json.Decoder(decodable(_Lasts))
+_LASTS: Final = msgspec.json.Decoder(decodable(LastNumbers))
 _BUS: Final = msgspec.json.Decoder(decodable(RemoteBus))

@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.alertmanager.answers import filters_of, is_wanted, time_text
 from eventbus.api.alertmanager.silences import Silencing
 from eventbus.api.context import readable_namespaces, require
-from eventbus.api.responses import answer_json
+from eventbus.api.responses import compute_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.notifications import read_notifier_status
 from eventbus.errors import ConfigError
@@ -25,7 +24,6 @@ from eventbus.notify.receivers.contract import Status
 
 #: Alerts of one answer.
 MOST: Final = 10_000
-_ENCODE: Final = msgspec.json.Encoder().encode
 
 
 async def alerts(request: web.Request) -> web.Response:
@@ -52,11 +50,11 @@ async def receivers(request: web.Request) -> web.Response:
     """The receivers of the acting rules."""
     require(request, "get", "status")
 
-    def work(context: ThreadContext) -> bytes:
+    def work(context: ThreadContext) -> Any:
         found = read_notifier_status(context.bus, context.client)
-        return _ENCODE([{"name": each.name} for each in found.receivers] if found else []) + b"\n"
+        return [{"name": each.name} for each in found.receivers] if found else []
 
-    return await answer_json(request, work)
+    return await compute_json(request, work)
 
 
 async def refuse_alerts(_request: web.Request) -> web.Response:
@@ -75,12 +73,12 @@ async def _answer(request: web.Request, plain: Callable[[_Found], Any]) -> web.R
     def wanted(alert: Alert) -> bool:
         return alert.fires and readable(alert.labels.get("namespace", "")) and matchers.match(alert.labels)
 
-    def work(context: ThreadContext) -> bytes:
+    def work(context: ThreadContext) -> Any:
         nonlocal truncated
         found, truncated = read_groups(context.bus, context.client, wanted, MOST)
-        return _ENCODE(plain(_Found(context, found, takes, flags))) + b"\n"
+        return plain(_Found(context, found, takes, flags))
 
-    answer = await answer_json(request, work)
+    answer = await compute_json(request, work)
     if truncated:
         answer.headers["Warning"] = f'299 - "there are more than {MOST} alerts: narrow the filter"'
     return answer

@@ -11,7 +11,8 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.alertmanager import alerts, silences
 from eventbus.api.alertmanager.answers import Handler, in_its_form, time_text
-from eventbus.api.kube.handler import refuse_method, reply_json
+from eventbus.api.kube.handler import refuse_method
+from eventbus.api.responses import reply_json
 
 ROOT: Final = "/alertmanager/api/v2"
 #: The version of this API in Alertmanager, by which clients decide.

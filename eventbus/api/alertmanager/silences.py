@@ -17,9 +17,9 @@ from eventbus.api import status
 from eventbus.api.alertmanager.answers import filters_of, time_text
 from eventbus.api.context import API, USER, readable_namespaces
 from eventbus.api.kube.bodies import decode_as
-from eventbus.api.kube.handler import reply_json, typed_body
+from eventbus.api.kube.handler import typed_body
 from eventbus.api.kube.negotiation import JSON
-from eventbus.api.responses import answer_json
+from eventbus.api.responses import compute_json, reply_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.model.kinds import SILENCE
 from eventbus.model.list_watch import ListOptions
@@ -32,7 +32,6 @@ from eventbus.store.storage import replaced
 MOST: Final = 10_000
 _PAGE: Final = 500
 _MAX_BODY: Final = 64 * 1024
-_ENCODE: Final = msgspec.json.Encoder().encode
 _STATES: Final = (ACTIVE, PENDING, EXPIRED)
 
 
@@ -52,28 +51,28 @@ async def silences(request: web.Request) -> web.Response:
     readable = readable_namespaces(request, SILENCE.plural)
     wanted = {str(matcher) for matcher in filters_of(request)}
 
-    def work(context: ThreadContext) -> bytes:
+    def work(context: ThreadContext) -> Any:
         now = datetime.now(UTC)
         found = [
             silence
             for silence in all_silences(context)
             if wanted.issubset(map(str, silence.spec.matchers)) and any(map(readable, ("", *namespaces_of(silence))))
         ]
-        return _ENCODE([_plain(each, now) for each in sorted(found, key=lambda each: _order(each.spec, now))]) + b"\n"
+        return [_plain(each, now) for each in sorted(found, key=lambda each: _order(each.spec, now))]
 
-    return await answer_json(request, work)
+    return await compute_json(request, work)
 
 
 async def silence(request: web.Request) -> web.Response:
     """One silence."""
     name = request.match_info["id"]
 
-    def work(context: ThreadContext) -> bytes:
+    def work(context: ThreadContext) -> Any:
         found = context.objects(SILENCE).get(name)
         _require(request, "get", found)
-        return _ENCODE(_plain(found, datetime.now(UTC))) + b"\n"
+        return _plain(found, datetime.now(UTC))
 
-    return await answer_json(request, work)
+    return await compute_json(request, work)
 
 
 async def post(request: web.Request) -> web.Response:

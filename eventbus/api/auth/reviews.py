@@ -12,8 +12,9 @@ from eventbus.api.auth.access import ANY, MASTERS, RULES, User
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.context import API, USER
 from eventbus.api.kube.bodies import READ
-from eventbus.api.kube.handler import refuse_method, reply_json, typed_body
+from eventbus.api.kube.handler import refuse_method, typed_body
 from eventbus.api.kube.resources import Resources
+from eventbus.api.responses import reply_json
 
 AUTHORIZATION: Final = "authorization.k8s.io/v1"
 AUTHENTICATION: Final = "authentication.k8s.io/v1"

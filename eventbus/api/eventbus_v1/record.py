@@ -18,12 +18,14 @@ from eventbus.api.eventbus_v1.idempotency import know, publish_known
 from eventbus.api.eventbus_v1.intake import Packed, Refused, pack_events, read_json, read_lines
 from eventbus.api.eventbus_v1.publisher import Publisher
 from eventbus.api.kube.bodies import decode_as, read_body
+from eventbus.api.responses import reply_json
 from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.write_batcher import WriteBatcher
 from eventbus.broker.frames import FRAMES_TYPE, pack_answers, unpack_frames
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import PRODUCER_LIFE_MS
+from eventbus.client.transport import LastNumbers
 from eventbus.errors import BusFull, EventBusError
 from eventbus.util.clock import Clock, SystemClock
 
@@ -37,6 +39,22 @@ class Producers(msgspec.Struct, frozen=True):
 
     producers: tuple[tuple[int, str], ...]
     shorten_life: bool = False  #: they are done: two hours of memory will do
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """The number of accepted events, and the refused ones."""
+
+    accepted: int
+    refused: list[Refused]
+
+
+class BusFacts(msgspec.Struct, frozen=True, rename="camel"):
+    """The facts about the bus that a recorder needs, and the life of events."""
+
+    id: str
+    partitions: int
+    event_ttl_s: int
+    codecs: tuple[int, ...]
 
 
 class _Prepared(NamedTuple):
@@ -57,7 +75,7 @@ class Recording:
         self._batcher = WriteBatcher(pool, Publisher(self._clock).publish)
 
     async def record(self, request: web.Request) -> web.Response:
-        """Take events, and answer when Redis has them: `{"accepted": n, "refused": [{index, reason}]}`.
+        """Take events, and answer when Redis has them: `Recorded`.
 
         Nothing taken: 422 where all are refused, 429 where there is no room, 503 where Redis does not answer.
         """
@@ -139,7 +157,7 @@ class Recording:
                     pipe.execute(raise_on_error=False)
             return last
 
-        return _json({"last": await api.pool.run(work)})
+        return reply_json(LastNumbers(await api.pool.run(work)))
 
     async def _record_frames(self, request: web.Request) -> web.Response:
         api, user = request.app[API], request[USER]
@@ -162,10 +180,9 @@ class Recording:
 
 
 async def describe_bus(request: web.Request) -> web.Response:
-    """Answer the facts of the bus that a recorder needs, and the life of events."""
+    """Answer the `BusFacts`."""
     bus = request.app[API].bus
-    facts = {"partitions": bus.partitions, "eventTtlS": bus.options.event_ttl_s, "codecs": bus.codecs}
-    return _json({"id": bus.id} | facts)
+    return reply_json(BusFacts(bus.id, bus.partitions, bus.options.event_ttl_s, bus.codecs))
 
 
 def _may_record_of(access: Access, user: User) -> Callable[[str], bool]:
@@ -189,15 +206,10 @@ def _answer(
         [*refused, *(Refused(index, str(error)) for index, error in failed.items())], key=lambda one: one.index
     )
     code = 422 if refused and not accepted else 200
-    return _json({"accepted": accepted, "refused": rejected}, code, headers)
+    return reply_json(Recorded(accepted, rejected), code=code, headers=headers)
 
 
 def _nothing_taken(failed: Mapping[int, EventBusError]) -> EventBusError:
     """Choose the error of a request without accepted events; errors that allow an immediate retry come last."""
     uncertain = [error for error in failed.values() if not isinstance(error, BusFull)]
     return (uncertain or list(failed.values()))[0]
-
-
-def _json(found: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    body = msgspec.json.encode(found) + b"\n"
-    return web.Response(status=code, body=body, headers=dict(headers or {}), content_type="application/json")

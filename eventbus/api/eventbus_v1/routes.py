@@ -1,64 +1,103 @@
-"""All paths under `/eventbus/v1/`, and their handlers."""
+"""All paths under `/eventbus/v1/`: their handlers, and the types of which their OpenAPI is made."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
+import msgspec
 from aiohttp import web
 
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.context import API
-from eventbus.api.eventbus_v1.cloud_events import CloudEvents
-from eventbus.api.eventbus_v1.dead import discard_dead, list_dead, replay_dead, show_dead
+from eventbus.api.eventbus_v1.cloud_events import BATCH, STRUCTURED, CloudEvents
+from eventbus.api.eventbus_v1.dead import (
+    BuriedBytes,
+    DeadList,
+    DeadQuery,
+    Done,
+    discard_dead,
+    list_dead,
+    replay_dead,
+    show_dead,
+)
 from eventbus.api.eventbus_v1.numbers import bus_status, sinks, suppressed
-from eventbus.api.eventbus_v1.record import Recording, describe_bus
-from eventbus.api.eventbus_v1.search import histogram, search
-from eventbus.api.eventbus_v1.stream import RawStream
-from eventbus.api.eventbus_v1.why import verdicts, why
+from eventbus.api.eventbus_v1.record import BusFacts, Producers, Recorded, Recording, describe_bus
+from eventbus.api.eventbus_v1.search import Found, Histogram, HistogramQuery, SearchQuery, histogram, search
+from eventbus.api.eventbus_v1.stream import STREAM_TYPE, Place, RawStream, StreamQuery
+from eventbus.api.eventbus_v1.why import Verdicts, VerdictsRequest, Why, WhyQuery, verdicts, why
 from eventbus.api.kube.handler import refuse_method
-from eventbus.api.page.session import Session
+from eventbus.api.kube.negotiation import JSON
+from eventbus.api.page.session import Session, SessionReply, SignIn
+from eventbus.broker.frames import FRAMES_TYPE
+from eventbus.broker.health.status import BusStatus
+from eventbus.client.numbers import Sinks, Sources
+from eventbus.client.transport import LastNumbers
 
 ROOT: Final = "/eventbus/v1"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+#: An event of a client: `intake.event_of` reads it.
+_EVENT = Annotated[dict[str, Any], msgspec.Meta(description="an Event of core/v1 or events.k8s.io/v1")]
+_RECORD: Final = {JSON: _EVENT | list[_EVENT], "application/x-ndjson": str, FRAMES_TYPE: bytes}
+_RECORD_HEADERS: Final = ("Idempotency-Key",)
+_CLOUD_EVENTS: Final = {STRUCTURED: dict[str, Any], BATCH: list[dict[str, Any]]}
 
-def add_own_routes(app: web.Application, authenticator: Authenticator) -> None:
-    """Mount them; *app* has its `API` already, and ends the streams when it shuts down."""
+
+class Route(msgspec.Struct, frozen=True):
+    """One method of a path. *body*: the type of the request's body by media type. *reply*: None has no body."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    reply: Any
+    query: type[msgspec.Struct] | None = None
+    body: Mapping[str, Any] = {}
+    headers: tuple[str, ...] = ()
+    reply_type: str = JSON
+
+
+def own_routes(app: web.Application, authenticator: Authenticator) -> list[Route]:
+    """Make the table of all paths. *app* has its `API` already, and ends the streams when it shuts down."""
     recording = Recording(app[API].pool)
     raw = RawStream(app[API].bus)
     cloud_events = CloudEvents(recording)
     session = Session(authenticator)
-    routes: list[tuple[str, str, Handler]] = [
-        ("GET", "bus", describe_bus),
-        ("POST", "record", recording.record),
-        ("POST", "producers", recording.producers),
-        ("POST", "cloudevents", cloud_events.receive),
-        ("GET", "stream", raw.stream),
-        ("GET", "stream/position", raw.position),
-        ("GET", "status", bus_status),
-        ("GET", "suppressed", suppressed),
-        ("GET", "sinks", sinks),
-        ("GET", "histogram", histogram),
-        ("GET", "events", search),
-        ("GET", "why", why),
-        ("POST", "verdicts", verdicts),
-        ("GET", "session", session.show),
-        ("POST", "session", session.sign_in),
-        ("DELETE", "session", session.sign_out),
-        ("GET", "dead", list_dead),
-        ("GET", "dead/{partition}/{entry}", show_dead),
-        ("DELETE", "dead/{partition}/{entry}", discard_dead),
-        ("POST", "dead/{partition}/{entry}/replay", replay_dead),
-        ("POST", "dead/{partition}/{entry}/discard", discard_dead),
-    ]
-    for method, path, handler in routes:
-        app.router.add_route(method, f"{ROOT}/{path}", handler)
-    for path in {path: None for _, path, _ in routes}:
-        app.router.add_route("*", f"{ROOT}/{path}", refuse_method)
 
     async def end_streams(_app: web.Application) -> None:
         raw.close()
 
     app.on_shutdown.append(end_streams)
+    return [
+        Route("GET", "bus", describe_bus, "Facts that a recorder needs.", BusFacts),
+        Route("POST", "record", recording.record, "Record events.", Recorded, body=_RECORD, headers=_RECORD_HEADERS),
+        Route("POST", "producers", recording.producers, "Numbers of producers.", LastNumbers, body={JSON: Producers}),
+        Route("POST", "cloudevents", cloud_events.receive, "Record CloudEvents.", Recorded, body=_CLOUD_EVENTS),
+        Route("GET", "stream", raw.stream, "Raw events, a line each.", str, StreamQuery, reply_type=STREAM_TYPE),
+        Route("GET", "stream/position", raw.position, "Where a later stream begins.", Place, StreamQuery),
+        Route("GET", "status", bus_status, "Groups, workers, partitions, counters.", BusStatus),
+        Route("GET", "suppressed", suppressed, "Suppressed events, by source.", Sources),
+        Route("GET", "sinks", sinks, "External sinks.", Sinks),
+        Route("GET", "histogram", histogram, "Numbers of events, by time and facet.", Histogram, HistogramQuery),
+        Route("GET", "events", search, "Stored events, the one last seen first.", Found, SearchQuery),
+        Route("GET", "why", why, "One object's story, and events around it.", Why, WhyQuery),
+        Route("POST", "verdicts", verdicts, "Whether objects still fail.", Verdicts, body={JSON: VerdictsRequest}),
+        Route("GET", "session", session.show, "The user of the page.", SessionReply),
+        Route("POST", "session", session.sign_in, "Sign in, for a cookie.", SessionReply, body={JSON: SignIn}),
+        Route("DELETE", "session", session.sign_out, "Sign out.", None),
+        Route("GET", "dead", list_dead, "Dead letters.", DeadList, DeadQuery),
+        Route("GET", "dead/{partition}/{entry}", show_dead, "One dead letter.", BuriedBytes),
+        Route("DELETE", "dead/{partition}/{entry}", discard_dead, "Discard it.", Done),
+        Route("POST", "dead/{partition}/{entry}/replay", replay_dead, "Return it to its group.", Done),
+        Route("POST", "dead/{partition}/{entry}/discard", discard_dead, "Discard it.", Done),
+    ]
+
+
+def add_own_routes(router: web.UrlDispatcher, routes: Sequence[Route]) -> None:
+    """Mount *routes*; other methods of their paths are refused."""
+    for route in routes:
+        router.add_route(route.method, f"{ROOT}/{route.path}", route.handler)
+    for path in {route.path: None for route in routes}:
+        router.add_route("*", f"{ROOT}/{path}", refuse_method)

@@ -11,14 +11,15 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.context import API, require
-from eventbus.api.eventbus_v1.query import instant_of
+from eventbus.api.eventbus_v1.query import InstantText, read_instant, read_query
+from eventbus.api.responses import reply_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.bus import Bus
 from eventbus.broker.redis_errors import redis_errors
@@ -136,6 +137,20 @@ COUNT: Final = 16
 STREAM_TYPE: Final = "application/x-ndjson"
 
 
+class StreamQuery(msgspec.Struct, frozen=True):
+    """The place where a stream begins, and the namespace of its events."""
+
+    since: InstantText = ""
+    position: Annotated[str, msgspec.Meta(description="of a BOOKMARK, or of stream/position")] = ""
+    namespace: str = ""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The place where a later stream begins; opaque."""
+
+    position: str
+
+
 class RawStream:
     """The handlers, and the thread that wakes all streams of this worker."""
 
@@ -145,23 +160,23 @@ class RawStream:
 
     async def position(self, request: web.Request) -> web.Response:
         """Answer the place from which a stream that is opened later misses nothing after now, or *since*."""
-        require(request, "watch", "events", request.query.get("namespace", ""))
-        positions = await self._positions(request)
-        body = _ENCODE({"position": ",".join(map(str, positions))}) + b"\n"
-        return web.Response(body=body, content_type="application/json")
+        query = read_query(request, StreamQuery)
+        require(request, "watch", "events", query.namespace)
+        positions = await self._positions(request, query)
+        return reply_json(Place(",".join(map(str, positions))))
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Stream events from now, from *since* or after *position*; if given, only of *namespace*. Does not end."""
-        namespace = request.query.get("namespace", "")
-        require(request, "watch", "events", namespace)
+        query = read_query(request, StreamQuery)
+        require(request, "watch", "events", query.namespace)
         if self._waker.joined >= MAX_STREAMS:
             raise status.too_many(f"this worker has {MAX_STREAMS} streams; close some, or ask another worker")
         self._waker.join()
         try:
-            positions = await self._positions(request)
+            positions = await self._positions(request, query)
             response = web.StreamResponse(headers={"Content-Type": STREAM_TYPE, "Cache-Control": "no-store"})
             await response.prepare(request)
-            await self._write(request, response, positions, namespace)
+            await self._write(request, response, positions, query.namespace)
             return response
         finally:
             self._waker.leave()
@@ -190,9 +205,9 @@ class RawStream:
             await response.write(_line(type="ERROR", message=str(error)))
         await response.write_eof()
 
-    async def _positions(self, request: web.Request) -> list[Position]:
+    async def _positions(self, request: web.Request, query: StreamQuery) -> list[Position]:
         """Raises: ApiError: the position or time in the query is invalid."""
-        since, text = instant_of(request, "since"), request.query.get("position", "")
+        since, text = read_instant("since", query.since), query.position
         if since is not None and text:
             raise status.bad_request("give since or position, not both")
         parts = text.split(",") if text else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
@@ -10,10 +11,10 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.context import API, require
-from eventbus.api.eventbus_v1.query import seconds_of
+from eventbus.api.eventbus_v1.query import DurationText, read_query, read_seconds
 from eventbus.api.kube.bodies import decode_as, read_body
 from eventbus.api.kube.rendering import versioned
-from eventbus.api.responses import answer_json
+from eventbus.api.responses import compute_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.errors import InvalidEvent
 from eventbus.model.encoding.event_json import to_core
@@ -21,59 +22,72 @@ from eventbus.model.event import ObjectReference
 from eventbus.model.kinds import EVENT, KINDS
 from eventbus.model.reference import DEFAULT_NAMESPACE, reference_to, spelled_kind
 from eventbus.store.story.reading import BEFORE, read_story, read_verdicts
-from eventbus.store.story.story import story_to_json
+from eventbus.store.story.story import StoryJson, story_to_json
+from eventbus.store.story.verdict import Verdict
 
 #: The longest that is looked back from a first Warning.
 MOST_S: Final = 14 * 86_400
-_ENCODE: Final = msgspec.json.Encoder().encode
+
+
+class WhyQuery(msgspec.Struct, frozen=True):
+    """The object, and the extent of its story."""
+
+    object: Annotated[str, msgspec.Meta(description="shop/Order/7, instead of kind and name")] = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    before: Annotated[DurationText, msgspec.Meta(description="how long before its first Warning: 10m")] = ""
+    system: Annotated[bool, msgspec.Meta(description="with eventbus's own workers")] = False
+
+
+class Why(StoryJson, frozen=True, kw_only=True, rename="camel"):
+    """One object's story. A watch of core/v1 events from *resource_version* delivers all later changes."""
+
+    resource_version: str
 
 
 async def why(request: web.Request) -> web.Response:
-    """The story of *object*, as shop/Order/7, or of *kind* and *name* in *namespace*.
+    """The story of *object*, or of *kind* and *name* in *namespace*.
 
-    *before*: how long before its first Warning is looked at, as 10m.  *system*: `true` is with eventbus's own workers.
-
-    A watch of core/v1 events from its *resourceVersion* delivers all later changes.
     Its surroundings are other objects', so all of that namespace must be readable; of an object in none, all of all.
     """
-    about = _asked(request)
+    query = read_query(request, WhyQuery)
+    about = _asked(query)
     namespace, kind = about.namespace, about.kind
-    system = request.query.get("system", "") == "true"
     user = require(request, "list", "events", namespace)
-    before_s = seconds_of(request, "before", int(BEFORE.total_seconds()), MOST_S)
+    before_s = read_seconds("before", query.before, int(BEFORE.total_seconds()), MOST_S)
     access = request.app[API].access
     everywhere = access.allowed(user, "list", "events")
     found_kind = KINDS.named(kind)
     place = namespace if found_kind is not None and found_kind.namespaced else ""
     shown = found_kind is not None and access.allowed(user, "get", found_kind.plural, place)
 
-    def work(context: ThreadContext) -> bytes:
+    def work(context: ThreadContext) -> Why:
         reader = context.objects(EVENT)
         version = str(reader.newest())
         story = read_story(
-            context.bus, context.client, about, before=timedelta(seconds=before_s), system=system, reader=reader
+            context.bus, context.client, about, before=timedelta(seconds=before_s), system=query.system, reader=reader
         )
         story = story if shown else msgspec.structs.replace(story, stored=None)
         shown_of = story if everywhere else story.within(namespace)
         versions = context.versions(EVENT)
         plain = story_to_json(shown_of, datetime.now(UTC), lambda event: versioned(to_core(event), versions))
-        if found_kind is not None and plain["stored"]:
-            versioned(plain["stored"], context.versions(found_kind))
-        return _ENCODE(plain | {"resourceVersion": versions.of_list(version)}) + b"\n"
+        if found_kind is not None and plain.stored:
+            versioned(plain.stored, context.versions(found_kind))
+        return Why(**msgspec.structs.asdict(plain), resource_version=versions.of_list(version))
 
-    return await answer_json(request, work)
+    return await compute_json(request, work)
 
 
-def _asked(request: web.Request) -> ObjectReference:
+def _asked(query: WhyQuery) -> ObjectReference:
     """Raises: ApiError: 400."""
-    query = request.query
-    namespace = query.get("namespace", "")
-    if query.get("object"):
+    namespace = query.namespace
+    if query.object:
         try:
-            return reference_to(query["object"], namespace or DEFAULT_NAMESPACE)
+            return reference_to(query.object, namespace or DEFAULT_NAMESPACE)
         except InvalidEvent as error:
             raise status.bad_request(str(error)) from None
-    kind, name = spelled_kind(query.get("kind", "")), query.get("name", "")
+    kind, name = spelled_kind(query.kind), query.name
     if not kind or not name:
         raise status.bad_request("kind and name: of which object? why?kind=Pod&namespace=default&name=web-0")
     known = KINDS.named(kind)
@@ -91,13 +105,19 @@ class VerdictsRequest(msgspec.Struct, frozen=True):
     objects: Annotated[tuple[ObjectReference, ...], msgspec.Meta(max_length=MOST)]
 
 
+class Verdicts(msgspec.Struct, frozen=True):
+    """The verdict on each object that has Warnings."""
+
+    items: Sequence[Verdict]
+
+
 async def verdicts(request: web.Request) -> web.Response:
     """Judge them by all events about each; those without a Warning are left out. It reads, and writes nothing."""
     asked = decode_as(VerdictsRequest, await read_body(request), "objects")
     for namespace in {about.namespace or "default" for about in asked.objects}:
         require(request, "list", "events", namespace)
 
-    def work(context: ThreadContext) -> bytes:
-        return _ENCODE({"items": read_verdicts(context.bus, context.client, asked.objects)}) + b"\n"
+    def work(context: ThreadContext) -> Verdicts:
+        return Verdicts(read_verdicts(context.bus, context.client, asked.objects))
 
-    return await answer_json(request, work)
+    return await compute_json(request, work)

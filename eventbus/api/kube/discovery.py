@@ -13,10 +13,11 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.auth.reviews import AUTHENTICATION, AUTHORIZATION
-from eventbus.api.kube.handler import refuse_method, reply_json
+from eventbus.api.kube.handler import refuse_method
 from eventbus.api.kube.negotiation import clauses
 from eventbus.api.kube.request_info import is_true
 from eventbus.api.kube.resources import STATUS_VERBS, VERBS, Resource, Resources
+from eventbus.api.responses import reply_json
 
 #: The version of the API server that we imitate; some clients warn about others than 1.28 to 1.35.
 MAJOR, MINOR = "1", "35"

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 
 from eventbus.api import status
@@ -252,11 +251,6 @@ def _body_type(request: web.Request, accepted: tuple[str, ...]) -> str:
 def reply(answer: Answer, data: bytes, *, code: int = 200, headers: Iterable[tuple[str, str]] = ()) -> web.Response:
     """Make a response with exactly its media type: lightkube does not understand a charset after it."""
     return web.Response(status=code, body=data, headers=[("Content-Type", answer.media_type), *headers])
-
-
-def reply_json(plain: Any, *, code: int = 200) -> web.Response:
-    """A plain value as JSON."""
-    return web.Response(status=code, body=msgspec.json.encode(plain) + b"\n", content_type=JSON)
 
 
 async def refuse_method(_request: web.Request) -> web.StreamResponse:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -18,8 +18,9 @@ from eventbus.api.auth.access import User
 from eventbus.api.auth.authentication import Authenticator, cookie_name, cookie_value
 from eventbus.api.context import API, USER
 from eventbus.api.kube.bodies import decode_as
-from eventbus.api.kube.handler import reply_json, typed_body
+from eventbus.api.kube.handler import typed_body
 from eventbus.api.kube.negotiation import JSON
+from eventbus.api.responses import reply_json
 
 #: A wrong token is answered so much later, seconds.
 _WRONG_S: Final = 1.0
@@ -31,8 +32,30 @@ _BODY_S: Final = 5.0
 _COOKIE: Final = 4000
 
 
-class _SignIn(msgspec.Struct):
+class SignIn(msgspec.Struct):
+    """The body of a sign-in."""
+
     token: str
+
+
+class Rights(msgspec.Struct, frozen=True, rename="camel"):
+    """The parts of the page that its user may use."""
+
+    replay: bool
+    discard: bool
+    see_health: bool
+
+
+class SessionReply(msgspec.Struct, frozen=True, rename="camel"):
+    """The user of the page. *namespaces*: where the user may list events; null: everywhere."""
+
+    user: str
+    signed_in: bool
+    namespaces: list[str] | None
+    may: Rights
+    event_ttl_s: int
+    occurrences_s: int
+    build: str
 
 
 class Session:
@@ -49,7 +72,7 @@ class Session:
     async def sign_in(self, request: web.Request) -> web.Response:
         """Take {"token": …}, and give the cookie. Raises: ApiError: 401: an unknown token."""
         body = await typed_body(request, (JSON,), most=_BODY, within_s=_BODY_S)
-        token = decode_as(_SignIn, body.data, 'a body like {"token": "…"} is needed').token.strip()
+        token = decode_as(SignIn, body.data, 'a body like {"token": "…"} is needed').token.strip()
         user = await self._authenticator.token_user(token)
         if user is None:
             await asyncio.sleep(_WRONG_S)
@@ -73,21 +96,21 @@ class Session:
         return answer
 
 
-def _session(request: web.Request, user: User, *, signed_in: bool) -> dict[str, Any]:
+def _session(request: web.Request, user: User, *, signed_in: bool) -> SessionReply:
     api = request.app[API]
     allowed, options = api.access.allowed, api.bus.options
     everywhere = allowed(user, "list", "events")
     places = sorted({grant.namespace for grant in api.access.grants_of(user) if grant.namespace})
-    return {
-        "user": user.name,
-        "signedIn": signed_in,
-        "namespaces": None if everywhere else [name for name in places if allowed(user, "list", "events", name)],
-        "may": {
-            "replay": allowed(user, "update", "dead"),
-            "discard": allowed(user, "delete", "dead"),
-            "seeHealth": allowed(user, "get", "status"),
-        },
-        "eventTtlS": options.event_ttl_s,
-        "occurrencesS": options.occurrences_s,
-        "build": version("eventbus"),
-    }
+    return SessionReply(
+        user=user.name,
+        signed_in=signed_in,
+        namespaces=None if everywhere else [name for name in places if allowed(user, "list", "events", name)],
+        may=Rights(
+            replay=allowed(user, "update", "dead"),
+            discard=allowed(user, "delete", "dead"),
+            see_health=allowed(user, "get", "status"),
+        ),
+        event_ttl_s=options.event_ttl_s,
+        occurrences_s=options.occurrences_s,
+        build=version("eventbus"),
+    )

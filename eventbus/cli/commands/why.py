@@ -79,7 +79,7 @@ def why(object: tuple[str, ...], namespace: str, before_s: float, system: bool, 
         cure = f"did you mean {meant}?" if meant else hint or "no event about it is stored"
         raise NotFound(f"{typed.kind}/{typed.name} not found{place}; {cure}")
     if output:
-        plain = story_to_json(story, datetime.now(UTC))
+        plain = msgspec.to_builtins(story_to_json(story, datetime.now(UTC)))
         write(dump_json(plain) + "\n" if output == "json" else dump_yaml(plain))
         return
     write(format_story(story, now=datetime.now(UTC), colour=wants_colour(sys.stdout)))

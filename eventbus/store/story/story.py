@@ -112,27 +112,17 @@ def _first_warning(events: tuple[Event, ...]) -> Event | None:
     return min(warnings, key=first_seen, default=None)
 
 
-def story_to_json(story: Story, now: datetime, encode: Callable[[Event], dict[str, Any]] = to_core) -> dict[str, Any]:
-    """Return the story as JSON, with events in the form of *encode*. Events that cannot be encoded are left out."""
-    plain: dict[str, Any] = msgspec.to_builtins(
-        {
-            name: getattr(story, name)
-            for name in ("object", "stored", "owners", "owned", "hosts", "since", "until", "begins", "rhythms")
-        }
-    )
-    return plain | {
-        "verdicts": msgspec.to_builtins(story.verdicts(now)),
-        "events": _plains(story.events, encode),
-        "ofOwned": _plains(story.of_owned, encode),
-        "around": [
-            {"link": entry.link.value, "event": plain, "also": msgspec.to_builtins(entry.also)}
-            for entry in story.around
-            for plain in _plains((entry.event,), encode)
-        ],
-    }
+class AroundJson(msgspec.Struct, frozen=True):
+    """The JSON of `Around`: an event about another object, and its link to the object of the story."""
+
+    link: Link
+    event: dict[str, Any]
+    also: tuple[ObjectReference, ...] = ()
 
 
-class _Shape(msgspec.Struct, rename="camel"):
+class StoryJson(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The JSON of `Story`, with events as core/v1 Events. *verdicts*: those of `Story.verdicts`."""
+
     object: ObjectReference
     stored: dict[str, Any] | None
     owners: tuple[ObjectReference, ...]
@@ -141,34 +131,42 @@ class _Shape(msgspec.Struct, rename="camel"):
     since: Instant | None
     until: Instant | None
     begins: Instant | None
+    rhythms: tuple[Rhythm, ...]
+    verdicts: tuple[Verdict, ...]
     events: list[dict[str, Any]]
     of_owned: list[dict[str, Any]]
-    rhythms: tuple[Rhythm, ...]
-    around: list[dict[str, Any]]
+    around: list[AroundJson]
+
+
+#: The fields that are equal in `Story` and `StoryJson`.
+_SAME = ("object", "owners", "owned", "hosts", "since", "until", "begins", "rhythms")
+
+
+def story_to_json(story: Story, now: datetime, encode: Callable[[Event], dict[str, Any]] = to_core) -> StoryJson:
+    """Return the story as JSON, with events in the form of *encode*. Events that cannot be encoded are left out."""
+    return StoryJson(
+        **{name: getattr(story, name) for name in _SAME},
+        stored=None if story.stored is None else msgspec.to_builtins(story.stored),
+        verdicts=tuple(story.verdicts(now)),
+        events=_plains(story.events, encode),
+        of_owned=_plains(story.of_owned, encode),
+        around=[
+            AroundJson(entry.link, plain, entry.also)
+            for entry in story.around
+            for plain in _plains((entry.event,), encode)
+        ],
+    )
 
 
 def story_from_json(data: bytes) -> Story:
-    """Decode the output of `story_to_json`. Raises: InvalidEvent, msgspec.DecodeError."""
-    shape = msgspec.json.decode(data, type=decodable(_Shape))
-    fields = {name: getattr(shape, name) for name in shape.__struct_fields__}
-    try:
-        around = tuple(
-            Around(
-                Link(entry["link"]),
-                from_core(entry["event"]),
-                msgspec.convert(entry.get("also", ()), decodable(tuple[ObjectReference, ...])),
-            )
-            for entry in shape.around
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InvalidEvent("around", str(error)) from error
+    """Decode a `StoryJson`. Raises: InvalidEvent, msgspec.DecodeError."""
+    plain = msgspec.json.decode(data, type=decodable(StoryJson))
     return Story(
-        **fields
-        | {
-            "events": tuple(map(from_core, shape.events)),
-            "of_owned": tuple(map(from_core, shape.of_owned)),
-            "around": around,
-        }
+        **{name: getattr(plain, name) for name in _SAME},
+        stored=plain.stored,
+        events=tuple(map(from_core, plain.events)),
+        of_owned=tuple(map(from_core, plain.of_owned)),
+        around=tuple(Around(entry.link, from_core(entry.event), entry.also) for entry in plain.around),
     )
 
 
