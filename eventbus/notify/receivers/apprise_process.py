@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from eventbus.model.decodable import decodable
+
 #: Exit codes. Others are crashes: 1 is an exception of Python.
 FAILED: Final = 10  #: the service refused the message or did not answer
 INVALID: Final = 11  #: no plugin accepts the URL
@@ -32,7 +34,7 @@ class Message(msgspec.Struct, frozen=True):
 
 def main() -> int:
     """Send the message of standard input. Returns: the exit code."""
-    message = msgspec.json.decode(sys.stdin.buffer.read(), type=Message)
+    message = msgspec.json.decode(sys.stdin.buffer.read(), type=decodable(Message))
     # The sender kills this process at its limit. If the sender has died, the alarm does.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, message.seconds)
