@@ -33,7 +33,7 @@ from eventbus.workers.options import metrics_option, worker_help
     default="every",
     show_default=True,
     metavar="RULE",
-    help="Repeats that the sink gets: every, first, thresholds=1,10,100 or at-most-every=5m.",
+    help="Repeats that the sink gets: every, or at-most-every=5m.",
 )
 @click.option(
     "--batch", type=click.IntRange(1, 1000), default=500, show_default=True, help="Events written at once, at most."

@@ -107,7 +107,7 @@ class PartitionExporter:
             origin=lambda: self._lost_rows.origin,
         )
         self._storage = EventStorage(kind=EVENT, bus=bus, client=self.client, view=options.view)
-        export_filter = ExportFilter(self._store, options.matchers, options.repeats, self._progress, clock)
+        export_filter = ExportFilter(self._store, options.matchers, options.every_ms, self._progress, clock)
         self._rounds = RoundWriter(self._writer, export_filter, self._progress, self._store_checkpoint, clock)
         self._lost_rows = LostRows(
             sink,

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from eventbus.broker.exports import ExportCheckpoint, ExportStore, UpdateState
+from eventbus.broker.exports import ExportCheckpoint, ExportStore
 from eventbus.errors import ConfigError, PoisonBatch
 from eventbus.export.deliveries import SinkDelivery
 from eventbus.export.progress import ExportProgress
@@ -81,40 +81,25 @@ def parse_start(text: str, clock: Clock) -> Start:
     raise ConfigError(f"start {text!r}: give now, beginning, 2024-01-31T12:00:00Z, or how long ago, like 10m")
 
 
-class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """Which changes of an event a sink gets: every one, or those that one of the three options selects."""
-
-    first: bool = False  #: only the first occurrence; an event that expires and comes back is a first one again
-    thresholds: tuple[int, ...] = ()  #: only when the count reaches, or passes, one of these (ascending)
-    every_ms: int = 0  #: the first change at once, then at most one in this time; a delayed one is written at its end
-
-    def due(self, count: int, known: UpdateState | None, now_ms: int) -> bool:
-        """Return True if the sink gets an event with *count* now. *known*: its last reply; None: it never had it."""
-        if self.first:
-            return known is None
-        if self.thresholds:
-            written = known.count if known else 0
-            return any(written < threshold <= count for threshold in self.thresholds)
-        # A clock that was set back must not silence an event.
-        return known is None or not 0 <= now_ms - known.ms < self.every_ms
-
-    def later_ms(self, known: UpdateState) -> int | None:
-        """Return when a delayed event is due, ms since 1970; None: not before it repeats."""
-        return known.ms + self.every_ms if self.every_ms else None
+#: Former rules for repeats, which decided about notifications, and the cure.
+_FORMER: Final = {
+    "first": "`eventbus worker notify` sends one message for a group; at-most-every=1d sends one a day",
+    "thresholds": "`eventbus worker notify` sends a message after `min_count` occurrences",
+}
 
 
-def parse_repeats(text: str) -> Repeats:
-    """Parse `every`, `first`, `thresholds=1,10,100` or `at-most-every=5m` (s, m, h, d). Raises: ConfigError."""
+def parse_repeats(text: str) -> int:
+    """Parse `every` or `at-most-every=5m` (s, m, h, d). Returns: the shortest pause between two writes of an event, ms.
+
+    Raises: ConfigError.
+    """
     word, _, value = text.partition("=")
     if text == "every":
-        return Repeats()
-    if text == "first":
-        return Repeats(first=True)
-    if word == "thresholds" and re.fullmatch(r"[1-9]\d{0,9}(,[1-9]\d{0,9})*", value):
-        return Repeats(thresholds=tuple(sorted({int(count) for count in value.split(",")})))
+        return 0
     if word == "at-most-every" and (time := re.fullmatch(r"([1-9]\d{0,6})([smhd])", value)):
-        return Repeats(every_ms=int(time[1]) * _UNIT_S[time[2]] * 1000)
-    raise ConfigError(f"repeats {text!r}: give every, first, thresholds=1,10,100 or at-most-every=5m")
+        return int(time[1]) * _UNIT_S[time[2]] * 1000
+    former = f": {word} does not exist any more, {_FORMER[word]}" if word in _FORMER else ""
+    raise ConfigError(f"repeats {text!r}: give every or at-most-every=5m{former}")
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +107,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     start: Start = BEGINNING
     matchers: Matchers = Matchers()  #: of the events that are written
-    repeats: Repeats = Repeats()
+    every_ms: int = 0  #: an event is written at once, then at most once in this time: a later state at its end; 0: each
     outage: Outage = Outage.PAUSE
     view: View = View.WRITTEN  #: which counts and times of an event are written
     batch_events: int = 500  #: events written at once
@@ -148,7 +133,7 @@ def make_options(
     return ExportOptions(
         start=parse_start(start, clock),
         matchers=event_matchers(match),
-        repeats=parse_repeats(repeats),
+        every_ms=parse_repeats(repeats),
         outage=Outage(outage),
         view=View(counts),
         **more,
@@ -159,11 +144,11 @@ class ExportFilter:
     """Selects the events and repeats to write, with the sink's last replies, which the store keeps."""
 
     def __init__(
-        self, store: ExportStore, matchers: Matchers, repeats: Repeats, progress: ExportProgress, clock: Clock
+        self, store: ExportStore, matchers: Matchers, every_ms: int, progress: ExportProgress, clock: Clock
     ) -> None:
         self._store = store
         self._matchers = matchers
-        self._repeats = repeats
+        self._every_ms = every_ms
         self._progress = progress
         self._clock = clock
 
@@ -187,24 +172,22 @@ class ExportFilter:
         return False
 
     def _is_due(self, delivery: SinkDelivery, settled: ExportCheckpoint) -> bool:
-        known, policy, now_ms = delivery.known, self._repeats, self._clock.time_ns() // 1_000_000
+        known, now_ms = delivery.known, self._clock.time_ns() // 1_000_000
         if delivery.forced:
             return True
         if known is not None and known.rv >= delivery.version:
             return False
-        later_ms = None if known is None else policy.later_ms(known)
-        if delivery.forget and later_ms is not None:
+        if delivery.forget and known is not None and self._every_ms:
             # The event is gone from the store, so the delayed repeat is written now.
-            return known is not None and known.count < delivery.event.count
+            return known.count < delivery.event.count
         if delivery.only_forget:
             return False
-        if policy.due(delivery.event.count, known, now_ms):
+        # A clock that was set back must not silence an event.
+        if known is None or not 0 <= now_ms - known.ms < self._every_ms:
             return True
         self._progress.held_back(settled)
-        if known is not None:
-            settled.refreshed.append(delivery.key)
-        if later_ms is not None:
-            settled.later[delivery.key] = later_ms
+        settled.refreshed.append(delivery.key)
+        settled.later[delivery.key] = known.ms + self._every_ms
         return False
 
 

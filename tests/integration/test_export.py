@@ -20,7 +20,7 @@ from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.lease import LONGEST_CALL_S, LeaseLost
-from eventbus.export.rules import NOW, Repeats
+from eventbus.export.rules import NOW
 from eventbus.export.sink_writer import ExportStopped
 from eventbus.model.event import Event
 from eventbus.model.matchers import event_matchers
@@ -41,7 +41,6 @@ from tests.support.exporting import (
 from tests.waiting import eventually
 
 HOUR_MS = 3_600_000
-POLICIES = [Repeats(first=True), Repeats(thresholds=(1, 10)), Repeats(every_ms=60_000)]
 
 
 @pytest.fixture
@@ -478,20 +477,17 @@ def test_what_a_sink_will_not_take_is_buried_alone_and_can_be_written_again(
 
 
 @pytest.mark.parametrize(
-    ("repeats", "tried"),
+    ("every_ms", "tried"),
     [
-        (Repeats(first=True), [1]),
-        (Repeats(thresholds=(1, 5)), [1, 5]),
-        (Repeats(every_ms=3_000), [1, 4, 7]),
-        (Repeats(), [1, 2, 3, 4, 5, 6, 7, 8]),
+        (3_000, [1, 4, 7]),
+        (0, [1, 2, 3, 4, 5, 6, 7, 8]),
     ],
-    ids=str,
 )
 def test_an_event_that_a_sink_refuses_is_tried_as_often_as_the_rule_for_repeats_says(
-    partition: Partition, exporter_of: MakeExporter, time: OwnTime, repeats: Repeats, tried: list[int]
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, every_ms: int, tried: list[int]
 ) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=repeats)
+    exporter = exporter_of(sink, every_ms=every_ms)
     sink.fail = fail_with(EventRejected("no"))
     for _ in range(8):
         partition.record(about(1))
@@ -524,12 +520,12 @@ def test_a_refused_repeat_of_what_the_sink_has_is_followed_by_a_patch_and_else_b
     assert sink.counts() == {"message 1": 3, "message 2": 3}
 
 
-@pytest.mark.parametrize("repeats", [Repeats(first=True), Repeats()], ids=str)
+@pytest.mark.parametrize("every_ms", [HOUR_MS, 0])
 def test_what_was_buried_and_written_again_is_patched_from_then_on(
-    partition: Partition, exporter_of: MakeExporter, time: OwnTime, repeats: Repeats
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime, every_ms: int
 ) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=repeats)
+    exporter = exporter_of(sink, every_ms=every_ms)
     sink.fail = fail_with(EventRejected("no"), times=1)
     partition.record(about(1))
     run_until_idle(exporter)
@@ -539,7 +535,7 @@ def test_what_was_buried_and_written_again_is_patched_from_then_on(
     run_until_idle(exporter)
     partition.record(about(1))
     run_until_idle(exporter)
-    assert sink.verbs() == ["create", "update", *(["patch"] if repeats == Repeats() else [])]
+    assert sink.verbs() == ["create", "update", *([] if every_ms else ["patch"])]
 
 
 @pytest.mark.parametrize("expired", [False, True])
@@ -575,7 +571,7 @@ def test_what_was_written_again_after_it_had_expired_is_a_first_one_when_it_come
     partition: Partition, exporter_of: MakeExporter, time: OwnTime, refused_again: bool
 ) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=Repeats(first=True))
+    exporter = exporter_of(sink, every_ms=HOUR_MS)
     sink.fail = fail_with(EventRejected("no"))
     partition.record(about(1))
     run_until_idle(exporter)
@@ -709,7 +705,7 @@ def test_repeats_held_back_for_a_time_are_told_at_its_end_with_the_final_count(
     partition: Partition, exporter_of: MakeExporter, time: OwnTime
 ) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=Repeats(every_ms=300_000))
+    exporter = exporter_of(sink, every_ms=300_000)
     for _ in range(4):
         partition.record(about(1))
         run_until_idle(exporter)
@@ -725,9 +721,21 @@ def test_repeats_held_back_for_a_time_are_told_at_its_end_with_the_final_count(
     assert len(sink.calls) == 2
 
 
+def test_a_clock_that_is_set_back_holds_back_no_repeat(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemorySink()
+    exporter = exporter_of(sink, every_ms=300_000)
+    for _ in range(2):
+        partition.record(about(1))
+        run_until_idle(exporter)
+        time.sleep(-3600)
+    assert sink.calls == [("create", "message 1", 1), ("patch", "message 1", 2)]
+
+
 def test_what_was_held_back_is_told_when_the_event_expires(partition: Partition, exporter_of: MakeExporter) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=Repeats(every_ms=300_000))
+    exporter = exporter_of(sink, every_ms=300_000)
     for _ in range(2):
         partition.record(about(1))
         run_until_idle(exporter)
@@ -742,12 +750,11 @@ def test_what_was_held_back_is_told_when_the_event_expires(partition: Partition,
 
 # others share the servers in the containers
 @pytest.mark.parametrize("any_server_url", ["embedded"], indirect=True)
-@pytest.mark.parametrize("repeats", POLICIES, ids=str)
 def test_what_a_sink_was_told_is_known_as_long_as_the_event_repeats(
-    partition: Partition, exporter_of: MakeExporter, repeats: Repeats
+    partition: Partition, exporter_of: MakeExporter
 ) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=repeats)
+    exporter = exporter_of(sink, every_ms=60_000)
     partition.record(about(1))
     run_until_idle(exporter)
     (known,) = partition.admin.keys(f"{partition.keys.root.decode()}exported:*")
@@ -758,12 +765,11 @@ def test_what_a_sink_was_told_is_known_as_long_as_the_event_repeats(
     assert partition.admin.pttl(known) > HOUR_MS
 
 
-@pytest.mark.parametrize("repeats", POLICIES, ids=str)
 def test_after_an_outage_of_two_lives_what_still_repeats_is_told_once_more_under_its_own_name(
-    partition: Partition, exporter_of: MakeExporter, repeats: Repeats
+    partition: Partition, exporter_of: MakeExporter
 ) -> None:
     sink = MemorySink()
-    exporter = exporter_of(sink, repeats=repeats)
+    exporter = exporter_of(sink, every_ms=60_000)
     partition.record(about(1))
     run_until_idle(exporter)
     for known in partition.admin.keys(f"{partition.keys.root.decode()}exported:*"):

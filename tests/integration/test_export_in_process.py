@@ -89,7 +89,7 @@ def test_an_export_of_a_broadcaster_has_the_options_of_the_command(embedded_url:
             with pytest.raises(ConfigError):
                 broadcaster.start_recording_to_sink(sink, **wrong)  # type: ignore[arg-type]
         broadcaster.start_recording_to_sink()
-        broadcaster.start_recording_to_sink(sink, repeats="first", batch=10)
+        broadcaster.start_recording_to_sink(sink, repeats="at-most-every=1h", batch=10)
         recorder = broadcaster.new_recorder("test")
         for number in range(2):
             recorder.event(ObjectReference("Pod", "default", "pod-0"), "Normal", "Tested", "repeats")

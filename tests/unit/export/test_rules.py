@@ -1,4 +1,4 @@
-"""The rules of exporting: which repeats are written, where it begins, how changes are batched, and how fast it goes."""
+"""The rules of exporting: how often an event is written, where it begins, how changes are batched, the rate."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbus.broker.exports import UpdateState
 from eventbus.errors import ConfigError
 from eventbus.export.deliveries import make_rounds
-from eventbus.export.rules import BEGINNING, NOW, RateLimit, Repeats, parse_repeats, parse_start
+from eventbus.export.rules import BEGINNING, NOW, RateLimit, parse_repeats, parse_start
 from eventbus.model.event import Event, ObjectMeta
 from eventbus.store.changes import Change
 from eventbus.store.storage import ChangeType
@@ -18,44 +17,22 @@ from tests.builders import NOW as NOON
 from tests.builders import make_event
 
 
-def told(count: int, ms: int = 0) -> UpdateState:
-    return UpdateState("name", "1", 1, count, ms)
-
-
 @pytest.mark.parametrize(
-    ("rule", "known", "count", "due"),
-    [
-        ("every", None, 1, True),
-        ("every", told(1), 2, True),
-        ("first", None, 7, True),
-        ("first", told(7), 8, False),
-        ("thresholds=1,10,100", None, 1, True),
-        ("thresholds=1,10,100", told(1), 9, False),
-        ("thresholds=1,10,100", told(1), 10, True),
-        ("thresholds=1,10,100", told(1), 12, True),
-        ("thresholds=1,10,100", told(12), 99, False),
-        ("thresholds=1,10,100", told(12), 100_000, True),
-        ("thresholds=10", None, 9, False),
-        ("at-most-every=5m", None, 1, True),
-        ("at-most-every=5m", told(1, ms=700_001), 2, False),
-        ("at-most-every=5m", told(1, ms=700_000), 2, True),
-        ("at-most-every=5m", told(1, ms=1_000_001), 2, True),  # the clock was set back
-    ],
+    ("text", "every_ms"), [("every", 0), ("at-most-every=5m", 300_000), ("at-most-every=1d", 86_400_000)]
 )
-def test_which_repeats_a_sink_is_told_of(rule: str, known: UpdateState | None, count: int, due: bool) -> None:
-    assert parse_repeats(rule).due(count, known, 1_000_000) is due
+def test_a_rule_for_repeats_is_the_shortest_pause_between_two_writes(text: str, every_ms: int) -> None:
+    assert parse_repeats(text) == every_ms
 
 
-def test_what_is_held_back_for_a_time_is_looked_at_again_at_its_end() -> None:
-    assert Repeats(every_ms=5000).later_ms(told(1, ms=100)) == 5100
-    assert Repeats(thresholds=(10,)).later_ms(told(1)) is None
+@pytest.mark.parametrize("text", ["", "Every", "every=1", "at-most-every=5", "at-most-every", "never"])
+def test_a_rule_that_does_not_exist_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"give every or at-most-every=5m$"):
+        parse_repeats(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "Every", "first=1", "thresholds=", "thresholds=0", "thresholds=1,,2", "at-most-every=5", "never"]
-)
-def test_a_rule_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="thresholds=1,10,100"):
+@pytest.mark.parametrize("text", ["first", "thresholds=1,10,100"])
+def test_a_former_rule_is_refused_with_its_cure(text: str) -> None:
+    with pytest.raises(ConfigError, match="does not exist any more, `eventbus worker notify` sends"):
         parse_repeats(text)
 
 
