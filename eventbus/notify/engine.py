@@ -1,4 +1,4 @@
-"""The core of the notifier: alerts, groups with their own timers, inhibition. No I/O, no clock: callers pass the time.
+"""The core of the notifier: alerts, groups, timers, inhibition, silences. No I/O, no clock: callers pass the time.
 
     changes ─► take ─► alerts ─► groups ─► advance ─► Send ─► (stored, then sent) ─► settle
 
@@ -19,11 +19,13 @@ import msgspec
 
 from eventbus.model.event import Event, EventType
 from eventbus.model.matchers import labels_of
+from eventbus.model.objects.silence import Acknowledgement, Silence
 from eventbus.notify.alerts import Alert, alert_id, digest, ms_of, new_alert, object_of
 from eventbus.notify.inhibition import Inhibition
 from eventbus.notify.receivers.contract import Notification, Reason, Status
 from eventbus.notify.routing import ActiveRoute, route_tree
 from eventbus.notify.rules import LINKS, Rules
+from eventbus.notify.silencing import Acknowledgements, Silencing, acknowledged_object, covers
 from eventbus.notify.time_intervals import next_border
 from eventbus.store.story.verdict import ends, last_seen
 from eventbus.util.log import log
@@ -39,19 +41,24 @@ REFRESHES: Final = 3
 
 
 class Pending(msgspec.Struct, array_like=True):
-    """A notification that is stored and not confirmed: sent again with the same content until it is."""
+    """A notification that is stored and not confirmed: sent again with the same content until it is.
+
+    *acknowledgement*, *acknowledged_by*: its name and its user, if it is the reason.
+    """
 
     number: int
     reason: str
     firing: list[str]
     resolved: list[str]
     at_ms: int
+    acknowledgement: str = ""
+    acknowledged_by: str = ""
 
 
 class IntegrationState(msgspec.Struct, array_like=True):
     """The last confirmed notification of a group to one integration, and a *pending* one.
 
-    *firing*: the alerts that the integration knows as firing.
+    *firing*: the alerts that the integration knows as firing. *acknowledgement*: the last one that it was sent.
     """
 
     number: int = 0
@@ -59,6 +66,7 @@ class IntegrationState(msgspec.Struct, array_like=True):
     firing: list[str] = []
     handle: dict[str, str] = {}
     pending: Pending | None = None
+    acknowledgement: str = ""
 
 
 class Group(msgspec.Struct, array_like=True):
@@ -127,6 +135,9 @@ class Engine:
         self._external_url = external_url
         self._objects: dict[tuple[str, str, str], set[str]] = {}
         self._memberships: dict[str, set[str]] = {}  #: alert → groups
+        self._silencing = Silencing(self.alerts)
+        self._acknowledgements = Acknowledgements()
+        self._acknowledged: set[str] = set()  #: groups with a new acknowledgement
         self._due: list[tuple[int, str]] = []  #: groups to look at
         self._resolve_heap: list[tuple[int, str]] = []  #: alerts that may be due to resolve
         #: alert → its only valid time in `_resolve_heap`: its due time or earlier
@@ -241,10 +252,13 @@ class Engine:
                 alert.links = self._links(labels)
             self._add(alert)
         alert.resolve_after_ms = resolve_after_ms
+        former_labels = alert.labels
         alert.take(event, labels, times, whole=known is None and added, now_ms=now_ms)
         self._changed.add(f"a{id_}")
         if not alert.fires:
             return
+        if alert.labels != former_labels:
+            self._silencing.add(alert)
         self._inhibition.add(alert)
         self._schedule(alert)
         for route in routes:
@@ -260,6 +274,7 @@ class Engine:
 
     def _add(self, alert: Alert) -> None:
         self.alerts[alert.id] = alert
+        self._silencing.add(alert)
         self._objects.setdefault(object_of(alert.labels), set()).add(alert.id)
 
     def _join(self, alert: Alert, route: ActiveRoute, now_ms: int) -> None:
@@ -335,6 +350,7 @@ class Engine:
 
     def _forget(self, alert: Alert) -> None:
         del self.alerts[alert.id]
+        self._silencing.discard(alert.id)
         self._resolve_at.pop(alert.id, None)
         self._memberships.pop(alert.id, None)
         self._inhibition.discard(alert)
@@ -361,11 +377,67 @@ class Engine:
             self.groups.pop(group.id, None)
             self._changed.add(f"g{group.id}")
 
+    # -- silences and acknowledgements ---------------------------------------------------------------------------------
+
+    def set_silence(self, name: str, silence: Silence | None, now_ms: int) -> None:
+        """Use the current version of a silence; None: it was deleted."""
+        self._look_again(self._silencing.set(name, silence, now_ms), now_ms)
+
+    def set_acknowledgement(self, name: str, acknowledgement: Acknowledgement | None) -> None:
+        """Use the current version of an acknowledgement; None: it was deleted."""
+        if self._acknowledgements.set(name, acknowledgement) and acknowledgement is not None:
+            for each in self._objects.get(acknowledged_object(acknowledgement), ()):
+                self._acknowledged |= self._memberships.get(each, set())
+
+    def acknowledges(self, acknowledgement: Acknowledgement) -> bool:
+        """Return True if an alert that began before the acknowledgement fires about its object."""
+        ids = self._objects.get(acknowledged_object(acknowledgement), ())
+        return any(covers(acknowledgement, [self.alerts[each]]) for each in ids if self.alerts[each].fires)
+
+    def _look_again(self, ids: Iterable[str], now_ms: int) -> None:
+        """Make groups due for alerts that are visible again and that not all integrations know.
+
+        Not before `group_wait`, and `group_interval` after the last message.
+        """
+        for id_, alert in {(each, alert) for alert in ids for each in self._memberships.get(alert, ())}:
+            group = self.groups[id_]
+            if group.sent and all(alert in sent.firing for sent in group.sent.values()):
+                continue
+            route = self._routes.get((group.receiver, group.route))
+            waited_ms = group.opened_ms + (route.group_wait_ms if route else 0)
+            sent_ms = max((sent.at_ms for sent in group.sent.values()), default=0)
+            at_ms = max(now_ms, waited_ms, sent_ms + self._interval_ms(group))
+            if at_ms < group.next_ms:
+                group.next_ms = at_ms
+                self._changed.add(f"g{id_}")
+                heapq.heappush(self._due, (at_ms, id_))
+
+    def _send_acknowledgement(self, group: Group, now_ms: int) -> list[Send]:
+        """Decide the notifications of a group's acknowledgement, to integrations that show it."""
+        firing = [alert for each in group.alerts if (alert := self.alerts[each]).fires]
+        acknowledgement = self._acknowledgements.of(firing)
+        if acknowledgement is None:
+            return []
+        name, by = acknowledgement.metadata.name, acknowledgement.spec.created_by
+        sends = []
+        for integration, config in self._integrations.get(group.receiver, {}).items():
+            sent = group.sent.get(integration)
+            if sent is None or sent.pending or sent.acknowledgement == name:
+                continue
+            known = [alert.id for alert in sorted(firing, key=_age) if alert.id in sent.firing]
+            if known and getattr(config, "acknowledges", False):
+                sent.pending = Pending(sent.number + 1, Reason.ACKNOWLEDGED, known, [], now_ms, name, by)
+                self._changed.add(f"g{group.id}")
+                sends.append(self._send(group, integration, sent))
+        return sends
+
     # -- timers --------------------------------------------------------------------------------------------------------
 
     def next_ms(self) -> int | None:
         """Return when `advance` has something to do; None: after the next `take`."""
-        return min((heap[0][0] for heap in (self._due, self._resolve_heap) if heap), default=None)
+        timers = [heap[0][0] for heap in (self._due, self._resolve_heap) if heap]
+        border_ms = self._silencing.next_ms()
+        return min(timers if border_ms is None else [*timers, border_ms], default=None)
 
     def advance(self, now_ms: int) -> list[Send]:
         """Resolve alerts and look at the groups that are due. Returns: the notifications to send once stored."""
@@ -380,7 +452,12 @@ class Engine:
                     self._resolve(alert, now_ms)
                 else:
                     self._schedule(alert)
+        self._look_again(self._silencing.pass_borders(now_ms), now_ms)
         sends: list[Send] = []
+        acknowledged, self._acknowledged = self._acknowledged, set()
+        for id_ in acknowledged:
+            if group := self.groups.get(id_):
+                sends += self._send_acknowledgement(group, now_ms)
         while self._due and self._due[0][0] <= now_ms:
             due_ms, id_ = heapq.heappop(self._due)
             group = self.groups.get(id_)
@@ -417,7 +494,9 @@ class Engine:
             group.inhibited = inhibited
             self._changed.add(f"g{group.id}")
         # A group without its route only reports that its alerts have ended.
-        visible = {alert.id for alert in members if alert.fires and route and alert.id not in group.inhibited}
+        hidden = {each for each in firing if each in inhibited or self._silencing.silence_of(each)}
+        visible = firing - hidden if route else set()
+        acknowledged = self._acknowledgements.of(alert for alert in members if alert.fires) is not None
         sends = []
         for name, config in self._integrations[group.receiver].items():
             sent = group.sent.setdefault(name, IntegrationState())
@@ -428,15 +507,18 @@ class Engine:
                 self._changed.add(f"g{group.id}")
             repeat_ms = None
             if route:
-                repeat_ms = (
-                    interval_ms if getattr(config, "resends", False) else max(route.repeat_interval_ms, interval_ms)
-                )
+                if getattr(config, "resends", False):
+                    repeat_ms = interval_ms
+                elif not acknowledged:
+                    repeat_ms = max(route.repeat_interval_ms, interval_ms)
             if reason := _reason(sent, visible, firing, repeat_ms, now_ms):
                 resolved = [each for each in sent.firing if each not in firing]
-                ordered = sorted((alert.first_ms, alert.id) for alert in members if alert.id in visible)
-                sent.pending = Pending(sent.number + 1, reason, [each for _, each in ordered], resolved, now_ms)
+                ordered = [alert.id for alert in sorted(members, key=_age) if alert.id in visible]
+                sent.pending = Pending(sent.number + 1, reason, ordered, resolved, now_ms)
                 self._changed.add(f"g{group.id}")
                 sends.append(self._send(group, name, sent))
+        if acknowledged:
+            sends += self._send_acknowledgement(group, now_ms)
         self._tidy(group)
         return sends
 
@@ -458,6 +540,7 @@ class Engine:
         hidden = [each for each in sent.firing if each not in pending.firing and each not in pending.resolved]
         sent.firing = [*pending.firing, *(each for each in hidden if each in group.alerts)]
         sent.number, sent.at_ms, sent.pending = pending.number, pending.at_ms, None
+        sent.acknowledgement = pending.acknowledgement or sent.acknowledgement
         if handle:
             sent.handle = dict(handle)
         self._changed.add(f"g{group_id}")
@@ -491,6 +574,7 @@ class Engine:
             external_url=self._external_url,
             handle=sent.handle,
             interval_ms=self._interval_ms(group),
+            acknowledged_by=pending.acknowledged_by,
         )
         return Send(group.id, integration, notification)
 
@@ -507,10 +591,14 @@ def _key(group: Group, pending: Pending) -> str:
     return f"{group.dedup_key}/{pending.number}"
 
 
+def _age(alert: Alert) -> tuple[int, str]:
+    return alert.first_ms, alert.id
+
+
 def _reason(
     sent: IntegrationState, visible: set[str], firing: set[str], repeat_ms: int | None, now_ms: int
 ) -> Reason | None:
-    """Return why a notification is needed; None: it is not. *firing* includes inhibited alerts, *visible* does not."""
+    """Return why a notification is needed; None: it is not. *firing* includes hidden alerts, *visible* does not."""
     if not sent.firing:
         return (Reason.NEW_ALERTS if sent.number else Reason.FIRST) if visible else None
     if not visible.issubset(sent.firing):

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     RESOLVED_ALERTS = "resolved-alerts"  #: some alerts have resolved, others fire
     ALL_RESOLVED = "all-resolved"
     REPEAT = "repeat"  #: `repeat_interval` has passed
+    ACKNOWLEDGED = "acknowledged"  #: only to integrations with the attribute `acknowledges`
 
 
 class NotifiedAlert(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +61,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     every other message. *group* is the same for all messages about a group from its opening to its end: a dedup key.
     *number* counts these messages from 1. *handle* is the result of the last `send` about this group, by any
     worker; empty for the first. *alerts*: firing ones first, the oldest first, then resolved ones. *interval_ms*:
-    the `group_interval` of its route.
+    the `group_interval` of its route. *acknowledged_by*: the user, of an acknowledgement.
     """
 
     key: str
@@ -77,6 +78,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     external_url: str = ""
     handle: Mapping[str, str] = {}
     interval_ms: int = 300_000
+    acknowledged_by: str = ""
 
 
 class Receiver(Protocol):

@@ -1,20 +1,21 @@
 """`pagerduty_configs`: PagerDuty Events API v2, one alert of PagerDuty for each group.
 
-A firing group triggers with its key as *dedup_key*, and the end of the group resolves it. A repeated message has the
-same key, so PagerDuty deduplicates it. Source: PagerDuty's Events API v2 reference.
+A firing group triggers with its key as *dedup_key*. An acknowledgement acknowledges the alert, and the end of the group
+resolves it. A repeated message has the same key, so PagerDuty deduplicates it. Source: PagerDuty's Events API v2
+reference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from eventbus.errors import EventRejected, SinkUnreachable
 from eventbus.notify.fields import Secret, Strict, secret_of
 from eventbus.notify.receivers import summary
-from eventbus.notify.receivers.contract import Notification, Opening, Status
+from eventbus.notify.receivers.contract import Notification, Opening, Reason, Status
 from eventbus.notify.receivers.defaults import Global
 from eventbus.notify.receivers.http import HttpConfig, HttpSender
 
@@ -27,6 +28,8 @@ MAX_DEDUP_KEY: Final = 255
 
 class PagerDutyConfig(Strict, frozen=True, kw_only=True):
     """One entry of `pagerduty_configs`."""
+
+    acknowledges: ClassVar[bool] = True
 
     routing_key: Secret | None = None
     routing_key_file: str = ""
@@ -68,9 +71,9 @@ class PagerDutyReceiver:
         event: dict[str, Any] = {
             "routing_key": secret_of("routing_key", config.routing_key, config.routing_key_file),
             "dedup_key": summary.cut(notification.group, MAX_DEDUP_KEY),
-            "event_action": "trigger" if notification.status is Status.FIRING else "resolve",
+            "event_action": _action(notification),
         }
-        if notification.status is Status.FIRING:
+        if event["event_action"] == "trigger":
             event["client"] = config.client
             if client_url := config.client_url or notification.external_url:
                 event["client_url"] = client_url
@@ -108,6 +111,12 @@ class PagerDutyReceiver:
             for name, value in payload.items()
             if value
         }
+
+
+def _action(notification: Notification) -> str:
+    if notification.status is Status.RESOLVED:
+        return "resolve"
+    return "acknowledge" if notification.reason is Reason.ACKNOWLEDGED else "trigger"
 
 
 def _summary(notification: Notification) -> str:

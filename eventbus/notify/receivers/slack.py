@@ -68,6 +68,11 @@ class SlackConfig(Strict, frozen=True, kw_only=True):
             app_token_file=defaults.slack_app_token_file,
         )
 
+    @property
+    def acknowledges(self) -> bool:
+        """Return True if the group's message can be updated."""
+        return bool(self.app_token or self.app_token_file)
+
     def check(self) -> None:
         hook = bool(self.api_url) + bool(self.api_url_file)
         token = bool(self.app_token) + bool(self.app_token_file)
@@ -173,7 +178,10 @@ def _error_of(method: str, error: str) -> SinkError:
 def message_of(notification: Notification) -> dict[str, Any]:
     """Return the message of a group: a header and a section; *text* is the fallback of notifications on devices."""
     title = summary.title(notification)
-    return _message(title, [_header(title), _section("\n".join(summary.lines(notification)))])
+    sections = [_section("\n".join(summary.lines(notification)))]
+    if notification.reason is Reason.ACKNOWLEDGED:
+        sections.append(_section(_acknowledged(notification)))
+    return _message(title, [_header(title), *sections])
 
 
 def _reply(notification: Notification) -> dict[str, Any]:
@@ -181,7 +189,14 @@ def _reply(notification: Notification) -> dict[str, Any]:
     title = summary.title(notification)
     if notification.reason is Reason.REPEAT:
         return _message(f"Still {title}", [_section(f"Still {title}")])
+    if notification.reason is Reason.ACKNOWLEDGED:
+        text = _acknowledged(notification)
+        return _message(text, [_section(text)])
     return _message(title, [_section("\n".join([title, *summary.lines(notification)]))])
+
+
+def _acknowledged(notification: Notification) -> str:
+    return f"Acknowledged by {summary.one_line(notification.acknowledged_by) or 'an unknown user'}"
 
 
 def _message(fallback: str, blocks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -80,19 +80,20 @@ class World:
         reason: str = "BackOff",
         *,
         kind: str = "Pod",
+        namespace: str = "shop",
         type_: str = "Warning",
         host: str = "",
         times: int = 1,
         message: str = "",
     ) -> Occurrence:
         """One more occurrence, now."""
-        uid = f"{kind}/{name}/{reason}"
+        uid = f"{namespace}/{kind}/{name}/{reason}"
         at = datetime.fromtimestamp(self.now_ms / 1000, UTC)
         added = uid not in self._counts
         self._counts[uid] = self._counts.get(uid, 0) + times
         event = Event(
-            metadata=ObjectMeta(name=uid, namespace="shop", uid=uid),
-            involved_object=ObjectReference(kind=kind, namespace="shop", name=name),
+            metadata=ObjectMeta(name=uid, namespace=namespace, uid=uid),
+            involved_object=ObjectReference(kind=kind, namespace=namespace, name=name),
             reason=reason,
             message=message or f"{name} has {reason}",
             type=type_,

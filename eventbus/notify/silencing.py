@@ -1,0 +1,170 @@
+"""Silences and acknowledgements over alerts. No I/O, no clock: callers pass the time.
+
+Source: alertmanager `silence/silence.go`. Departure: the silence of an alert is found when the alert or a silence
+begins, not for each notification.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from eventbus.errors import ConfigError
+from eventbus.model.matchers import Matchers
+from eventbus.model.objects.silence import Acknowledgement, Silence
+from eventbus.model.silence_rules import matchers_of
+from eventbus.notify.alerts import Alert, ms_of, object_of
+from eventbus.util.log import log
+
+#: Silences that have not ended. Further ones are ignored, with an error in the log.
+MAX_SILENCES: Final = 1000
+#: Creation times have whole seconds, so an alert of the same second may have begun before.
+_SECOND_MS: Final = 1000
+
+
+class Silencing:
+    """The silences that have not ended, and the first one that matches each alert. One thread.
+
+    Args: alerts: all alerts, by id.
+    """
+
+    def __init__(self, alerts: Mapping[str, Alert]) -> None:
+        self._alerts = alerts
+        self._silences: dict[str, Silence] = {}
+        self._active: dict[str, Matchers] = {}
+        self._silenced: dict[str, str] = {}  #: alert → name of an active silence
+        self._borders: list[tuple[int, str]] = []
+
+    def set(self, name: str, silence: Silence | None, now_ms: int) -> list[str]:
+        """Use the current version of a silence; None: it was deleted. Returns: alerts that are visible again."""
+        if silence is not None and self._silences.get(name) == silence:
+            return []
+        former = self._silences.pop(name, None)
+        ended = self._active.pop(name, None) is not None
+        if silence is not None and _end_ms(silence) > now_ms:
+            if len(self._silences) >= MAX_SILENCES and former is None:
+                log.error("the silence %s is ignored: there are %d others", name, MAX_SILENCES)
+            else:
+                self._silences[name] = silence
+                for at_ms in (_start_ms(silence), _end_ms(silence)):
+                    if at_ms > now_ms:
+                        heapq.heappush(self._borders, (at_ms, name))
+                if _start_ms(silence) <= now_ms:
+                    self._begin(name)
+        return self._release(name) if ended else []
+
+    def next_ms(self) -> int | None:
+        """Return the next start or end of a silence."""
+        return self._borders[0][0] if self._borders else None
+
+    def pass_borders(self, now_ms: int) -> list[str]:
+        """Begin and end silences. Returns: alerts that are visible again."""
+        visible: list[str] = []
+        while self._borders and self._borders[0][0] <= now_ms:
+            _, name = heapq.heappop(self._borders)
+            silence = self._silences.get(name)
+            if silence is None:
+                continue
+            if _end_ms(silence) <= now_ms:
+                del self._silences[name]
+                if self._active.pop(name, None) is not None:
+                    visible += self._release(name)
+            elif name not in self._active and _start_ms(silence) <= now_ms:
+                self._begin(name)
+        return [each for each in visible if each not in self._silenced]
+
+    def add(self, alert: Alert) -> None:
+        """Look at an alert that is new or has other labels."""
+        self._silenced.pop(alert.id, None)
+        for name, matchers in self._active.items():
+            if matchers.match(alert.labels):
+                self._silenced[alert.id] = name
+                return
+
+    def discard(self, alert_id: str) -> None:
+        self._silenced.pop(alert_id, None)
+
+    def silence_of(self, alert_id: str) -> str:
+        """Return the name of the silence of an alert; "": it is not silenced."""
+        return self._silenced.get(alert_id, "")
+
+    def _begin(self, name: str) -> None:
+        try:
+            matchers = matchers_of(self._silences[name].spec)
+        except ConfigError as error:
+            log.error("the silence %s is ignored: %s", name, error)
+            return
+        self._active[name] = matchers
+        for alert in self._alerts.values():
+            if alert.id not in self._silenced and matchers.match(alert.labels):
+                self._silenced[alert.id] = name
+
+    def _release(self, name: str) -> list[str]:
+        """Look again at the alerts that the ended silence matched. Returns: those without another."""
+        ids = [each for each, silence in self._silenced.items() if silence == name]
+        for each in ids:
+            self.add(self._alerts[each])
+        return [each for each in ids if each not in self._silenced]
+
+
+class Acknowledgements:
+    """The acknowledgements, by object. One thread."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Acknowledgement] = {}
+        self._by_object: dict[tuple[str, str, str], set[str]] = {}
+
+    def set(self, name: str, acknowledgement: Acknowledgement | None) -> bool:
+        """Use the current version; None: it was deleted. Returns: False if it is known."""
+        former = self._all.get(name)
+        if former == acknowledgement:
+            return False
+        if former is not None:
+            del self._all[name]
+            about = acknowledged_object(former)
+            self._by_object[about].discard(name)
+            if not self._by_object[about]:
+                del self._by_object[about]
+        if acknowledgement is not None:
+            self._all[name] = acknowledgement
+            self._by_object.setdefault(acknowledged_object(acknowledgement), set()).add(name)
+        return True
+
+    def of(self, firing: Iterable[Alert]) -> Acknowledgement | None:
+        """Return the newest acknowledgement of a group with these alerts: all of them began before it."""
+        alerts = list(firing)
+        if not self._all or not alerts:
+            return None
+        names = {name for alert in alerts for name in self._by_object.get(object_of(alert.labels), ())}
+        found = [self._all[name] for name in names if covers(self._all[name], alerts)]
+        return max(found, key=lambda each: (_at_ms(each), each.metadata.name), default=None)
+
+
+def covers(acknowledgement: Acknowledgement, alerts: Iterable[Alert]) -> bool:
+    """Return True if all *alerts* began before the acknowledgement, in its namespace if it is limited to it."""
+    before_ms = _at_ms(acknowledgement) + _SECOND_MS
+    namespace = acknowledged_object(acknowledgement)[1] if acknowledgement.spec.same_namespace else None
+    return all(
+        alert.since_ms < before_ms and (namespace is None or object_of(alert.labels)[1] == namespace)
+        for alert in alerts
+    )
+
+
+def acknowledged_object(acknowledgement: Acknowledgement) -> tuple[str, str, str]:
+    """Return kind, namespace and name as `object_of` an alert does."""
+    about = acknowledgement.spec.object
+    return object_of({"kind": about.kind, "namespace": about.namespace, "name": about.name})
+
+
+def _at_ms(acknowledgement: Acknowledgement) -> int:
+    at = acknowledgement.metadata.creation_timestamp
+    return ms_of(at) if at else 0
+
+
+def _start_ms(silence: Silence) -> int:
+    return ms_of(silence.spec.starts_at) if silence.spec.starts_at else 0
+
+
+def _end_ms(silence: Silence) -> int:
+    return ms_of(silence.spec.ends_at) if silence.spec.ends_at else 0
