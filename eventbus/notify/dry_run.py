@@ -14,6 +14,7 @@ from eventbus.notify.change_reader import Reader
 from eventbus.notify.engine import Engine, Links, Send
 from eventbus.notify.receivers.contract import Notification
 from eventbus.notify.rules import Rules
+from eventbus.notify.silence_reader import SilenceChange, SilenceReader
 from eventbus.util.clock import Clock
 from eventbus.util.text import printable
 
@@ -27,11 +28,14 @@ class DryRun:
         self._engine = Engine(rules, links=links, refresh_s=bus.options.refresh_s)
         partitions = [[each] for each in range(bus.partitions)] if bus.is_cluster else [range(bus.partitions)]
         self._readers = [Reader(bus, dict.fromkeys(some), self._inbox, since=since) for some in partitions]
+        self._silences = SilenceReader(bus, self._inbox)
         self._last_progress = clock.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eventbus-notify-dry-run", daemon=True)
 
     def start(self) -> None:
+        self._silences.start()
+        self._silences.apply_all(self._engine, self._now_ms())
         for reader in self._readers:
             reader.start()
         self._thread.start()
@@ -40,6 +44,7 @@ class DryRun:
         self._stop.set()
         for reader in self._readers:
             reader.stop()
+        self._silences.stop()
         self._inbox.put(None)
         self._thread.join(timeout_s)
 
@@ -55,7 +60,9 @@ class DryRun:
                 batch = self._inbox.get(timeout=wait_s)
             except Empty:
                 batch = None
-            if batch is not None:
+            if isinstance(batch, SilenceChange):
+                self._silences.apply(batch, self._engine, self._now_ms())
+            elif batch is not None:
                 self._engine.take(batch.occurrences, self._now_ms())
                 batch.done()
             for send in self._engine.advance(self._now_ms()):

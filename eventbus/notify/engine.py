@@ -206,6 +206,11 @@ class Engine:
         ]
 
     @property
+    def active_silences(self) -> int:
+        """Return how many silences have begun and not ended."""
+        return self._silencing.active
+
+    @property
     def longest_ms(self) -> int:
         """Return the longest time for which a route leaves an alert or a group as it is."""
         return max(route.repeat_interval_ms + route.resolve_after_ms for route in self._root.all())
@@ -399,9 +404,9 @@ class Engine:
 
         Not before `group_wait`, and `group_interval` after the last message.
         """
-        for id_, alert in {(each, alert) for alert in ids for each in self._memberships.get(alert, ())}:
+        for id_, alert_id_ in [(group, each) for each in ids for group in self._memberships.get(each, ())]:
             group = self.groups[id_]
-            if group.sent and all(alert in sent.firing for sent in group.sent.values()):
+            if group.sent and all(alert_id_ in sent.firing for sent in group.sent.values()):
                 continue
             route = self._routes.get((group.receiver, group.route))
             waited_ms = group.opened_ms + (route.group_wait_ms if route else 0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
@@ -40,6 +41,7 @@ from eventbus.notify.engine import Engine, Group, Links, Send
 from eventbus.notify.receivers.contract import Opening
 from eventbus.notify.rules import ParsedRules
 from eventbus.notify.senders import Result, Senders
+from eventbus.notify.silence_reader import SilenceChange, SilenceReader
 from eventbus.store.changes import read_versions
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
@@ -58,6 +60,7 @@ RETRY_S: Final = 0.5
 #: At a stop, sends that are under way get so long.
 LAST_SENDS_S: Final = 5.0
 LOOK_FOR_RULES_S: Final = 1.0
+DELETE_EXPIRED_EVERY_S: Final = 3600.0
 
 _ALERTS: Final = msgspec.msgpack.Decoder(decodable(Alert))
 _GROUPS: Final = msgspec.msgpack.Decoder(decodable(Group))
@@ -135,6 +138,7 @@ class Notifier:
             return [self._health("notify", {"failures": self._absence.failures_ever}, gauges)]
         engine = acting.engine
         gauges |= {"alerts": len(engine.alerts), "groups": len(engine.groups), "lag_events": acting.lag}
+        gauges["silences"] = engine.active_silences
         counts = {
             "failures": self._absence.failures_ever,
             "events": acting.taken,
@@ -271,7 +275,7 @@ class _Acting:
         absence: RedisAbsence,
         stop: threading.Event,
     ) -> None:
-        self.inbox: SimpleQueue[Batch | Result | Send | None] = SimpleQueue()
+        self.inbox: SimpleQueue[Batch | SilenceChange | Result | Send | None] = SimpleQueue()
         self.taken = 0
         self.lag = 0.0
         self.last_progress = 0.0
@@ -307,6 +311,11 @@ class _Acting:
                 continue
             self._count(name, len(packed))
         self._rules = rules.rules
+        # Before the first `advance`, so that no silenced alert is sent.
+        self._silences = SilenceReader(self._bus, self.inbox)
+        self._silences.start()
+        self._silences.apply_all(self.engine, self._now_ms())
+        self._delete_expired_at = 0.0
         self._ready += self.engine.load(alerts, groups, self._now_ms())
         self.senders = Senders(
             rules.rules, setup.opening, clock=setup.clock, results=self.inbox, on_change=setup.on_change
@@ -343,6 +352,7 @@ class _Acting:
         self.senders.close()
         for reader in self.readers:
             reader.stop()
+        self._silences.stop()
 
     def _make_readers(self) -> Iterator[Reader]:
         positions = {partition: self._positions.get(partition) for partition in range(self._bus.partitions)}
@@ -366,6 +376,8 @@ class _Acting:
                     self.engine.take(message.occurrences, self._now_ms())
                     self.taken += len(message.occurrences)
                     batches.append(message)
+                elif isinstance(message, SilenceChange):
+                    self._silences.apply(message, self.engine, self._now_ms())
                 else:
                     self._settle(message)
                 message = self.inbox.get_nowait()
@@ -380,7 +392,7 @@ class _Acting:
                 message = self.inbox.get_nowait()
             except Empty:
                 return
-            if not isinstance(message, Batch):
+            if not isinstance(message, Batch | SilenceChange):
                 self._settle(message)
 
     def _settle(self, message: Result | Send | None) -> None:
@@ -442,10 +454,23 @@ class _Acting:
         partitions = sorted(self._positions)
         newest = read_versions(self._bus, self._client, EVENT.plural, partitions)
         self.lag = float(sum(max(0, at - self._positions[p]) for p, at in zip(partitions, newest, strict=True)))
+        if now >= self._delete_expired_at:
+            self._delete_expired_at = now + DELETE_EXPIRED_EVERY_S
+            self._delete_expired()
         if (receivers := self._receiver_states()) != self._receivers:
             self._receivers = receivers
             self._fields |= receivers_field(receivers)
         return True
+
+    def _delete_expired(self) -> None:
+        now = datetime.fromtimestamp(self._now_ms() / 1000, UTC)
+        try:
+            deleted = self._silences.delete_expired(now, self.engine.acknowledges)
+        except EventBusError as error:
+            log.warning("notify: expired silences are not deleted: %s", error)
+            return
+        if deleted:
+            log.info("notify has deleted %d expired silences and acknowledgements", deleted)
 
     def _receiver_states(self) -> list[ReceiverState]:
         """Return the receivers for readers of the state; seconds are exact enough, and seldom change."""

@@ -36,6 +36,11 @@ class Silencing:
         self._silenced: dict[str, str] = {}  #: alert → name of an active silence
         self._borders: list[tuple[int, str]] = []
 
+    @property
+    def active(self) -> int:
+        """Return how many silences have begun and not ended."""
+        return len(self._active)
+
     def set(self, name: str, silence: Silence | None, now_ms: int) -> list[str]:
         """Use the current version of a silence; None: it was deleted. Returns: alerts that are visible again."""
         if silence is not None and self._silences.get(name) == silence:
