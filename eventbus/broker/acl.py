@@ -246,9 +246,9 @@ class Role(StrEnum):
     PRODUCER = "producer"  #: records events
     READER = "reader"  #: lists and watches them
     WORKER = "worker"  #: correlates, logs, exports; includes the two roles above
-    NOTIFIER = "notifier"  #: reads events, and sends notifications
+    NOTIFIER = "notifier"  #: reads events and silences, sends notifications, deletes expired silences
     AGENT = "agent"  #: makes a machine, or anything, a node
-    OPERATOR = "operator"  #: writes the desired state of agents: pods, config maps, secrets
+    OPERATOR = "operator"  #: writes the desired state of agents: pods, config maps, secrets; and silences
     METRICS = "metrics"  #: reads the numbers of `status` and `doctor`
     DEPLOY = "deploy"  #: makes the bus, sets options, looks after groups and the dead letter
     ADMIN = "admin"  #: administers the whole server: loads functions, backs up, reloads users
@@ -281,7 +281,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
         | {"remove_event", "put_client_event", "overlay_event", "export_acquire", "export_release", "export_settle"}
         | _OVER_HTTP
     ),
-    Role.NOTIFIER: frozenset({"notify_acquire", "notify_release", "notify_settle"}),
+    Role.NOTIFIER: frozenset({"notify_acquire", "notify_release", "notify_settle", "remove"}),
     Role.AGENT: frozenset({"put", "remove"}),
     Role.OPERATOR: frozenset({"put", "remove"}),
     Role.METRICS: frozenset(),
@@ -401,11 +401,15 @@ _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
     Role.DEPLOY: (Role.PRODUCER, Role.READER, Role.METRICS),
 }
 
-#: Roles with functions for these kinds only.
+_SILENCES = ("acknowledgements", "silences")
+#: Roles that write and remove objects of these kinds only.
 _KINDS: Mapping[Role, tuple[str, ...]] = {
+    Role.NOTIFIER: _SILENCES,
     Role.AGENT: ("nodes", "leases"),
-    Role.OPERATOR: ("nodes", "leases", *sorted(OPERATED)),
+    Role.OPERATOR: ("nodes", "leases", *sorted(OPERATED), *_SILENCES),
 }
+#: The functions that this is about.
+_WRITERS = frozenset({"put", "remove"})
 #: Keys that each kind has of its own. `object:nodes` is that of one kind.
 _OF_A_KIND = frozenset({"object", "index_name", "changes", "version", "note"})
 
@@ -439,8 +443,8 @@ def role_functions(role: Role) -> tuple[Function, ...]:
 
 
 def uses_of(role: Role, function: Function) -> frozenset[Use]:
-    """Return the uses of *function* when *role* calls it; a role with kinds of its own uses only their keys."""
-    kinds = _KINDS.get(role)
+    """Return the uses of *function* when *role* calls it; a role with kinds of its own writes only their keys."""
+    kinds = _KINDS.get(role) if function.verb in _WRITERS else None
     if kinds is None:
         return frozenset(function.uses)
 

@@ -442,6 +442,9 @@ HARM: list[tuple[str, set[Role]]] = [
     ("FCALL REMOVE 7 {p}version:robots {p}note:robots {p}index:name:robots {p}changes:robots {p}object:robots:x"
      " {p}meta {p}spoiled x 60000",
      {Role.DEPLOY, Role.WORKER}),
+    ("FCALL REMOVE 7 {p}version:silences {p}note:silences {p}index:name:silences {p}changes:silences"
+     " {p}object:silences:x {p}meta {p}spoiled x 60000",
+     {Role.DEPLOY, Role.WORKER, Role.OPERATOR, Role.NOTIFIER}),
     ("MGET {p}object:nodes:x",
      {Role.READER, Role.AGENT, Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
 ]  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,9 +15,17 @@ from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused
 from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.model.event import ObjectMeta
-from eventbus.model.kinds import CONFIGMAP, NODE, POD, SECRET, Kind
+from eventbus.model.kinds import ACKNOWLEDGEMENT, CONFIGMAP, NODE, POD, SECRET, SILENCE, Kind
 from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
+from eventbus.model.objects.silence import (
+    AcknowledgedObject,
+    Acknowledgement,
+    AcknowledgementSpec,
+    Silence,
+    SilenceMatcher,
+    SilenceSpec,
+)
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import SystemClock
@@ -69,6 +78,39 @@ def test_operators_alone_may(owned: As, settings: Settings, kind: Kind[Any], fou
         may.add(role)
 
     assert may == {Role.OPERATOR}
+
+
+_HOUR = timedelta(hours=1)
+_SPEC = SilenceSpec((SilenceMatcher("kind", "Pod"),), datetime.now(UTC), datetime.now(UTC) + _HOUR)
+SILENCING: list[tuple[Kind[Any], Any]] = [
+    (SILENCE, Silence(spec=_SPEC)),
+    (ACKNOWLEDGEMENT, Acknowledgement(spec=AcknowledgementSpec(AcknowledgedObject("Pod", "shop", "web-0")))),
+]
+
+
+@pytest.mark.parametrize(("kind", "found"), SILENCING, ids=[kind.plural for kind, _ in SILENCING])
+def test_silences_are_written_by_three_roles_and_deleted_by_the_notifier_too(
+    bus_made: As,  # noqa: F811
+    settings: Settings,  # noqa: F811
+    kind: Kind[Any],
+    found: Any,
+) -> None:
+    writers = {Role.WORKER, Role.DEPLOY, Role.OPERATOR}
+    may = {"create": writers, "list": {*writers, Role.READER, Role.NOTIFIER}, "delete": {*writers, Role.NOTIFIER}}
+    for role in set(Role) - {Role.ADMIN}:  # which cannot open a bus
+        with ObjectStore.open(bus_made(Role.DEPLOY), settings=settings) as store:
+            name = store.objects(kind).create(found).metadata.name
+        calls: dict[str, Callable[[Any], object]] = {
+            "create": lambda objects: objects.create(found),
+            "list": lambda objects: objects.list(),
+            "delete": lambda objects, name=name: objects.delete(name),  # type: ignore[misc]
+        }
+        done = set()
+        for verb, call in calls.items():
+            with ObjectStore.open(bus_made(role), settings=settings) as store, suppress(BusRefused):
+                call(store.objects(kind))
+                done.add(verb)
+        assert done == {verb for verb, roles in may.items() if role in roles}, role
 
 
 def test_an_operator_may_write_a_status_and_a_node(owned: As, settings: Settings) -> None:  # noqa: F811
