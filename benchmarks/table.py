@@ -65,6 +65,7 @@ CASES: tuple[tuple[str, str, tuple[tuple[str, str, int], ...]], ...] = (
     ("publish", "Publish, one process, until the server has them", (COLUMNS[0], *COLUMNS[4:])),
     ("consume", "Consume, decoded and acknowledged, one worker process", (COLUMNS[0], *COLUMNS[4:])),
     ("fan-out", "Fan-out: a worker of a named group", (COLUMNS[0], *COLUMNS[4:])),
+    ("bare", "The bare commands, by hand: the floor of Redis's CPU", (COLUMNS[0], *COLUMNS[4:])),
     (
         "sink",
         "The sink path: correlated and stored, from a backlog",
