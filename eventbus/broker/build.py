@@ -50,6 +50,19 @@ def build_info() -> dict[str, str]:
     return {"version": version("eventbus"), "build": build(), "python": platform.python_version()}
 
 
+def git_commit() -> str:
+    """Return the commit that this program was built from, or "" if it is unknown.
+
+    The build hook adds it to wheels (`hatch_build.py`). An editable install has the shortened one in its version.
+    """
+    try:
+        with open(os.path.join(os.path.dirname(__file__), "..", "commit.txt"), encoding="ascii") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        found = re.search(r"\+g([0-9a-f]+)", build_info()["version"])
+        return found[1] if found else ""
+
+
 def function_name(verb: str, of: str = "") -> str:
     """Return the name in Redis of a function of this build, or of the build *of*."""
     return f"eb_{of or build()}_{verb}"

@@ -176,7 +176,9 @@ COMMANDS: dict[str, Lazy] = {
     "spool list": Lazy("eventbus.cli.commands.spool:list_spooled", "List unsent events on disk."),
     "spool send": Lazy("eventbus.cli.commands.spool:send_spooled", "Send them, and delete them from disk."),
     "status": Lazy("eventbus.cli.commands.status:status", "Show groups, workers and counters of the bus."),
-    "version": Lazy("eventbus.cli.commands.version:version", "Show the version of this program."),
+    "version": Lazy(
+        "eventbus.cli.commands.version:version", "Show version, commit, build and formats of this program."
+    ),
     "wait": Lazy("eventbus.cli.commands.wait:wait", "Wait for a condition of stored objects."),
     "why": Lazy("eventbus.cli.commands.why:why", "Show why an object fails, with related events."),
 }

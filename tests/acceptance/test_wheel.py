@@ -5,6 +5,7 @@ The environments are made without a network, of the packages of the running one:
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
+from eventbus.model.formats import FORMATS
 from eventbus.util.extras import EXTRAS
 from tests.acceptance.programs import environment
 from tests.support.installed import ROOT, Installed, build, install
@@ -63,9 +65,12 @@ def test_a_wheel_of_the_source_archive_has_the_same_files(wheel: Path, tmp_path:
         archive.extractall(tmp_path / "source", filter="data")
     (source,) = (tmp_path / "source").iterdir()
     with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(build(tmp_path, source=source)) as theirs:
-        assert {(file.filename, file.CRC) for file in ours.infolist()} == {
-            (file.filename, file.CRC) for file in theirs.infolist()
-        }
+        assert sums(ours) == sums(theirs)
+
+
+def sums(wheel: zipfile.ZipFile) -> dict[str, int]:
+    """Return the checksum of each file, without the list of these sums, whose order differs."""
+    return {file.filename: file.CRC for file in wheel.infolist() if not file.filename.endswith("/RECORD")}
 
 
 def test_the_image_of_compose_is_built_from_the_same_files(wheel: Path, tmp_path: Path) -> None:
@@ -80,7 +85,27 @@ def test_the_image_of_compose_is_built_from_the_same_files(wheel: Path, tmp_path
                 source.mkdir(exist_ok=True)
                 shutil.copy(ROOT / name, source / target)
     with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(build(tmp_path, source=source)) as theirs:
-        assert {*ours.namelist()} == {*theirs.namelist()}
+        assert {*map(without_version, ours.namelist())} - {"eventbus/commit.txt"} == {
+            *map(without_version, theirs.namelist())
+        }
+
+
+def without_version(name: str) -> str:
+    return re.sub(r"^eventbus-[^/]*\.dist-info/", "dist-info/", name)
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no repository of git")
+def test_a_shallow_clone_without_tags_can_be_built_and_its_wheel_shows_the_commit(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    words = ["git", "clone", "-q", "--depth", "1", "--no-tags", f"file://{ROOT}", str(clone)]
+    subprocess.run(words, check=True, capture_output=True)
+    commit = subprocess.run(["git", "-C", clone, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    ours = install(build(tmp_path, source=clone), tmp_path / "venv")
+    shown = subprocess.run([ours.eventbus, "version", "-o", "json"], check=True, capture_output=True, text=True, env={})
+    client = json.loads(shown.stdout)["clientVersion"]
+    assert client["gitCommit"] == commit.stdout.strip()
+    assert re.fullmatch(rf"v0\.\d+\.\d+\.dev1\+g{client['gitCommit'][:7]}[0-9a-f]*", client["gitVersion"])
+    assert client["formats"] == [*FORMATS]
 
 
 @pytest.mark.parametrize("kind", ["package", "folder", "module"])
