@@ -191,7 +191,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "notify_release": {"notify": "HGET HDEL"},
     "notify_settle": {
         **_NOTE,
-        "notify": "TYPE HMGET HSET",
+        "notify": "TYPE HMGET HSET HDEL",
         "index_notify": "TYPE ZADD ZREM",
         "notify_state": "EXISTS MGET PEXPIRE DEL",
         "notify_state note": "MSET",

@@ -142,6 +142,7 @@ class Engine:
         self._resolve_heap: list[tuple[int, str]] = []  #: alerts that may be due to resolve
         #: alert → its only valid time in `_resolve_heap`: its due time or earlier
         self._resolve_at: dict[str, int] = {}
+        self._held: set[str] = set()  #: alerts that fire until `release`
         self._changed: set[str] = set()  #: names of `changed`
         self._use(rules)
 
@@ -337,7 +338,7 @@ class Engine:
         if not ids:
             return
         warnings = [self.alerts[each] for each in ids if self.alerts[each].labels.get("type") == EventType.WARNING]
-        firing = [alert for alert in warnings if alert.fires]
+        firing = [alert for alert in warnings if alert.fires and alert.id not in self._held]
         if not firing:
             return
         last_ms = max(alert.last_ms for alert in firing)
@@ -345,6 +346,22 @@ class Engine:
             for alert in firing:
                 alert.ended_by, alert.ended_ms = event.reason, ms_of(last_seen(event))
                 self._resolve(alert, now_ms)
+
+    def hold(self, id_: str) -> None:
+        """Keep an alert firing, also one that does not exist yet, until `release`."""
+        self._held.add(id_)
+
+    def release(self, id_: str, ended_by: str = "", at_ms: int = 0) -> None:
+        """Resolve a held alert, ended by that reason at that time; "": it resolves by the rules of all others."""
+        self._held.discard(id_)
+        alert = self.alerts.get(id_)
+        if alert is None or not alert.fires:
+            return
+        if ended_by:
+            alert.ended_by, alert.ended_ms = ended_by, at_ms
+            self._resolve(alert, at_ms)
+        else:
+            self._schedule(alert)
 
     def _resolve(self, alert: Alert, now_ms: int) -> None:
         alert.resolved_ms = now_ms
@@ -452,7 +469,7 @@ class Engine:
                 continue
             del self._resolve_at[id_]
             alert = self.alerts.get(id_)
-            if alert and alert.fires:
+            if alert and alert.fires and id_ not in self._held:
                 if alert.resolves_ms(self._least_ms) <= now_ms:
                     self._resolve(alert, now_ms)
                 else:
