@@ -20,6 +20,7 @@ from eventbus.agent.procfile.orphaned_processes import Page, write_page
 from eventbus.api.auth.access import Access, Grant, grants_file
 from eventbus.api.auth.authentication import Authenticator, TokenFile
 from eventbus.api.auth.proxies import TrustedProxies
+from eventbus.api.context import COMPONENT
 from eventbus.api.limits import EVENTS_PER_S
 from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protected
 from eventbus.api.server import ApiOptions, ApiServer
@@ -82,7 +83,7 @@ def serve(flags: ApiFlags, *, metrics: str) -> int:
         return _Server(context.bus, named, listeners, flags.page_file)
 
     try:
-        return run("eventbus-api", build, metrics=metrics)
+        return run(COMPONENT, build, metrics=metrics)
     finally:
         for listener in listeners:
             listener.close()

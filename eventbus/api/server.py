@@ -79,6 +79,10 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[RereadFile[Any], ...] = ()  #: read again when they change
     name: str = ""  #: of the worker, under which `eventbus doctor` reports a file with an error
 
+    def files_invalid(self) -> int:
+        """Return the number of files with an error."""
+        return sum(bool(file.problem) for file in self.files)
+
 
 class ApiServer:
     """Serves the bus over HTTP from a thread of its own, from `start` until `stop`. A `eventbus.workers.worker.Part`.
@@ -129,7 +133,7 @@ class ApiServer:
                 last_progress=self._last_round,
                 ready=self._serving.is_set(),
                 counts={},
-                gauges={"files_invalid": sum(bool(file.problem) for file in self._options.files)},
+                gauges={"files_invalid": self._options.files_invalid()},
             ),
         )
 
@@ -161,7 +165,12 @@ class ApiServer:
         options = self._options
         api = Api(bus=self._bus, pool=pool, access=options.access, event_rate=options.event_rate)
         limits = Limits(options.bounds)
-        metrics = Metrics(limits=limits, event_rate=options.event_rate, tokens_refused=options.authenticator.refused)
+        metrics = Metrics(
+            limits=limits,
+            event_rate=options.event_rate,
+            tokens_refused=options.authenticator.refused,
+            files_invalid=options.files_invalid,
+        )
         app = _make_app(api, options, watch_hub, limits, metrics)
         runner = web.AppRunner(
             app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
