@@ -59,6 +59,7 @@ class IntegrationState(msgspec.Struct, array_like=True):
     """The last confirmed notification of a group to one integration, and a *pending* one.
 
     *firing*: the alerts that the integration knows as firing. *acknowledgement*: the last one that it was sent.
+    *reason*, *answered_ms*, *error*: of the confirmed notification; *error* "": it was accepted.
     """
 
     number: int = 0
@@ -67,6 +68,9 @@ class IntegrationState(msgspec.Struct, array_like=True):
     handle: dict[str, str] = {}
     pending: Pending | None = None
     acknowledgement: str = ""
+    reason: str = ""
+    answered_ms: int = 0
+    error: str = ""
 
 
 class Group(msgspec.Struct, array_like=True):
@@ -502,8 +506,8 @@ class Engine:
     def _flush(self, group: Group, now_ms: int) -> list[Send]:
         """Decide the notifications of a due group."""
         route = self._routes.get((group.receiver, group.route))
-        if route and (muted_until_ms := _muted_until(route, now_ms)):
-            group.next_ms = muted_until_ms
+        if route and (until_ms := muted_until(route, now_ms)):
+            group.next_ms = until_ms
             return []
         interval_ms = self._interval_ms(group)
         group.next_ms += interval_ms
@@ -552,8 +556,13 @@ class Engine:
                 needed.update(sent.pending.firing, sent.pending.resolved)
         self._leave(group, [each for each in group.alerts if not self.alerts[each].fires and each not in needed])
 
-    def settle(self, group_id: str, integration: str, key: str, handle: Mapping[str, str] | None) -> bool:
-        """Confirm a notification: it was sent, with a new *handle*, or is given up (None). False: it is not pending."""
+    def settle(
+        self, group_id: str, integration: str, key: str, handle: Mapping[str, str] | None, now_ms: int, error: str = ""
+    ) -> bool:
+        """Confirm a notification: it was sent, with a new *handle*, or is given up (None) because of *error*.
+
+        Returns: False: it is not pending.
+        """
         group = self.groups.get(group_id)
         sent = group.sent.get(integration) if group else None
         if group is None or sent is None or sent.pending is None or key != _key(group, sent.pending):
@@ -563,6 +572,7 @@ class Engine:
         sent.firing = [*pending.firing, *(each for each in hidden if each in group.alerts)]
         sent.number, sent.at_ms, sent.pending = pending.number, pending.at_ms, None
         sent.acknowledgement = pending.acknowledgement or sent.acknowledgement
+        sent.reason, sent.answered_ms, sent.error = pending.reason, now_ms, error
         if handle:
             sent.handle = dict(handle)
         self._changed.add(f"g{group_id}")
@@ -634,7 +644,7 @@ def _reason(
     return None
 
 
-def _muted_until(route: ActiveRoute, now_ms: int) -> int:
+def muted_until(route: ActiveRoute, now_ms: int) -> int:
     """Return when the route's mute may end; 0: it is not muted."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     inactive = bool(route.active) and not any(each.contains(now) for each in route.active)

@@ -428,7 +428,9 @@ class _Acting:
     def _settle(self, message: Result | Send | None) -> None:
         if isinstance(message, Result):
             send = message.send
-            self.engine.settle(send.group, send.integration, send.notification.key, message.handle)
+            self.engine.settle(
+                *(send.group, send.integration, send.notification.key, message.handle, self._now_ms(), message.error)
+            )
         elif isinstance(message, Send):  # its integration was closed before it was sent
             self.senders.submit([message])
 

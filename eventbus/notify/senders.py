@@ -31,10 +31,11 @@ MAX_HANDLE_BYTES: Final = 4096
 
 
 class Result(NamedTuple):
-    """The end of a send. *handle* None: it was given up."""
+    """The end of a send. *handle* None: it was given up because of *error*."""
 
     send: Send
     handle: Mapping[str, str] | None
+    error: str = ""
 
 
 class SenderFigures(msgspec.Struct):
@@ -233,7 +234,7 @@ class _Integration:
         self.figures.dropped += 1
         self.figures.error = cut_bytes(printable(str(error)), 300)
         log.error("%s refused the notification %s: %s", self._name, send.notification.key, self.figures.error)
-        self._results.put(Result(send, None))
+        self._results.put(Result(send, None, self.figures.error))
         self._on_change("NotificationFailed", f"{self._receiver_name}: {self._name} refused: {self.figures.error}")
 
     def _succeeded(self) -> None:

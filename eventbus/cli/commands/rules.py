@@ -117,34 +117,40 @@ def test_rules(file: Path, cases: Path | None, since_s: float | None, output: st
 @namespace_option("Of the event.")
 @_output
 def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> None:
-    """Show which routes take a stored event, its alert and groups, and the notifications about them.
+    """Show which routes take a stored event, and the messages really sent about it, with times and answers.
 
-    EVENT is the name of an event, as `eventbus get events -o name` prints it.
+    EVENT is the name of an event, as `eventbus get events -o name` prints it. The routes are those of the file. Alert,
+    groups, inhibition, mutes and the last notification of each receiver are from the state of the notifier, which
+    forgets a group when it ends.
 
     \b
     Examples:
       eventbus rules trace web-0.17a6101701650000 -n shop --rules rules.yaml
     """
-    import msgspec
-
-    from eventbus.broker.notifications import NotifyStore
-    from eventbus.model.decodable import decodable
-    from eventbus.notify.alerts import Alert
-    from eventbus.notify.engine import Group
-    from eventbus.notify.explain import trace
+    from eventbus.broker.notifications import read_notifier_status
+    from eventbus.model.matchers import labels_of
+    from eventbus.notify.alerts import alert_id
+    from eventbus.notify.explain import NotifierView, trace
+    from eventbus.notify.group_reader import read_groups_of
     from eventbus.notify.rules import load_rules
 
-    rules = load_rules(file).rules
+    parsed = load_rules(file)
     with open_session() as session:
         found = session.store.get(namespace, event.removeprefix("event/"))
-        records = NotifyStore(bus=session.bus, client=session.client, consumer="").load().records
-    alerts = [
-        msgspec.msgpack.decode(packed, type=decodable(Alert)) for name, packed in records.items() if name[0] == "a"
-    ]
-    groups = [
-        msgspec.msgpack.decode(packed, type=decodable(Group)) for name, packed in records.items() if name[0] == "g"
-    ]
-    lines = list(trace(rules, found, {alert.id: alert for alert in alerts}, groups))
+        groups, alerts = read_groups_of(session.bus, session.client, alert_id(labels_of(found)))
+        status = read_notifier_status(session.bus, session.client)
+    failing = {
+        (receiver.name, each.name): each
+        for receiver in (status.receivers if status else ())
+        for each in receiver.failing
+    }
+    lines = list(trace(parsed.rules, found, NotifierView(groups, alerts, failing), int(time.time() * 1000)))
+    holder = status.holder if status else ""
+    if not holder:
+        lines.append("no notifier acts")
+    elif status and any(each.worker == holder and each.hash != parsed.hash for each in status.files):
+        lines.append(f"the acting notifier {holder} has another rules file")
+    lines = [printable(line) for line in lines]
     write(dump_json(lines) + "\n" if output == "json" else "\n".join(lines) + "\n")
 
 

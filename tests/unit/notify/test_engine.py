@@ -166,7 +166,7 @@ class World:
     def confirm(self, send: Send) -> None:
         notification = send.notification
         handle = {"message": str(notification.number)}
-        assert self.engine.settle(send.group, send.integration, notification.key, handle)
+        assert self.engine.settle(send.group, send.integration, notification.key, handle, self.now_ms)
         self._store()
 
 
