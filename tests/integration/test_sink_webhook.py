@@ -34,10 +34,10 @@ from eventbus.export.lease import pause
 from eventbus.export.rules import Outage
 from eventbus.export.sink_writer import MAX_TRIES, SinkWriter
 from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
-from eventbus.export.sinks.webhook.guarded_http import GuardedClient
-from eventbus.export.sinks.webhook.ssrf import Guard
 from eventbus.model.encoding.event_json import decode_core
 from eventbus.model.event import Event
+from eventbus.util.http.guarded_http import GuardedClient
+from eventbus.util.http.ssrf import Guard
 from tests.builders import NOW, make_event, make_reference
 from tests.support.certificates import make_certificate
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving

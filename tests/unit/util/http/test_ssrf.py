@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from eventbus.errors import ConfigError, SinkUnreachable
-from eventbus.export.sinks.webhook.ssrf import Guard, is_allowed
+from eventbus.util.http.ssrf import Guard, is_allowed
 
 OUTSIDE = ["1.1.1.1", "93.184.215.14", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1", "2606:4700::1111"]
 INSIDE = [
