@@ -533,7 +533,7 @@ class Engine:
                 self._changed.add(f"g{group.id}")
             repeat_ms = None
             if route:
-                if getattr(config, "resends", False):
+                if config.resends:
                     repeat_ms = interval_ms
                 elif not acknowledged:
                     repeat_ms = max(route.repeat_interval_ms, interval_ms)

@@ -210,6 +210,18 @@ def test_alerts_that_join_later_are_sent_at_the_groups_interval() -> None:
     assert [alert.is_new for alert in world.sent[1].alerts] == [False, True, True]
 
 
+def test_a_receiver_that_forgets_alerts_is_sent_them_at_each_interval() -> None:
+    text = "route: {receiver: chat}\nreceivers: [{name: chat, alertmanager_configs: [{url: 'https://a.example'}]}]\n"
+    world = World(parse_rules(text).rules)
+    world.happens(world.event())
+    world.until(12)
+    assert [message[:3] for message in world.messages] == [
+        (0.5, "chat", "first"),
+        (5.5, "chat", "repeat"),
+        (10.5, "chat", "repeat"),
+    ]
+
+
 def test_a_flapping_pod_is_looked_at_once_an_interval() -> None:
     world = World(rules("group_interval: 10m"))
     for minute in range(0, 60, 2):  # it fails for a minute of each two
