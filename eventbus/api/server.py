@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ from eventbus.api.metrics import Metrics
 from eventbus.api.middleware import Middleware, prepare
 from eventbus.api.page.files import ROOT as PAGE
 from eventbus.api.page.files import PageFiles
+from eventbus.api.proxy_protocol import accept_connections
 from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.tls import ServerTls
 from eventbus.api.versions.numbering import Numbering
@@ -76,6 +78,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     event_rate: EventRate = msgspec.field(default_factory=EventRate)
     audit: bool = False
     proxies: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
+    proxy_protocol: bool = False  #: TCP connections of *proxies* begin with a PROXY header
     files: tuple[RereadFile[Any], ...] = ()  #: read again when they change
     name: str = ""  #: of the worker, under which `eventbus doctor` reports a file with an error
 
@@ -176,11 +179,13 @@ class ApiServer:
             app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
         )
         servers: list[asyncio.Server] = []
+        accepting: list[asyncio.Task[None]] = []
 
-        def connect() -> Connection:
+        def connect(client: str = "") -> Connection:
             assert runner.server is not None
             return Connection(
                 runner.server,
+                client=client,
                 metrics=metrics,
                 connected=options.authenticator.connected,
                 loop=loop,
@@ -199,6 +204,17 @@ class ApiServer:
             for listener in self._listeners:
                 # A copy, because the caller's socket must stay open.
                 copied = listener.socket.dup()
+                if options.proxy_protocol and copied.family != socket.AF_UNIX:
+                    copied.listen(BACKLOG)
+                    accept = accept_connections(
+                        copied,
+                        tls=listener.tls,
+                        sends_header=options.proxies.trusts,
+                        connect=connect,
+                        refused=metrics.note_refused_header,
+                    )
+                    accepting.append(loop.create_task(accept))
+                    continue
                 servers.append(await loop.create_server(connect, sock=copied, ssl=listener.tls, backlog=BACKLOG))
             self._serving.set()
             while not self._stopping.is_set():
@@ -209,6 +225,9 @@ class ApiServer:
         finally:
             for server in servers:
                 server.close()
+            for task in accepting:
+                task.cancel()
+            await asyncio.gather(*accepting, return_exceptions=True)
             await runner.cleanup()
             ordered.close()
             hub.close()
