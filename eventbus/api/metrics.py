@@ -74,6 +74,7 @@ class Metrics:
         self._headers_refused = self._counter(
             "proxy_headers_refused", "Connections of proxies closed for their PROXY header.", ("reason",)
         )
+        self._log_records = self._counter("otlp_log_records", "Log records of OTLP by their result.", ("result",))
         build = Info("eventbus_build", "The version of eventbus.", registry=self._registry)
         build.info({"version": version("eventbus")})
 
@@ -109,6 +110,11 @@ class Metrics:
     def note_watch_lines(self, resource: Resource, lines: int) -> None:
         """Count *lines* that are written to watches of *resource*."""
         self._events.labels(resource.group, resource.version, resource.plural).inc(lines)
+
+    def note_log_records(self, results: Mapping[str, int]) -> None:
+        """Count log records of OTLP by their result."""
+        for result, records in results.items():
+            self._log_records.labels(result).inc(records)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(_PREFIX + name, text, labels, registry=self._registry)

@@ -25,6 +25,7 @@ from eventbus.api.auth.reviews import Reviews
 from eventbus.api.auth.sender_check import SenderCheck
 from eventbus.api.connection import Connection
 from eventbus.api.context import API, Api
+from eventbus.api.eventbus_v1.logs import add_logs_route
 from eventbus.api.eventbus_v1.openapi import PATH as OWN_PATH
 from eventbus.api.eventbus_v1.openapi import own_document
 from eventbus.api.eventbus_v1.routes import add_own_routes, own_routes
@@ -277,6 +278,7 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
     OpenApi(resources=resources, more={OWN_PATH: own_document(routes)}).add_routes(app.router)
     add_own_routes(app.router, routes)
     add_alertmanager_routes(app)
+    add_logs_route(app, metrics)
     PageFiles().add_routes(app.router)
     # The router looks up prefixes: it finds these routes faster than the catch-all route.
     app.router.add_route("*", "/api/v1/{path:.+}", kubernetes.handle)
