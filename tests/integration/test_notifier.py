@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from eventbus.broker.notifications import (
     read_notifier_status,
 )
 from eventbus.correlate.store_recorded_events import sink_worker
-from eventbus.errors import ConfigError, EventRejected, SinkUnreachable, UnexpectedReply
+from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT
 from eventbus.notify import notifier as notifier_module
@@ -332,13 +333,37 @@ def test_no_more_alerts_are_read_than_asked_for(workers: Workers, service: Servi
     assert not more
 
 
+@pytest.mark.parametrize("error", [UnexpectedReply("answered 500"), Throttled("answered 429", 0.01)], ids=str)
+def test_an_outage_with_a_few_accepted_messages_in_between_drops_none(
+    workers: Workers, service: Service, store: ObjectStore, error: EventBusError
+) -> None:
+    calls = Counter[str]()
+
+    def fail(_url: str, _notification: Notification) -> None:
+        calls["all"] += 1
+        if calls["all"] <= 300 and calls["all"] % 50:
+            raise error
+
+    service.answer = fail
+    notifier = begin(workers)
+    for number in range(20):
+        warn(store, f"web-{number}")
+    eventually(lambda: sorted(set(service.names())) == sorted(f"web-{number}" for number in range(20)))
+    assert calls["all"] > 300
+    assert len(service.keys()) == len(set(service.keys()))
+    assert notifier.loop_health()[1].counts["dropped"] == 0
+
+
 def test_a_notification_that_is_refused_does_not_hold_up_others(
     workers: Workers, service: Service, store: ObjectStore
 ) -> None:
+    tries = Counter[str]()
+
     def refuse(_url: str, notification: Notification) -> None:
         if notification.group_labels["name"] == "web-0":
             raise EventRejected("answered 400")
         if notification.group_labels["name"] == "web-1":
+            tries["web-1"] += 1
             raise UnexpectedReply("answered 500")
 
     service.answer = refuse
@@ -350,9 +375,13 @@ def test_a_notification_that_is_refused_does_not_hold_up_others(
         return notifier.loop_health()[1].counts["dropped"]
 
     eventually(lambda: sorted(service.names()) == ["web-2", "web-3"])
-    for number in range(4, 30):  # others are accepted while it is tried
+    assert dropped() == 1
+    for number in range(4, 30):  # others are accepted between its tries
+        before = tries["web-1"]
         warn(store, f"web-{number}")
-    eventually(lambda: dropped() == 2)
+        eventually(lambda: f"web-{number}" in service.names())  # noqa: B023
+        eventually(lambda: tries["web-1"] > before or dropped() == 2)  # noqa: B023
+    assert dropped() == 2
 
 
 def test_other_rules_are_used_without_a_restart_and_bad_ones_are_not(
