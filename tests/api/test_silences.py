@@ -134,3 +134,16 @@ def test_a_user_who_may_only_read_writes_none(worker: ApiWorker) -> None:
     for path, body in ((SILENCES, silence(namespace="shop")), (ACKNOWLEDGEMENTS, acknowledgement("shop"))):
         assert call(worker, "vic", "POST", path, body).status == 403
         assert call(worker, "vic", "GET", path).status == 200
+
+
+def test_a_user_of_one_namespace_reads_what_is_restricted_to_it(worker: ApiWorker) -> None:
+    for path, bodies in (
+        (SILENCES, [silence(namespace=namespace) for namespace in ("shop", "pay", "other")] + [silence(kind="Pod")]),
+        (ACKNOWLEDGEMENTS, [acknowledgement(namespace) for namespace in ("shop", "pay", "other", "")]),
+    ):
+        names = [made(worker, "ann", path, body)["metadata"]["name"] for body in bodies]
+        listed = {found["metadata"]["name"] for found in call(worker, "sam", "GET", path).json["items"]}
+        assert listed.intersection(names) == set(names[:2])
+        assert [call(worker, "sam", "GET", f"{path}/{name}").status for name in names] == [200, 200, 403, 403]
+        assert call(worker, "sam", "GET", f"{path}?watch=1").status == 403
+        assert len(call(worker, "vic", "GET", path).json["items"]) > len(listed)

@@ -10,6 +10,7 @@ import msgspec
 from eventbus.api import status
 from eventbus.api.auth.access import Access, User
 from eventbus.model.kinds import ACKNOWLEDGEMENT, SILENCE, Kind
+from eventbus.model.list_watch import ObjectList
 from eventbus.model.objects.silence import Acknowledgement, Silence
 from eventbus.model.silence_rules import namespaces_of
 from eventbus.store.storage import replaced
@@ -17,12 +18,12 @@ from eventbus.store.storage import replaced
 #: Kinds without namespaces that users with rights in some namespaces may write.
 AUTHORED: Final[tuple[Kind[Any], ...]] = (SILENCE, ACKNOWLEDGEMENT)
 #: Verbs that are checked again with the object.
-CHECKED: Final = frozenset({"create", "update", "patch", "delete"})
+CHECKED: Final = frozenset({"get", "list", "create", "update", "patch", "delete"})
 _SIGNED: Final = frozenset({"created_by", "same_namespace"})
 
 
 class Author(msgspec.Struct, frozen=True):
-    """The user of a write."""
+    """The user of a request."""
 
     user: User
     access: Access
@@ -32,9 +33,21 @@ class Author(msgspec.Struct, frozen=True):
         allowed, grants = self.access.allowed, self.access.grants_of(self.user)
         return any(allowed(self.user, verb, kind.plural, grant.namespace) for grant in grants)
 
+    def may(self, verb: str, kind: Kind[Any], found: Any) -> bool:
+        """Return True if the user may do *verb* on the whole bus, or in the namespace of *found*."""
+        allowed = self.access.allowed
+        return any(allowed(self.user, verb, kind.plural, namespace) for namespace in ("", *_namespaces(found)))
+
+    def readable(self, kind: Kind[Any], listed: ObjectList[Any]) -> ObjectList[Any]:
+        """Return the objects that the user may list; a page may be shorter than its limit."""
+        if self.access.allowed(self.user, "list", kind.plural):
+            return listed
+        items = tuple(found for found in listed.items if self.may("list", kind, found))
+        return ObjectList(items, listed.resource_version, listed.continue_)
+
     def check(self, verb: str, kind: Kind[Any], found: Any) -> None:
-        """Check the right to write an object: on the whole bus, or in its namespace. Raises: ApiError: 403."""
-        if any(self.access.allowed(self.user, verb, kind.plural, namespace) for namespace in ("", *_namespaces(found))):
+        """Check the right to *verb* an object. Raises: ApiError: 403."""
+        if self.may(verb, kind, found):
             return
         denial = f'User "{self.user.name}" cannot {verb} resource "{kind.plural}" at the cluster scope'
         cure = 'add a matcher namespace="…"' if kind is SILENCE else "only about objects of a namespace"

@@ -93,14 +93,19 @@ class KubernetesApi:
         match info.verb:
             case "get":
                 version = asked_version(request.query)
-                return await self._answer(request, answer, lambda context: _got(context, info, answer, version))
+                author = self._author(request, info)
+                return await self._answer(request, answer, lambda context: _got(context, info, answer, version, author))
             case "list":
                 options = list_options(request.query, info.namespace, watch=False)
-                return await self._answer(
-                    request,
-                    answer,
-                    lambda context: _listed(context, info, answer, verbs.list_objects(context, info, options)),
-                )
+                author = self._author(request, info)
+
+                def work(context: ThreadContext) -> bytes:
+                    found = verbs.list_objects(context, info, options)
+                    return _listed(
+                        context, info, answer, author.readable(info.resource.kind, found) if author else found
+                    )
+
+                return await self._answer(request, answer, work)
             case "delete" | "deletecollection":
                 return await self._delete(request, info, answer)
         return await self._write(request, info, answer)
@@ -271,8 +276,11 @@ async def refuse_method(_request: web.Request) -> web.StreamResponse:
     raise status.method_not_allowed()
 
 
-def _got(context: ThreadContext, info: RequestInfo, answer: Answer, version: str) -> bytes:
-    return _renderer(context, info, answer).one(verbs.get(context, info, version))
+def _got(context: ThreadContext, info: RequestInfo, answer: Answer, version: str, author: Author | None) -> bytes:
+    found = verbs.get(context, info, version)
+    if author:
+        author.check("get", info.resource.kind, found)
+    return _renderer(context, info, answer).one(found)
 
 
 def _labels(request: web.Request, info: RequestInfo) -> Labels:
