@@ -76,7 +76,8 @@ class IntegrationState(msgspec.Struct, array_like=True):
 class Group(msgspec.Struct, array_like=True):
     """The state of a group, as it is stored. *sent*: by integration. *route*: the key of its route.
 
-    *inhibited*: alert → an alert that inhibits it, when the group was last due.
+    *inhibited*: alert → an alert that inhibits it, *acknowledgement*: name of the one that applied, when the group was
+    last due.
     """
 
     id: str
@@ -88,6 +89,7 @@ class Group(msgspec.Struct, array_like=True):
     alerts: list[str] = []
     sent: dict[str, IntegrationState] = {}
     inhibited: dict[str, str] = {}
+    acknowledgement: str = ""
 
     @property
     def key(self) -> str:
@@ -438,12 +440,21 @@ class Engine:
                 self._changed.add(f"g{id_}")
                 heapq.heappush(self._due, (at_ms, id_))
 
+    def _acknowledgement(self, group: Group) -> Acknowledgement | None:
+        """Return the acknowledgement of a group, and note it in the group."""
+        found = self._acknowledgements.of(alert for each in group.alerts if (alert := self.alerts[each]).fires)
+        name = found.metadata.name if found else ""
+        if name != group.acknowledgement:
+            group.acknowledgement = name
+            self._changed.add(f"g{group.id}")
+        return found
+
     def _send_acknowledgement(self, group: Group, now_ms: int) -> list[Send]:
         """Decide the notifications of a group's acknowledgement, to integrations that show it."""
-        firing = [alert for each in group.alerts if (alert := self.alerts[each]).fires]
-        acknowledgement = self._acknowledgements.of(firing)
+        acknowledgement = self._acknowledgement(group)
         if acknowledgement is None:
             return []
+        firing = [alert for each in group.alerts if (alert := self.alerts[each]).fires]
         name, by = acknowledgement.metadata.name, acknowledgement.spec.created_by
         sends = []
         for integration, config in self._integrations.get(group.receiver, {}).items():
@@ -522,7 +533,7 @@ class Engine:
         # A group without its route only reports that its alerts have ended.
         hidden = {each for each in firing if each in inhibited or self._silencing.silence_of(each)}
         visible = firing - hidden if route else set()
-        acknowledged = self._acknowledgements.of(alert for alert in members if alert.fires) is not None
+        acknowledged = self._acknowledgement(group) is not None
         sends = []
         for name, config in self._integrations[group.receiver].items():
             sent = group.sent.setdefault(name, IntegrationState())

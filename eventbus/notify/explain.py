@@ -9,7 +9,9 @@ from typing import NamedTuple
 from eventbus.broker.notifications import FailingIntegration
 from eventbus.model.event import Event
 from eventbus.model.matchers import Matcher, labels_of
-from eventbus.notify.alerts import Alert, alert_id
+from eventbus.model.objects.silence import ACTIVE, Acknowledgement, Silence
+from eventbus.model.silence_rules import matchers_of as silence_matchers
+from eventbus.notify.alerts import Alert, alert_id, ms_of
 from eventbus.notify.engine import Group, muted_until
 from eventbus.notify.routing import ActiveRoute, route_tree
 from eventbus.notify.rules import Rules
@@ -18,16 +20,18 @@ from eventbus.notify.rules import Rules
 class NotifierView(NamedTuple):
     """The stored state of an alert: its *groups*, itself and its inhibitors in *alerts*, and receivers that fail now.
 
-    *failing*: receiver and integration → since when, and the last error.
+    *failing*: receiver and integration → since when, and the last error. *silences*, *acknowledgements*: all of them.
     """
 
     groups: Sequence[Group]
     alerts: Mapping[str, Alert]
     failing: Mapping[tuple[str, str], FailingIntegration]
+    silences: Sequence[Silence] = ()
+    acknowledgements: Sequence[Acknowledgement] = ()
 
 
 def trace(rules: Rules, event: Event, stored: NotifierView, now_ms: int) -> Iterator[str]:
-    """Yield lines: the labels, each route with the reason for its answer, and the state of the alert's groups."""
+    """Yield lines: the labels, each route with the reason for its answer, silences, the state of the alert's groups."""
     labels = labels_of(event)
     root = route_tree(rules)
     yield "labels: " + ", ".join(f'{name}="{value}"' for name, value in labels.items() if name != "message")
@@ -35,6 +39,14 @@ def trace(rules: Rules, event: Event, stored: NotifierView, now_ms: int) -> Iter
     yield from _routes(root, labels, taken, "route", "")
     if not taken:
         yield "no route takes it"
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    for silence in stored.silences:
+        spec = silence.spec
+        if spec.state(now) == ACTIVE and spec.ends_at and silence_matchers(spec).match(labels):
+            yield (
+                f"silenced by {silence.metadata.name} until {_time(ms_of(spec.ends_at))}, created by "
+                f"{spec.created_by or 'an unknown user'}{_comment(spec.comment)}"
+            )
     id_ = alert_id(labels)
     alert = stored.alerts.get(id_)
     if alert is None:
@@ -81,6 +93,10 @@ def _group(group: Group, alert: str, stored: NotifierView) -> Iterator[str]:
         labels = by.labels if by else {}
         about = " ".join(labels.get(each, "") for each in ("kind", "namespace", "name", "reason")) if by else "ended"
         yield f"  this alert is inhibited by alert {source}: {about}"
+    for each in stored.acknowledgements:
+        if each.metadata.name == group.acknowledgement:
+            user = each.spec.created_by or "an unknown user"
+            yield f"  acknowledged by {user}, and not repeated{_comment(each.spec.comment)}"
     if not group.sent:
         yield f"  not looked at yet; due {_time(group.next_ms)}"
     for name, sent in group.sent.items():
@@ -96,7 +112,7 @@ def _group(group: Group, alert: str, stored: NotifierView) -> Iterator[str]:
             why = f"; tried again since {_time(fails.since_ms)}: {fails.error}" if fails else ""
             yield f"  {name}: number {pending.number} ({pending.reason}) waits since {_time(pending.at_ms)}{why}"
         elif not sent.number:
-            yield f"  {name}: nothing was sent: inhibited, muted, or resolved before"
+            yield f"  {name}: nothing was sent: silenced, inhibited, muted, or resolved before"
     yield f"  next check at {_time(group.next_ms)}"
 
 
@@ -107,6 +123,10 @@ def matchers_of(rules: Rules) -> Iterator[Matcher]:
     for rule in rules.inhibit_rules:
         yield from rule.source_matchers.all
         yield from rule.target_matchers.all
+
+
+def _comment(text: str) -> str:
+    return f": {text}" if text else ""
 
 
 def _time(ms: int) -> str:

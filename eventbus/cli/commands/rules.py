@@ -120,14 +120,17 @@ def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> N
     """Show which routes take a stored event, and the messages really sent about it, with times and answers.
 
     EVENT is the name of an event, as `eventbus get events -o name` prints it. The routes are those of the file. Alert,
-    groups, inhibition, mutes and the last notification of each receiver are from the state of the notifier, which
-    forgets a group when it ends.
+    groups, silences, inhibition, mutes and the last notification of each receiver are from the state of the notifier,
+    which forgets a group when it ends.
 
     \b
     Examples:
       eventbus rules trace web-0.17a6101701650000 -n shop --rules rules.yaml
     """
     from eventbus.broker.notifications import read_notifier_status
+    from eventbus.cache.pager import list_all
+    from eventbus.model.kinds import ACKNOWLEDGEMENT, SILENCE
+    from eventbus.model.list_watch import ListOptions
     from eventbus.model.matchers import labels_of
     from eventbus.notify.alerts import alert_id
     from eventbus.notify.explain import NotifierView, trace
@@ -139,12 +142,15 @@ def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> N
         found = session.store.get(namespace, event.removeprefix("event/"))
         groups, alerts = read_groups_of(session.bus, session.client, alert_id(labels_of(found)))
         status = read_notifier_status(session.bus, session.client)
+        silences = list_all(session.store.objects(SILENCE), ListOptions(limit=500))[0].items
+        acknowledgements = list_all(session.store.objects(ACKNOWLEDGEMENT), ListOptions(limit=500))[0].items
     failing = {
         (receiver.name, each.name): each
         for receiver in (status.receivers if status else ())
         for each in receiver.failing
     }
-    lines = list(trace(parsed.rules, found, NotifierView(groups, alerts, failing), int(time.time() * 1000)))
+    stored = NotifierView(groups, alerts, failing, silences, acknowledgements)
+    lines = list(trace(parsed.rules, found, stored, int(time.time() * 1000)))
     holder = status.holder if status else ""
     if not holder:
         lines.append("no notifier acts")

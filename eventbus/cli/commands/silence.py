@@ -15,7 +15,7 @@ from eventbus.cli.input.lookup import elsewhere, list_about, object_from_words, 
 from eventbus.cli.input.options import namespace_option, parse_duration, parse_instant
 from eventbus.cli.printers.output import FORMS, write
 from eventbus.cli.session import Session, open_session
-from eventbus.errors import NotFound
+from eventbus.errors import ConfigError, NotFound
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
@@ -82,13 +82,15 @@ def add_silence(matchers: tuple[str, ...], length: timedelta, start: datetime, c
       2  a matcher is wrong, or this user may not
     """
     from eventbus.model.kinds import SILENCE
-    from eventbus.model.matchers import parse_matchers
+    from eventbus.model.matchers import matcher_problem, parse_matchers
     from eventbus.model.objects.silence import Silence, SilenceMatcher, SilenceSpec
 
+    parsed = [each for text in matchers for each in parse_matchers(text)]
+    for matcher in parsed:
+        if problem := matcher_problem(matcher):
+            raise ConfigError(problem)
     found = tuple(
-        SilenceMatcher(each.name, each.value, each.type.endswith("~"), not each.type.startswith("!"))
-        for text in matchers
-        for each in parse_matchers(text)
+        SilenceMatcher(each.name, each.value, each.type.endswith("~"), not each.type.startswith("!")) for each in parsed
     )
     try:
         ends_at = start + length

@@ -9,6 +9,16 @@ import pytest
 
 from eventbus.broker.notifications import FailingIntegration
 from eventbus.errors import ConfigError
+from eventbus.model.event import ObjectMeta
+from eventbus.model.matchers import labels_of
+from eventbus.model.objects.silence import (
+    AcknowledgedObject,
+    Acknowledgement,
+    AcknowledgementSpec,
+    Silence,
+    SilenceMatcher,
+    SilenceSpec,
+)
 from eventbus.notify.alerts import ms_of
 from eventbus.notify.engine import Engine, Occurrence
 from eventbus.notify.explain import NotifierView, trace
@@ -146,7 +156,7 @@ def test_a_trace_names_inhibition_mutes_and_a_route_that_is_gone() -> None:
     lines = "\n".join(trace(TRACED, event, stored, now_ms))
     assert "  this alert is inhibited by alert " in lines
     assert ": Node default n1 NodeNotReady" in lines
-    assert "  webhook[0]: nothing was sent: inhibited, muted, or resolved before" in lines
+    assert "  webhook[0]: nothing was sent: silenced, inhibited, muted, or resolved before" in lines
     muted = parse_rules("""
 route: {receiver: chat, routes: [{matchers: [kind="Pod"], receiver: chat, mute_time_intervals: [noon]}]}
 time_intervals: [{name: noon, time_intervals: [{times: [{start_time: "12:00", end_time: "13:00"}]}]}]
@@ -154,3 +164,28 @@ receivers: [{name: chat}]
 """).rules
     assert "  muted until 2024-01-01 13:00:00Z by its time intervals" in list(trace(muted, event, stored, now_ms))
     assert "  its route is not in this file: only the end of the group is sent" in list(trace(RULES, event, stored, 0))
+
+
+def test_a_trace_names_silences_that_match_and_the_acknowledgement_of_a_group() -> None:
+    event, now_ms = make_event(type="Warning", reason="BackOff"), ms_of(NOW)
+    labels = labels_of(event)
+    engine = Engine(TRACED, links=lambda _labels: {})
+    engine.take([Occurrence(event, True)], now_ms)
+    about = AcknowledgedObject(labels["kind"], labels["namespace"], labels["name"])
+    acknowledgement = Acknowledgement(
+        metadata=ObjectMeta(name="a", creation_timestamp=NOW), spec=AcknowledgementSpec(about, False, "sam", "on it")
+    )
+    engine.set_acknowledgement("a", acknowledgement)
+    engine.advance(now_ms)
+
+    def silence(name: str, value: str, hours: float) -> Silence:
+        spec = SilenceSpec((SilenceMatcher("reason", value),), NOW, NOW + timedelta(hours=hours), "ann", "upgrade")
+        return Silence(metadata=ObjectMeta(name=name), spec=spec)
+
+    silences = [silence("s", "BackOff", 1), silence("other", "Failed", 1), silence("ended", "BackOff", 0)]
+    stored = NotifierView([*engine.groups.values()], engine.alerts, {}, silences, [acknowledgement])
+    lines = list(trace(TRACED, event, stored, now_ms))
+    assert [line for line in lines if "silenced by" in line] == [
+        "silenced by s until 2024-01-01 13:00:00Z, created by ann: upgrade"
+    ]
+    assert "  acknowledged by sam, and not repeated: on it" in lines
