@@ -13,7 +13,7 @@ from eventbus.cli.completion import complete_forms, complete_objects, complete_s
 from eventbus.cli.input.get_options import GetOptions
 from eventbus.cli.input.lookup import elsewhere, list_about, object_from_words, stored_kind
 from eventbus.cli.input.options import namespace_option, parse_duration, parse_instant
-from eventbus.cli.printers.output import FORMS, write
+from eventbus.cli.printers.output import FORMS, dump_json, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import ConfigError, NotFound
 from eventbus.util.text import printable
@@ -131,7 +131,8 @@ def list_silences(expired: bool, output: str) -> None:
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=complete_silences)
-def expire_silences(ids: tuple[str, ...]) -> None:
+@click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Only names, or the expired IDs as JSON.")
+def expire_silences(ids: tuple[str, ...], output: str | None) -> None:
     """End silences now. They stay stored for five days.
 
     \b
@@ -145,11 +146,12 @@ def expire_silences(ids: tuple[str, ...]) -> None:
       1  one does not exist, or Redis or the API worker is unavailable
       2  this user may not
     """
+    from eventbus.model.columns.objects import object_name
     from eventbus.model.encoding.event_json import micros_to_json
     from eventbus.model.kinds import SILENCE
     from eventbus.model.objects.silence import EXPIRED, PENDING
 
-    missing = 0
+    missing, expired = 0, []
     with open_session() as session:
         objects = session.store.objects(SILENCE)
         for name in ids:
@@ -165,7 +167,11 @@ def expire_silences(ids: tuple[str, ...]) -> None:
                 missing += 1
                 click.echo(f"Error from server (NotFound): {printable(str(error))}", err=True)
                 continue
-            click.echo(f'silence "{printable(name)}" expired')
+            expired.append(name)
+            if output != "json":
+                click.echo(object_name(SILENCE, name) if output == "name" else f'silence "{name}" expired')
+    if output == "json":
+        write(dump_json({"expired": expired}) + "\n")
     sys.exit(NotFound.exit_code if missing else 0)
 
 
@@ -199,7 +205,7 @@ def ack(object: tuple[str, ...], namespace: str, comment: str, remove: bool, out
     with open_session() as session:
         about = _acknowledged(session, object, namespace)
         if remove:
-            _remove(session, about)
+            _remove(session, about, output)
             return
         spec = AcknowledgementSpec(object=about, created_by=_author(session), comment=comment)
         made = session.store.objects(ACKNOWLEDGEMENT).create(Acknowledgement(spec=spec))
@@ -226,8 +232,9 @@ def _acknowledged(session: Session, words: tuple[str, ...], namespace: str) -> A
     return AcknowledgedObject(labels.get("kind", ""), labels.get("namespace", ""), labels.get("name", ""))
 
 
-def _remove(session: Session, about: AcknowledgedObject) -> None:
+def _remove(session: Session, about: AcknowledgedObject, output: str) -> None:
     from eventbus.cache.pager import list_all
+    from eventbus.cli.listing import printer_option
     from eventbus.model.kinds import ACKNOWLEDGEMENT
     from eventbus.model.list_watch import ListOptions
 
@@ -238,7 +245,10 @@ def _remove(session: Session, about: AcknowledgedObject) -> None:
         raise click.ClickException(f"{printable(str(about))} is not acknowledged")
     for each in found:
         objects.delete(each.metadata.name)
-    click.echo(f"{printable(str(about))} is not acknowledged any more")
+    if output:
+        write(printer_option(ACKNOWLEDGEMENT, GetOptions(output=output)).listed(found))
+    else:
+        click.echo(f"{printable(str(about))} is not acknowledged any more")
 
 
 def _author(session: Session) -> str:
