@@ -35,6 +35,8 @@ from eventbus.notify.time_intervals import NamedTimes
 MAX_ROUTES: Final = 1000
 #: Entries of all `…_configs`: each has a thread of its own while it sends.
 MAX_INTEGRATIONS: Final = 200
+#: Instructions of all expressions: they are compiled within seconds, and take at most some 100 MB.
+MAX_PROGRAM_SIZE: Final = 1_000_000
 #: Labels that two alerts of an inhibition may share besides `LABELS`: the links that the store knows.
 LINKS: Final = ("node", "owner")
 #: Groups by these labels are as many as objects, or more.
@@ -154,11 +156,18 @@ def read_rules_text(path: Path) -> tuple[str, bool]:
 def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> ParsedRules:
     """Parse and check the text of a file. *private*: only its owner can read it. Raises: ConfigError."""
     secrets: list[str] = []
+    program_size = 0
 
     def decode(kind: Any, value: Any) -> Any:
+        nonlocal program_size
         if kind is Secret:
             secrets.append(value)
-        return decode_field(kind, value)
+        decoded = decode_field(kind, value)
+        if isinstance(decoded, Matchers):
+            program_size += decoded.program_size
+            if program_size > MAX_PROGRAM_SIZE:
+                raise ValueError("the expressions up to here are too many or too large")
+        return decoded
 
     try:
         document = Document(text)
