@@ -269,8 +269,7 @@ class Engine:
         self._changed.add(f"a{id_}")
         if not alert.fires:
             return
-        if alert.labels != former_labels:
-            self._silencing.add(alert)
+        self._silencing.update(alert, former_labels)
         self._inhibition.add(alert)
         self._schedule(alert)
         for route in routes:
