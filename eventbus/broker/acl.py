@@ -316,6 +316,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "suppressed": "HGETALL",
         "occurrences": "HGETALL HMGET",
         "incoming": "XREAD XREVRANGE",
+        "notify": "HGETALL",
     },
     Role.WORKER: {
         "incoming": "XREADGROUP XACK XPENDING XRANGE XINFO|CONSUMERS XGROUP|DELCONSUMER",
@@ -334,11 +335,11 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "later": "ZRANGE DEL",
         "dead": "XRANGE",
         "idempotency": "SET",
-        "notify": "HGETALL",
+        "started": "GET SET DEL",
         "index_notify": "ZRANGE",
         "notify_state": "MGET",
     },
-    Role.NOTIFIER: {"notify": "HGETALL", "index_notify": "ZRANGE", "notify_state": "MGET"},
+    Role.NOTIFIER: {"index_notify": "ZRANGE", "notify_state": "MGET"},
     Role.AGENT: {"object:nodes": "GET", "object:leases": "GET"},
     Role.OPERATOR: {
         f"{key}:{kind}": commands
@@ -389,6 +390,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "export": "DEL",
         "later": "DEL",
         "idempotency": "SET",
+        "started": "GET SET DEL",
     },
     Role.ADMIN: {"builds": "HGETALL"},
 }

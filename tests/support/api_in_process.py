@@ -27,6 +27,7 @@ def serving(
     tls: ssl.SSLContext | None = None,
     event_rate: EventRate | None = None,
     proxies: Sequence[str] = (),
+    audit: bool = False,
 ) -> Iterator[str]:
     """Its url. *proxies* send PROXY headers, and then there is an audit.
 
@@ -40,7 +41,7 @@ def serving(
         event_rate=event_rate or EventRate(),
         proxies=TrustedProxies(proxies),
         proxy_protocol=bool(proxies),
-        audit=bool(proxies),
+        audit=audit or bool(proxies),
     )
     server = ApiServer(bus=bus, options=options, listeners=[listener])
     try:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.auth.access import Access, User
-from eventbus.api.auth.sender_check import is_from_browser
+from eventbus.api.auth.authentication import is_from_browser
 from eventbus.api.context import API, AUDIT_NOTE, USER, refuse_own_export
 from eventbus.api.eventbus_v1.frames import FramePublisher, bound_secret
 from eventbus.api.eventbus_v1.idempotency import know, publish_known, publish_once

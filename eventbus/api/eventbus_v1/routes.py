@@ -22,6 +22,7 @@ from eventbus.api.eventbus_v1.dead import (
     show_dead,
 )
 from eventbus.api.eventbus_v1.numbers import bus_status, sinks, suppressed
+from eventbus.api.eventbus_v1.ping import Pings
 from eventbus.api.eventbus_v1.record import BusFacts, Producers, Recorded, Recording, describe_bus
 from eventbus.api.eventbus_v1.search import Found, Histogram, HistogramQuery, SearchQuery, histogram, search
 from eventbus.api.eventbus_v1.stream import STREAM_TYPE, Place, RawStream, StreamQuery
@@ -65,6 +66,7 @@ def own_routes(app: web.Application, authenticator: Authenticator) -> list[Route
     raw = RawStream(app[API].bus)
     cloud_events = CloudEvents(recording)
     session = Session(authenticator)
+    pings = Pings(recording)
 
     async def end_streams(_app: web.Application) -> None:
         raw.close()
@@ -92,6 +94,16 @@ def own_routes(app: web.Application, authenticator: Authenticator) -> list[Route
         Route("DELETE", "dead/{partition}/{entry}", discard_dead, "Discard it.", Done),
         Route("POST", "dead/{partition}/{entry}/replay", replay_dead, "Return it to its group.", Done),
         Route("POST", "dead/{partition}/{entry}/discard", discard_dead, "Discard it.", Done),
+        *(
+            Route(method, path, handler, summary, str, headers=_RECORD_HEADERS, reply_type="text/plain")
+            for object_path in ("ping/{namespace}/{kind}/{name}", "token/{token}/ping/{namespace}/{kind}/{name}")
+            for path, handler, summary in (
+                (object_path, pings.done, "Record that a run has ended well."),
+                (f"{object_path}/start", pings.start, "Record that a run begins."),
+                (f"{object_path}/fail", pings.fail, "Record a Warning."),
+            )
+            for method in ("GET", "POST")
+        ),
     ]
 
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.auth.access import Role
-from eventbus.api.auth.sender_check import is_from_browser
+from eventbus.api.auth.authentication import is_from_browser
 from eventbus.api.connection import count_as
 from eventbus.api.context import USER, Api, refuse_own_export
 from eventbus.api.kube import deletes, verbs
