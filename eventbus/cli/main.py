@@ -159,6 +159,7 @@ COMMANDS: dict[str, Lazy] = {
     ),
     "get all": Lazy("eventbus.cli.commands.get_all:get_all", "List all objects of the store."),
     "get events": Lazy("eventbus.cli.commands.get_events:get_events", "List events, the latest last; -w watches them."),
+    "get expected": Lazy("eventbus.cli.commands.get_expected:get_expected", "List the events that rules expect."),
     "get leases": Lazy("eventbus.cli.commands.get_objects:get_leases", "List leases with their holders."),
     "get nodes": Lazy("eventbus.cli.commands.get_objects:get_nodes", "List nodes, like kubectl."),
     "get acknowledgements": Lazy("eventbus.cli.commands.get_objects:get_acknowledgements", "List acknowledgements."),

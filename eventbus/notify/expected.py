@@ -23,6 +23,7 @@ from eventbus.notify.engine import Engine, Occurrence
 from eventbus.notify.expect_rules import ExpectRule
 from eventbus.store.story.verdict import last_seen
 from eventbus.util.log import log
+from eventbus.util.outcome import duration
 
 MISSING_REASON: Final = "ExpectedEventMissing"
 ARRIVED_REASON: Final = "ExpectedEventArrived"
@@ -130,7 +131,7 @@ class ExpectedEvents:
         state.base_ms = max(state.base_ms, at_ms)
         if missing_ms and not self._is_missing(state.object):
             rule = self._rules[id_]
-            late = _duration(now_ms - state.due_ms)
+            late = duration((now_ms - state.due_ms) / 1000)
             text = f"the expected event {state.name} has arrived, {late} late: {event.reason}"
             identity = f"expected:{id_}:{missing_ms}:arrived"
             at_ms = max(now_ms, missing_ms + 1)
@@ -208,9 +209,3 @@ def _alert_of(about: ObjectReference) -> str:
 def _text(rule: ExpectRule, ms: int) -> str:
     zone = rule.timezone.zone
     return f"{rule.local(ms):%Y-%m-%d %H:%M:%S} {zone.key if isinstance(zone, ZoneInfo) else 'UTC'}"
-
-
-def _duration(ms: int) -> str:
-    minutes = max(ms, 0) // 60_000
-    hours = minutes // 60
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min" if minutes else f"{max(ms, 0) // 1000} s"

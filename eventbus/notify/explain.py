@@ -117,12 +117,14 @@ def _group(group: Group, alert: str, stored: NotifierView) -> Iterator[str]:
 
 
 def matchers_of(rules: Rules) -> Iterator[Matcher]:
-    """Yield all matchers of routes and inhibition rules."""
+    """Yield all matchers of routes, inhibition rules and expected events."""
     for route in route_tree(rules).all():
         yield from route.matchers.all
     for rule in rules.inhibit_rules:
         yield from rule.source_matchers.all
         yield from rule.target_matchers.all
+    for expected in rules.expect:
+        yield from expected.matchers.all
 
 
 def _comment(text: str) -> str:

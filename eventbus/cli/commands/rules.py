@@ -13,10 +13,12 @@ import click
 from eventbus.cli.input.options import namespace_option, seconds_option
 from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import open_session
+from eventbus.util.human_duration import human_duration
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
     from eventbus.model.event import Event
+    from eventbus.notify.expect_rules import ExpectRule
     from eventbus.notify.rules import Rules
 
 _FILE = click.Path(path_type=Path)
@@ -59,10 +61,16 @@ def check_rules(file: Path, since_s: float | None, output: str | None) -> None:
     integrations = sum(len([*receiver.integrations()]) for receiver in parsed.rules.receivers)
     if output == "json":
         found = {"hash": parsed.hash, "routes": routes, "integrations": integrations, "warnings": warnings}
+        found["expected"] = [{"name": rule.name, "next": _next(rule).isoformat()} for rule in parsed.rules.expect]
         write(dump_json(found) + "\n")
         return
     for warning in warnings:
         write(f"warning: {printable(warning)}\n")
+    for rule in parsed.rules.expect:
+        about = rule.about
+        grace = f", with a grace of {human_duration(rule.grace.ms / 1000)}" if rule.grace else ""
+        due = f"{_next(rule):%Y-%m-%d %H:%M:%S %Z}"
+        write(f"expects {rule.name} of {about.namespace}/{about.kind}/{about.name}: next by {due}{grace}\n")
     receivers = len(parsed.rules.receivers)
     write(f"{file} is valid: {routes} routes, {receivers} receivers with {integrations} integrations\n")
 
@@ -189,6 +197,11 @@ def import_rules(file: Path, strict: bool) -> None:
     if not (strict and converted.gaps):
         write(f"# Converted from a file of {converted.origin}.\n{converted.text}")
     sys.exit(1 if converted.gaps else 0)
+
+
+def _next(rule: ExpectRule) -> datetime:
+    """Return when the event is due if a notifier starts now."""
+    return rule.local(rule.due_ms(time.time_ns() // 1_000_000))
 
 
 def _replay(rules: Rules, since_s: float, output: str | None) -> None:

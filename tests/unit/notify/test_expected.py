@@ -178,7 +178,7 @@ def test_a_missing_event_is_recorded_once_until_it_arrives() -> None:
     assert world.firing() == []
     world.wait(timedelta(minutes=10))
     assert world.recorded[1:] == [Recorded(124.17, ARRIVED_REASON, "shop/db")]
-    assert world.messages[1] == "the expected event nightly has arrived, 75 h 0 min late: Completed"
+    assert world.messages[1] == "the expected event nightly has arrived, 3d3h late: Completed"
     world.wait(26 * HOUR)
     assert world.recorded[2:] == [Recorded(149.17, MISSING_REASON, "shop/db")]
 
