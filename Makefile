@@ -7,10 +7,12 @@ INSTALL_LOG := .venv/install.log
 QUIETLY := --disable-pip-version-check --progress-bar off
 OR_TELL := || { tail -n 20 $(INSTALL_LOG); echo "make: pip failed; all it said is in $(INSTALL_LOG)"; exit 1; } >&2
 
+RELEASE_TOOLS := .state/release/installed
+
 # Empty is off, whatever the shell says: what tests start is compiled once, and not by each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install lint test test-page test-long test-clients test-go vendored pictures faults soak ends away demo bench docs constraints clean model
+.PHONY: install lint test test-page test-long test-matrix test-clients test-go vendored pictures faults soak ends away demo bench docs constraints release clean model
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -55,6 +57,11 @@ pictures: install
 test-long: JOBS = 4
 test-long: install
 	EVENTBUS_TEST_EXAMPLES=200 $(BIN)/python -m pytest -m "volume or hypothesis" --timeout 900 -n $(JOBS) --dist loadgroup $(ARGS)
+
+# A choice of the tests on each Python (3.11 to 3.14) and each server that this machine has; three minutes for each.
+# ARGS='--server redis:8 --no-pythons' for one of them. `.ci/container-engine matrix` makes newer servers of Debian packages.
+test-matrix: install
+	@engine=$$(.ci/container-engine env 2> /dev/null); eval "$$engine"; $(BIN)/python -m tests.matrix -n $(JOBS) --dist loadgroup $(ARGS)
 
 # Other people's clients: four kubectls, Python's, and JavaScript's where there is npm; fetched into .state and a cache, some
 # 200 MB the first time. Then four minutes.
@@ -121,6 +128,18 @@ constraints:
 	.state/pin/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.state/pin/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file constraints.txt $(UPGRADE)
+	.state/pin/bin/uv pip compile --group release --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file .ci/release-tools.txt $(UPGRADE)
+
+# Checks, writes the changelog, builds wheel and sdist in dist/, commits and tags: make release VERSION=0.1.0
+# DRY_RUN=1 changes nothing outside dist/, TESTS=1 runs the tests first.
+release: install $(RELEASE_TOOLS)
+	@DRY_RUN=$(DRY_RUN) TESTS=$(TESTS) .ci/release $(VERSION)
+
+$(RELEASE_TOOLS): .ci/release-tools.txt
+	$(PYTHON) -m venv --clear .state/release
+	.state/release/bin/python -m pip install $(QUIETLY) --quiet --require-hashes -r $<
+	@touch $@
 
 clean:
 	rm -rf .venv .state .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist docs/_build
