@@ -191,7 +191,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "notify_release": {"notify": "HGET HDEL"},
     "notify_settle": {
         **_NOTE,
-        "notify": "TYPE HMGET HSET HDEL",
+        "notify": "TYPE HMGET HSET",
         "index_notify": "TYPE ZADD ZREM",
         "notify_state": "EXISTS MGET PEXPIRE DEL",
         "notify_state note": "MSET",
@@ -316,7 +316,6 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "suppressed": "HGETALL",
         "occurrences": "HGETALL HMGET",
         "incoming": "XREAD XREVRANGE",
-        "notify": "HGETALL",
     },
     Role.WORKER: {
         "incoming": "XREADGROUP XACK XPENDING XRANGE XINFO|CONSUMERS XGROUP|DELCONSUMER",
@@ -335,11 +334,11 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "later": "ZRANGE DEL",
         "dead": "XRANGE",
         "idempotency": "SET",
-        "started": "GET SET DEL",
+        "notify": "HGETALL",
         "index_notify": "ZRANGE",
         "notify_state": "MGET",
     },
-    Role.NOTIFIER: {"index_notify": "ZRANGE", "notify_state": "MGET"},
+    Role.NOTIFIER: {"notify": "HGETALL", "index_notify": "ZRANGE", "notify_state": "MGET"},
     Role.AGENT: {"object:nodes": "GET", "object:leases": "GET"},
     Role.OPERATOR: {
         f"{key}:{kind}": commands
@@ -390,7 +389,6 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "export": "DEL",
         "later": "DEL",
         "idempotency": "SET",
-        "started": "GET SET DEL",
     },
     Role.ADMIN: {"builds": "HGETALL"},
 }

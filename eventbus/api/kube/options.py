@@ -11,7 +11,6 @@ import msgspec
 from multidict import MultiMapping
 
 from eventbus.api import status
-from eventbus.api.kube.authors import Author
 from eventbus.api.kube.request_info import is_true, is_true_or_none
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
@@ -33,13 +32,12 @@ _VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """The options of a create, update, patch or delete. *author*: of the kinds `AUTHORED`."""
+    """The options of a create, update, patch or delete."""
 
     dry_run: bool = False
     validation: str = ""  #: for unknown and duplicate fields: Ignore, Warn, Strict; "" is Ignore
     manager: str = ""
     force: bool = False
-    author: Author | None = None
 
 
 def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, watch: bool) -> ListOptions:

@@ -1,1 +1,0 @@
-"""HTTP to hosts that may be hostile, for sinks, receivers and the agent: the guard of addresses, and the client."""
