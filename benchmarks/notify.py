@@ -143,7 +143,7 @@ def measure_groups(bus: Bus, groups: int) -> None:
     engine = Engine(rules.rules, links=lambda _labels: {})
     engine.take([Occurrence(warning(n), True) for n in range(groups)], NOW_MS)
     for send in engine.advance(NOW_MS):
-        engine.settle(send.group, send.integration, send.notification.key, {"ts": "1764000000.000100"})
+        engine.settle(send.group, send.integration, send.notification.key, {"ts": "1764000000.000100"}, NOW_MS)
     with bus.client() as client:
         before = int(client.info("memory")["used_memory"])
         store = NotifyStore(bus=bus, client=client, consumer="before")

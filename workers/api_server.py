@@ -20,6 +20,7 @@ from eventbus.agent.procfile.orphaned_processes import Page, write_page
 from eventbus.api.auth.access import Access, Grant, grants_file
 from eventbus.api.auth.authentication import Authenticator, TokenFile
 from eventbus.api.auth.proxies import TrustedProxies
+from eventbus.api.context import COMPONENT
 from eventbus.api.limits import EVENTS_PER_S
 from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protected
 from eventbus.api.server import ApiOptions, ApiServer
@@ -55,6 +56,7 @@ class ApiFlags(NamedTuple):
     share_rates: bool
     audit: bool
     proxies: tuple[str, ...]
+    proxy_protocol: bool
     modules: tuple[str, ...]
     reuse_port: bool
     any_port: bool
@@ -82,7 +84,7 @@ def serve(flags: ApiFlags, *, metrics: str) -> int:
         return _Server(context.bus, named, listeners, flags.page_file)
 
     try:
-        return run("eventbus-api", build, metrics=metrics)
+        return run(COMPONENT, build, metrics=metrics)
     finally:
         for listener in listeners:
             listener.close()
@@ -120,6 +122,10 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         jwts=_jwt_users(flags.authentication_config) if flags.authentication_config else None,
         certificates=flags.client_ca is not None,
     )
+    proxies = TrustedProxies(flags.proxies)
+    if flags.proxy_protocol and not (proxies and authenticator.asks):
+        missing = "users (--token-file, --authentication-config or --client-ca)" if proxies else "--trusted-proxy"
+        raise ConfigError(f"--proxy-protocol needs {missing}")
     file = grants_file(flags.grants_file) if flags.grants_file else None
     check_protected(addresses, tls=tls is not None, authenticator=authenticator.asks)
     return ApiOptions(
@@ -128,7 +134,8 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         names=(*flags.names, socket.gethostname()),
         tls=tls,
         audit=flags.audit,
-        proxies=TrustedProxies(flags.proxies),
+        proxies=proxies,
+        proxy_protocol=flags.proxy_protocol,
         files=tuple(each for each in (file, *authenticator.files) if each is not None),
     )
 

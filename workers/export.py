@@ -67,6 +67,9 @@ def export(metrics: str, **given: Any) -> None:
     https://host/path                CloudEvents by POST
     otlp://host:4318, otlps://host   log records to an OpenTelemetry collector (EVENTBUS_EXPORT_HEADERS)
     loki+https://host                the same to Grafana Loki
+    elasticsearch+https://host/NAME  documents of a data stream; opensearch+https: too
+    clickhouse+https://host/DB/TABLE rows, one for each change
+    splunk+https://host:8088         events of the HTTP Event Collector
     file:/var/log/events.jsonl       JSON Lines, rotated
     stdout:                          JSON Lines
     scheme:…                         a sink that an installed package has registered

@@ -12,7 +12,6 @@ from types import FrameType
 from typing import Final, NamedTuple
 
 from eventbus.errors import SinkError
-from eventbus.export.sinks.webhook.ssrf import Guard
 from eventbus.notify.dry_run import DryRun
 from eventbus.notify.explain import matchers_of
 from eventbus.notify.links import StoreLinks
@@ -20,6 +19,7 @@ from eventbus.notify.notifier import Notifier, NotifySetup
 from eventbus.notify.receivers.contract import Opening
 from eventbus.notify.rules import ParsedRules, load_rules
 from eventbus.util.extras import extra_needed
+from eventbus.util.http.ssrf import Guard
 from eventbus.util.log import log
 from eventbus.util.periodic import Periodic
 from eventbus.workers.near_misses import warn_of_near_misses
@@ -121,7 +121,7 @@ class Heartbeat:
 
     def __init__(self, url: str) -> None:
         with extra_needed("notify", "--heartbeat-url"):
-            from eventbus.export.sinks.webhook.guarded_http import GuardedClient
+            from eventbus.util.http.guarded_http import GuardedClient
         guard = Guard.from_environ(os.environ)
         guard.check_url(url)
         self._url = url

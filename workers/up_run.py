@@ -17,7 +17,7 @@ from typing import Self
 from eventbus.agent.node.bus_contact import BusContact
 from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, read_page
 from eventbus.agent.procfile.procfile import RESERVED, line_name, line_pod, ports_of, procfile_pods
-from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
+from eventbus.agent.procfile.procfile_runner import Claim, ProcfileRunner, Screen, claim
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker import function_library
 from eventbus.broker.bus import Bus, open_bus, read_options
@@ -117,6 +117,10 @@ class UpRun:
 
     def _begin(self, ends: ExitStack) -> None:
         """Start the parts in order. *ends* gets a callback to stop each part, in case a later one fails."""
+        try:
+            claimed = claim(self._directory / LINES, bus=self._bus_name())
+        except OSError as error:
+            raise self._unusable(error) from error
         if self._keeper:
             ends.callback(self._keeper.stop)
         self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
@@ -130,9 +134,16 @@ class UpRun:
         self._events.write("Starting", f"Starting {COMPONENT}.")
         ends.callback(self._write_stopping)
         try:
-            self._begin_pods(ends)
+            self._begin_pods(ends, claimed)
         except OSError as error:
-            raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
+            raise self._unusable(error) from error
+
+    def _bus_name(self) -> str:
+        url = safe_url(self._settings.redis_url) if self._settings.redis_url else "embedded"
+        return f"{url} {self._settings.prefix}"
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}")
 
     def _look_after_functions(self, url: str) -> None:
         """Load this build's functions on our own server, and delete unused functions of other builds."""
@@ -141,9 +152,9 @@ class UpRun:
             for name in prune(client, unknown=True):
                 log.info("deleted the functions of another build, which no process uses: library %s", name)
 
-    def _begin_pods(self, ends: ExitStack) -> None:
+    def _begin_pods(self, ends: ExitStack, claimed: Claim) -> None:
         self._pods = ProcfileRunner(
-            self._directory / LINES,
+            claimed,
             events=self._recorder,
             screen=self._screen,
             clock=SystemClock(),

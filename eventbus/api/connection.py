@@ -22,9 +22,10 @@ class Connection(web.RequestHandler):
     """A connection. The keep-alive timeout limits its later heads, and `STALLED_S` its responses.
 
     *labels* count an abort: those of the newest request. Args: connected: called with the transport at the accept.
+    client: the address of the client by the PROXY protocol; "": the peer is the client.
     """
 
-    __slots__ = ("_connected", "_first_head", "_metrics", "_stalled", "_unread", "labels")
+    __slots__ = ("_connected", "_first_head", "_metrics", "_stalled", "_unread", "client", "labels")
 
     def __init__(
         self,
@@ -32,11 +33,13 @@ class Connection(web.RequestHandler):
         *,
         metrics: Metrics,
         connected: Callable[[asyncio.BaseTransport], None],
+        client: str = "",
         **options: Any,
     ) -> None:
         super().__init__(server, **options)
         self._metrics = metrics
         self._connected = connected
+        self.client = client
         self._stalled: asyncio.TimerHandle | None = None
         self.labels: Labels | None = None
 

@@ -14,6 +14,9 @@ from eventbus.api.limits import EventRate
 from eventbus.api.thread_context import BlockingPool
 from eventbus.broker.bus import Bus
 
+#: The name of API workers in metrics, and of the source of their events.
+COMPONENT: Final = "eventbus-api"
+
 
 class Api(msgspec.Struct, frozen=True, kw_only=True):
     """One API worker, as its handlers see it."""

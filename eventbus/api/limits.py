@@ -14,6 +14,7 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.health import asks_for_health
 from eventbus.api.kube.request_info import is_true
+from eventbus.api.token_path import is_ping
 from eventbus.util.clock import Clock, SystemClock
 
 #: The path where a page signs in and out: the user is not known yet, or not known any more.
@@ -98,7 +99,9 @@ def is_open(request: web.Request) -> bool:
 
 def only_reads(request: web.Request) -> bool:
     """Return True if the request cannot write."""
-    return request.method in _READS or (request.method == "POST" and request.path in READING_POSTS)
+    if request.method == "POST":
+        return request.path in READING_POSTS
+    return request.method in _READS and not is_ping(request)
 
 
 def is_long(request: web.Request) -> bool:

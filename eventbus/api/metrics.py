@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from eventbus.api import status
-from eventbus.api.context import API, USER
+from eventbus.api.context import API, COMPONENT, USER
 from eventbus.api.kube.resources import Resource
 from eventbus.api.limits import EventRate, Limits, is_long
 
@@ -47,10 +47,17 @@ LABELS: Final = web.RequestKey("labels", Labels)
 class Metrics:
     """The metrics of a worker. Lives in the loop."""
 
-    def __init__(self, *, limits: Limits, event_rate: EventRate, tokens_refused: Mapping[str, int] | None) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        event_rate: EventRate,
+        tokens_refused: Mapping[str, int] | None,
+        files_invalid: Callable[[], int],
+    ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each series: as many lines again
         self._registry = CollectorRegistry()
-        self._registry.register(_Collector(limits, event_rate, tokens_refused))
+        self._registry.register(_Collector(limits, event_rate, tokens_refused, files_invalid))
         self._requests = self._counter("request", "Requests by their response.", (*Labels._fields, "code"))
         self._aborts = self._counter("request_aborts", "Connections of clients that read nothing.", Labels._fields)
         self._durations = self._histogram(
@@ -64,6 +71,10 @@ class Metrics:
             _LINES,
         )
         self._events = self._counter("watch_events", "Lines written to watches.", _RESOURCE)
+        self._headers_refused = self._counter(
+            "proxy_headers_refused", "Connections of proxies closed for their PROXY header.", ("reason",)
+        )
+        self._log_records = self._counter("otlp_log_records", "Log records of OTLP by their result.", ("result",))
         build = Info("eventbus_build", "The version of eventbus.", registry=self._registry)
         build.info({"version": version("eventbus")})
 
@@ -88,6 +99,10 @@ class Metrics:
         """Count a connection that is aborted because its client reads nothing."""
         self._aborts.labels(*labels).inc()
 
+    def note_refused_header(self, reason: str) -> None:
+        """Count a connection of a proxy that is closed because of its PROXY header."""
+        self._headers_refused.labels(reason).inc()
+
     def note_watch_line(self, resource: Resource, size: int) -> None:
         """Count an encoded line of watches by its bytes."""
         self._lines.labels(resource.group, resource.version, resource.plural).observe(size)
@@ -95,6 +110,11 @@ class Metrics:
     def note_watch_lines(self, resource: Resource, lines: int) -> None:
         """Count *lines* that are written to watches of *resource*."""
         self._events.labels(resource.group, resource.version, resource.plural).inc(lines)
+
+    def note_log_records(self, results: Mapping[str, int]) -> None:
+        """Count log records of OTLP by their result."""
+        for result, records in results.items():
+            self._log_records.labels(result).inc(records)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(_PREFIX + name, text, labels, registry=self._registry)
@@ -106,13 +126,20 @@ class Metrics:
 class _Collector:
     """Reads the numbers that other parts of the worker keep."""
 
-    def __init__(self, limits: Limits, event_rate: EventRate, tokens_refused: Mapping[str, int] | None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        event_rate: EventRate,
+        tokens_refused: Mapping[str, int] | None,
+        files_invalid: Callable[[], int],
+    ) -> None:
         self._limits = limits
+        self._files_invalid = files_invalid
         self._event_rate = event_rate
         self._tokens_refused = tokens_refused
 
     def collect(self) -> Iterator[Metric]:
-        """Make the metrics of limits and of signed tokens."""
+        """Make the metrics of limits, of signed tokens, and of configuration files."""
         kinds = ("mutating", "readOnly")
         in_flight = GaugeMetricFamily(
             _PREFIX + "current_inflight_requests", "Requests in progress, without watches.", labels=["request_kind"]
@@ -139,6 +166,13 @@ class _Collector:
             for reason, count in sorted(self._tokens_refused.items()):
                 tokens.add_metric([reason], count)
             yield tokens
+        files = GaugeMetricFamily(
+            "eventbus_worker_files_invalid",
+            "Configuration files with an error: the previous content stays in use.",
+            labels=["component"],
+        )
+        files.add_metric([COMPONENT], self._files_invalid())
+        yield files
 
 
 def labels_of(request: web.BaseRequest) -> Labels:

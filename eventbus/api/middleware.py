@@ -16,6 +16,7 @@ from eventbus.api.connection import count_as
 from eventbus.api.context import AUDIT_NOTE, USER
 from eventbus.api.limits import Limits, only_reads
 from eventbus.api.metrics import Metrics, labels_of
+from eventbus.api.token_path import loggable_path
 from eventbus.errors import EventBusError
 from eventbus.util.log import GuardedLog, log
 from eventbus.util.text import printable
@@ -37,7 +38,7 @@ def audit(request: web.Request, answer: web.StreamResponse | None, took_s: float
         "client": proxies.client(request),
         "peer": request.remote or "unix",
         "method": request.method,
-        "path": printable(request.rel_url.raw_path)[:500],
+        "path": printable(_path(request))[:500],
         "code": answer.status if answer is not None else 0,
         "durationMs": round(took_s * 1000, 3),
         "note": note,
@@ -100,7 +101,7 @@ async def prepare(request: web.Request, answer: web.StreamResponse) -> None:
 def _cut_off(request: web.Request, error: Exception) -> ConnectionError:
     """Close the connection in the middle of a response, so that the client notices the failure."""
     if not isinstance(error, ConnectionError):
-        log.error("%s %s failed", request.method, request.path, exc_info=error)
+        log.error("%s %s failed", request.method, _path(request), exc_info=error)
     if request.transport is not None:
         request.transport.abort()
     return ConnectionResetError("the response has failed")
@@ -117,8 +118,12 @@ def answer_of(request: web.Request, error: Exception) -> web.Response:
             return _answer(request, status.api_error_of_http(error))
         case web.HTTPException() | ConnectionError():
             raise error
-    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    log.error("%s %s failed", request.method, _path(request), exc_info=error)
     return _answer(request, status.internal())
+
+
+def _path(request: web.Request) -> str:
+    return loggable_path(request, known=USER in request)
 
 
 def _answer(request: web.Request, error: status.ApiError) -> web.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from eventbus.api.auth.reviews import Reviews
 from eventbus.api.auth.sender_check import SenderCheck
 from eventbus.api.connection import Connection
 from eventbus.api.context import API, Api
+from eventbus.api.eventbus_v1.logs import add_logs_route
 from eventbus.api.eventbus_v1.openapi import PATH as OWN_PATH
 from eventbus.api.eventbus_v1.openapi import own_document
 from eventbus.api.eventbus_v1.routes import add_own_routes, own_routes
@@ -39,6 +41,7 @@ from eventbus.api.metrics import Metrics
 from eventbus.api.middleware import Middleware, prepare
 from eventbus.api.page.files import ROOT as PAGE
 from eventbus.api.page.files import PageFiles
+from eventbus.api.proxy_protocol import accept_connections
 from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.tls import ServerTls
 from eventbus.api.versions.numbering import Numbering
@@ -76,8 +79,13 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     event_rate: EventRate = msgspec.field(default_factory=EventRate)
     audit: bool = False
     proxies: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
+    proxy_protocol: bool = False  #: TCP connections of *proxies* begin with a PROXY header
     files: tuple[RereadFile[Any], ...] = ()  #: read again when they change
     name: str = ""  #: of the worker, under which `eventbus doctor` reports a file with an error
+
+    def files_invalid(self) -> int:
+        """Return the number of files with an error."""
+        return sum(bool(file.problem) for file in self.files)
 
 
 class ApiServer:
@@ -129,7 +137,7 @@ class ApiServer:
                 last_progress=self._last_round,
                 ready=self._serving.is_set(),
                 counts={},
-                gauges={"files_invalid": sum(bool(file.problem) for file in self._options.files)},
+                gauges={"files_invalid": self._options.files_invalid()},
             ),
         )
 
@@ -161,17 +169,24 @@ class ApiServer:
         options = self._options
         api = Api(bus=self._bus, pool=pool, access=options.access, event_rate=options.event_rate)
         limits = Limits(options.bounds)
-        metrics = Metrics(limits=limits, event_rate=options.event_rate, tokens_refused=options.authenticator.refused)
+        metrics = Metrics(
+            limits=limits,
+            event_rate=options.event_rate,
+            tokens_refused=options.authenticator.refused,
+            files_invalid=options.files_invalid,
+        )
         app = _make_app(api, options, watch_hub, limits, metrics)
         runner = web.AppRunner(
             app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
         )
         servers: list[asyncio.Server] = []
+        accepting: list[asyncio.Task[None]] = []
 
-        def connect() -> Connection:
+        def connect(client: str = "") -> Connection:
             assert runner.server is not None
             return Connection(
                 runner.server,
+                client=client,
                 metrics=metrics,
                 connected=options.authenticator.connected,
                 loop=loop,
@@ -190,6 +205,17 @@ class ApiServer:
             for listener in self._listeners:
                 # A copy, because the caller's socket must stay open.
                 copied = listener.socket.dup()
+                if options.proxy_protocol and copied.family != socket.AF_UNIX:
+                    copied.listen(BACKLOG)
+                    accept = accept_connections(
+                        copied,
+                        tls=listener.tls,
+                        sends_header=options.proxies.trusts,
+                        connect=connect,
+                        refused=metrics.note_refused_header,
+                    )
+                    accepting.append(loop.create_task(accept))
+                    continue
                 servers.append(await loop.create_server(connect, sock=copied, ssl=listener.tls, backlog=BACKLOG))
             self._serving.set()
             while not self._stopping.is_set():
@@ -200,6 +226,9 @@ class ApiServer:
         finally:
             for server in servers:
                 server.close()
+            for task in accepting:
+                task.cancel()
+            await asyncio.gather(*accepting, return_exceptions=True)
             await runner.cleanup()
             ordered.close()
             hub.close()
@@ -249,6 +278,7 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
     OpenApi(resources=resources, more={OWN_PATH: own_document(routes)}).add_routes(app.router)
     add_own_routes(app.router, routes)
     add_alertmanager_routes(app)
+    add_logs_route(app, metrics)
     PageFiles().add_routes(app.router)
     # The router looks up prefixes: it finds these routes faster than the catch-all route.
     app.router.add_route("*", "/api/v1/{path:.+}", kubernetes.handle)

@@ -191,7 +191,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "notify_release": {"notify": "HGET HDEL"},
     "notify_settle": {
         **_NOTE,
-        "notify": "TYPE HMGET HSET",
+        "notify": "TYPE HMGET HSET HDEL",
         "index_notify": "TYPE ZADD ZREM",
         "notify_state": "EXISTS MGET PEXPIRE DEL",
         "notify_state note": "MSET",
@@ -316,6 +316,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "suppressed": "HGETALL",
         "occurrences": "HGETALL HMGET",
         "incoming": "XREAD XREVRANGE",
+        "notify": "HGETALL",
     },
     Role.WORKER: {
         "incoming": "XREADGROUP XACK XPENDING XRANGE XINFO|CONSUMERS XGROUP|DELCONSUMER",
@@ -334,11 +335,11 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "later": "ZRANGE DEL",
         "dead": "XRANGE",
         "idempotency": "SET",
-        "notify": "HGETALL",
+        "started": "GET SET DEL",
         "index_notify": "ZRANGE",
         "notify_state": "MGET",
     },
-    Role.NOTIFIER: {"notify": "HGETALL", "index_notify": "ZRANGE", "notify_state": "MGET"},
+    Role.NOTIFIER: {"index_notify": "ZRANGE", "notify_state": "MGET"},
     Role.AGENT: {"object:nodes": "GET", "object:leases": "GET"},
     Role.OPERATOR: {
         f"{key}:{kind}": commands
@@ -389,6 +390,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "export": "DEL",
         "later": "DEL",
         "idempotency": "SET",
+        "started": "GET SET DEL",
     },
     Role.ADMIN: {"builds": "HGETALL"},
 }

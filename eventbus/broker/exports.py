@@ -13,8 +13,7 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.calls import call_function
-from eventbus.broker.connection.connect import Client, node_of
-from eventbus.broker.health.export_status import Lag, read_lag
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in, whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import ConfigError
@@ -202,10 +201,6 @@ class ExportStore:
                 if before and after and version < (whole_number(after[0][1].get(b"f")) or _version(after[0])):
                     lost.add(version)
         return lost
-
-    def lag(self, position: int) -> Lag:
-        """Measure the lag of a sink at *position*. Raises: BusUnavailable: call again."""
-        return read_lag(node_of(self._client, self._keys.meta), self._keys, position)
 
     def paused_since(self) -> float | None:
         """Read since when the sink has not answered, seconds since 1970, as its last worker noted; None: it answers."""

@@ -67,6 +67,7 @@ class Keys:
         "producer",
         "root",
         "spam",
+        "started",
         "suppressed",
         "workers",
     )
@@ -84,6 +85,8 @@ class Keys:
         self.producer = root + b"producer:"
         #: prefix of STRING ns of its first request, digest of the request with an Idempotency-Key; 10 min
         self.idempotency = root + b"idempotency:"
+        #: prefix of STRING ns of a run's start, by a ping; of partition 0, PX three days
+        self.started = root + b"started:"
         #: prefix of STRING msgpack [last ms, local keys…]   PX 2 × interval + hold
         self.aggregate = root + b"aggregate:"
         #: prefix of STRING msgpack [tokens, last ms, …]     PX 2 × refill + hold

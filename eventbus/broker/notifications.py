@@ -13,9 +13,14 @@ from eventbus.broker.calls import call_function
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in, whole_number
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.model.event import ObjectReference
+from eventbus.util.log import log
 
 #: Alerts and groups in one call, and read at once.
 MANY: Final = 500
+#: Fields of the hash: the state of an expected event by its id, and the time of `NotifyState.caught_up_ms`.
+_EXPECTED: Final = b"expected:"
+CAUGHT_UP: Final = "caught_up"
 
 
 class NotifyHold(msgspec.Struct, frozen=True):
@@ -31,11 +36,47 @@ class NotifyHold(msgspec.Struct, frozen=True):
     beats: str = ""
 
 
+class Report(msgspec.Struct, frozen=True):
+    """An event that the notifier records, once under its *identity*."""
+
+    identity: str
+    type: str
+    reason: str
+    message: str
+    at_ms: int
+
+
+class ExpectedEvent(msgspec.Struct, kw_only=True):
+    """The state of an expected event, as it is stored; times are milliseconds since 1970, 0: never.
+
+    *since_ms*: when a notifier first knew it. *base_ms*: the deadline counts from here: its last arrival, or the last
+    change of its rule. *due_ms*: the next time, *deadline_ms*: with its grace. *missing_ms*: since when it is missing.
+    *reports*: not confirmed as recorded yet. *events*: uid → count of the last arrivals. *definition*: of its rule.
+    """
+
+    name: str
+    object: ObjectReference
+    since_ms: int
+    base_ms: int
+    due_ms: int = 0
+    deadline_ms: int = 0
+    last_ms: int = 0
+    missing_ms: int = 0
+    reports: list[Report] = []
+    events: dict[str, int] = {}
+    definition: str = ""
+
+
 class NotifyState(msgspec.Struct, frozen=True):
-    """The stored state: positions by partition, and alerts and groups by name, still packed."""
+    """The stored state: positions by partition, alerts and groups by name and expected events by id, still packed.
+
+    *caught_up_ms*: a notifier had taken in all changes before this time.
+    """
 
     positions: Mapping[int, int]
     records: Mapping[str, bytes]
+    expected: Mapping[str, bytes] = {}
+    caught_up_ms: int = 0
 
 
 class NotifyStore:
@@ -72,7 +113,7 @@ class NotifyStore:
         call_function(self._client, "notify_release", (self._keys.notify,), self._consumer)
 
     def settle(self, records: Mapping[str, bytes], fields: Mapping[str, str], *, life_ms: int) -> bool:
-        """Store *records* (b"" deletes one) and *fields*, all of them or nothing. False: another worker has taken over.
+        """Store *records* and *fields*, all of them or nothing; an empty value deletes. False: another worker acts.
 
         *records* are `MANY` at most. Values are absolute, so it is safe to repeat, also with more of them.
         """
@@ -94,12 +135,15 @@ class NotifyStore:
         """Read the whole state. Redis: HGETALL, then as `read_records`."""
         with redis_errors():
             fields: Any = self._client.hgetall(self._keys.notify)
-        positions = {}
+        positions, expected = {}, {}
         for field, text in fields.items():
             partition, position = whole_number(field.removeprefix(b"position:")), whole_number(text)
             if field.startswith(b"position:") and partition is not None and position is not None:
                 positions[partition] = position
-        return NotifyState(positions, dict(read_records(self._bus, self._client)))
+            elif field.startswith(_EXPECTED):
+                expected[name_text(field.removeprefix(_EXPECTED))] = text
+        caught_up_ms = whole_number(fields.get(CAUGHT_UP.encode(), b"")) or 0
+        return NotifyState(positions, dict(read_records(self._bus, self._client)), expected, caught_up_ms)
 
 
 def read_records(bus: Bus, client: Client, initial: str = "") -> Iterator[tuple[str, bytes]]:
@@ -202,13 +246,37 @@ def receivers_field(receivers: Sequence[ReceiverState]) -> dict[str, str]:
     return {"receivers": msgspec.json.encode(receivers).decode()}
 
 
+def read_expected(bus: Bus, client: Client) -> list[ExpectedEvent]:
+    """Read the expected events by name. Corrupt ones are logged and left out. Redis: HGETALL."""
+    with redis_errors():
+        fields: Any = client.hgetall(bus.keys[0].notify)
+    found = []
+    for field, text in fields.items():
+        if field.startswith(_EXPECTED):
+            try:
+                found.append(_STATE.decode(text))
+            except msgspec.DecodeError:
+                log.error("the stored state of the expected event %s cannot be read", name_text(field))
+    return sorted(found, key=lambda each: (each.name, each.object.namespace))
+
+
+_STATE: Final = msgspec.json.Decoder(ExpectedEvent)
+
+
+def expected_fields(states: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields that store expected events by id, for `settle`; "" deletes one."""
+    return {f"{_EXPECTED.decode()}{id_}": text for id_, text in states.items()}
+
+
 def position_fields(positions: Mapping[int, int]) -> dict[str, str]:
     """Return the fields that store *positions*, for `settle`."""
     return {f"position:{partition}": str(position) for partition, position in positions.items()}
 
 
 __all__ = [
+    "CAUGHT_UP",
     "MANY",
+    "ExpectedEvent",
     "FailingIntegration",
     "NotifierFile",
     "NotifierStatus",
@@ -216,8 +284,11 @@ __all__ = [
     "NotifyState",
     "NotifyStore",
     "ReceiverState",
+    "Report",
+    "expected_fields",
     "get_records",
     "position_fields",
+    "read_expected",
     "read_notifier_status",
     "read_records",
     "receivers_field",

@@ -54,6 +54,12 @@ class BusNames:
             yield _text(namespace)
             start = namespace + b"0"  # the character after the slash: later members are of another namespace
 
+    def silences(self, begin: str) -> list[str]:
+        """Return the names of silences that begin with *begin*. Redis: ZRANGE on index:name."""
+        start = f"/{begin}".encode()
+        members = self._members(self._partitions[0].index_name_of("silences"), start, MOST)
+        return [_text(member[1:].partition(b"\0")[0]) for member in members if member.startswith(start)]
+
     def objects(self, namespace: str, begin: str) -> list[tuple[str, str]]:
         """Return kind, in lower case, and name of the objects of events, where `kind/name` begins with *begin*.
 

@@ -116,6 +116,13 @@ def complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: s
     return _beginning(ask_bus(lambda bus: bus.namespaces()), begin)
 
 
+def complete_silences(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the IDs of silences."""
+    from eventbus.cli.bus_names import ask_bus
+
+    return ask_bus(lambda bus: bus.silences(begin))
+
+
 def complete_objects(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Offer `pod/web-0`, or names after the word `pod`; if no object is known, kinds."""
     from eventbus.cli.bus_names import ask_bus

@@ -108,6 +108,14 @@ GROUPS: dict[str, str] = {
       eventbus rules test rules.yaml --since 6h
       eventbus rules import exporter.yaml > rules.yaml
     """,
+    "silence": """Silence alerts for some time, so that the notifier does not send them.
+
+    \b
+    Examples:
+      eventbus silence add namespace=shop --for 2h --comment "upgrade of the database"
+      eventbus silence list
+      eventbus silence expire 16c07010-bd85-474d-acde-6636a1045961
+    """,
     "spool": """List and send the events that processes keep on disk (EVENTBUS_SPOOL).
 
     \b
@@ -119,6 +127,7 @@ GROUPS: dict[str, str] = {
 
 #: The words of a command → its module, and its line in --help. Import redis inside the command, not above it.
 COMMANDS: dict[str, Lazy] = {
+    "ack": Lazy("eventbus.cli.commands.silence:ack", "Acknowledge the alerts about an object."),
     "acl": Lazy("eventbus.cli.commands.acl:acl", "Print the ACL line for a user of one role."),
     "api-resources": Lazy("eventbus.cli.commands.api_resources:api_resources", "List the kinds of the store."),
     "apply": Lazy("eventbus.cli.commands.apply:apply", "Create or change objects from files."),
@@ -150,6 +159,7 @@ COMMANDS: dict[str, Lazy] = {
     ),
     "get all": Lazy("eventbus.cli.commands.get_all:get_all", "List all objects of the store."),
     "get events": Lazy("eventbus.cli.commands.get_events:get_events", "List events, the latest last; -w watches them."),
+    "get expected": Lazy("eventbus.cli.commands.get_expected:get_expected", "List the events that rules expect."),
     "get leases": Lazy("eventbus.cli.commands.get_objects:get_leases", "List leases with their holders."),
     "get nodes": Lazy("eventbus.cli.commands.get_objects:get_nodes", "List nodes, like kubectl."),
     "get acknowledgements": Lazy("eventbus.cli.commands.get_objects:get_acknowledgements", "List acknowledgements."),
@@ -173,6 +183,9 @@ COMMANDS: dict[str, Lazy] = {
     "rules import": Lazy("eventbus.cli.commands.rules:import_rules", "Convert a file of another program to rules."),
     "rules test": Lazy("eventbus.cli.commands.rules:test_rules", "Run rules over cases or stored events."),
     "rules trace": Lazy("eventbus.cli.commands.rules:trace_rules", "Show how rules treat a stored event."),
+    "silence add": Lazy("eventbus.cli.commands.silence:add_silence", "Silence the alerts that match."),
+    "silence expire": Lazy("eventbus.cli.commands.silence:expire_silences", "End silences now."),
+    "silence list": Lazy("eventbus.cli.commands.silence:list_silences", "List active and pending silences."),
     "spool list": Lazy("eventbus.cli.commands.spool:list_spooled", "List unsent events on disk."),
     "spool send": Lazy("eventbus.cli.commands.spool:send_spooled", "Send them, and delete them from disk."),
     "status": Lazy("eventbus.cli.commands.status:status", "Show groups, workers and counters of the bus."),

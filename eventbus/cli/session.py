@@ -15,10 +15,11 @@ from eventbus.errors import ConfigError
 from eventbus.settings import Settings
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from eventbus.broker.bus import Bus
     from eventbus.broker.connection.connect import Client
+    from eventbus.broker.health.expected_status import ExpectedStatus
     from eventbus.broker.health.export_status import SinkStatus
     from eventbus.broker.health.status import BusStatus, SourceCounts
     from eventbus.broker.transport import Transport
@@ -112,6 +113,16 @@ class Session:
         from eventbus.broker.health.status import read_sources
 
         return read_sources(self.bus, self.client)
+
+    def read_expected(self, now: datetime, namespace: str) -> tuple[ExpectedStatus, ...]:
+        """Read the expected events of *namespace*, "": of all. Raises: BusUnavailable, BusRefused."""
+        if self.remote is not None:
+            from eventbus.client.numbers import fetch_expected
+
+            return fetch_expected(self.remote.connection, namespace)
+        from eventbus.broker.health.expected_status import read_expected_status
+
+        return read_expected_status(self.bus, self.client, now, namespace)
 
     def read_story(self, about: ObjectReference, before: timedelta, *, system: bool = False) -> Story:
         """Return the story of one object. Raises: BusUnavailable, BusRefused."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
+from eventbus.broker.health.expected_status import ExpectedStatus
 from eventbus.broker.health.export_status import SinkStatus
 from eventbus.broker.health.status import BusStatus, SourceCounts
 from eventbus.client.connection import ApiConnection
@@ -27,6 +29,12 @@ class Sources(msgspec.Struct, frozen=True):
     items: tuple[SourceCounts, ...]
 
 
+class Expected(msgspec.Struct, frozen=True):
+    """The reply about expected events."""
+
+    items: tuple[ExpectedStatus, ...]
+
+
 def fetch_status(connection: ApiConnection) -> BusStatus:
     """As `eventbus.broker.health.status.read_status`."""
     return _fetch(connection, "/eventbus/v1/status", BusStatus)
@@ -40,6 +48,11 @@ def fetch_sinks(connection: ApiConnection) -> tuple[SinkStatus, ...]:
 def fetch_sources(connection: ApiConnection) -> tuple[SourceCounts, ...]:
     """As `eventbus.broker.health.status.read_sources`."""
     return _fetch(connection, "/eventbus/v1/suppressed", Sources).items
+
+
+def fetch_expected(connection: ApiConnection, namespace: str) -> tuple[ExpectedStatus, ...]:
+    """As `eventbus.broker.health.expected_status.read_expected_status`."""
+    return _fetch(connection, f"/eventbus/v1/expected?{urlencode({'namespace': namespace})}", Expected).items
 
 
 def _fetch(connection: ApiConnection, path: str, shape: type[R]) -> R:

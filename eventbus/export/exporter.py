@@ -17,7 +17,7 @@ from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
 from eventbus.broker.keys import ID_CHARS
 from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.heartbeat import LoopHealth
-from eventbus.errors import BusRefused, BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
+from eventbus.errors import BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
 from eventbus.export.deliveries import SinkDelivery, make_rounds
 from eventbus.export.lease import ExportLease, LeaseLost, Waits, finish
 from eventbus.export.lost_rows import LostRows
@@ -90,9 +90,7 @@ class PartitionExporter:
         self._on_gone = on_gone
         self.client = bus.client(block_ms=block_ms, name=f"eventbus-export-{partition}")
         self._store = ExportStore(bus=bus, client=self.client, partition=partition, sink=sink.name, consumer=consumer)
-        self._lease = ExportLease(
-            self._store, clock=clock, take_over_s=options.take_over_s, title=title, on_beat=self._measure_lag
-        )
+        self._lease = ExportLease(self._store, clock=clock, take_over_s=options.take_over_s, title=title)
         self._progress = ExportProgress(self._store, sink=sink.name, clock=clock, title=title, on_change=on_change)
         self._writer = SinkWriter(
             sink,
@@ -145,8 +143,6 @@ class PartitionExporter:
             "pending": figures.pending,
             "paused_seconds": 0.0 if since is None else max(0.0, self._clock.time_ns() / 1e9 - since),
         }
-        if (lag := figures.lag) is not None:
-            gauges |= {"lag_events": lag.events, "lag_seconds": lag.seconds}
         return LoopHealth(
             group=export_group(self._sink.name),
             partition=self._partition,
@@ -333,13 +329,6 @@ class PartitionExporter:
         self._reader = ChangeReader(
             bus=self._bus, client=self.client, storage=self._storage, partition=self._partition, after=position
         )
-
-    def _measure_lag(self) -> None:
-        """Measure the lag once a second, with the heartbeats: not at each scrape or event."""
-        try:
-            self.figures.lag = self._store.lag(self._position or 0)
-        except BusRefused:  # a Redis user of an older version lacks this right: go on without a lag figure
-            self.figures.lag = None
 
     def _wait_for_rate(self, events: int) -> Waits[bool]:
         """Wait until the rate limit lets *events* pass. True: stop."""

@@ -50,23 +50,13 @@ class ExportLease:
     """The lease of one partition, as seen by one worker. One thread, except for heartbeats in `during_a_call`.
 
     Args: take_over_s: if the holder's heartbeat counter does not change for so long, the holder counts as dead.
-          on_beat: called after each heartbeat; may use the store and raise Redis errors.
     """
 
-    def __init__(
-        self,
-        store: ExportStore,
-        *,
-        clock: Clock,
-        take_over_s: float,
-        title: str,
-        on_beat: Callable[[], None],
-    ) -> None:
+    def __init__(self, store: ExportStore, *, clock: Clock, take_over_s: float, title: str) -> None:
         self._store = store
         self._clock = clock
         self._take_over_s = take_over_s
         self._title = title
-        self._on_beat = on_beat
         self._liveness = LivenessObserver(clock, longest_gap_s=LONGEST_GAP_S)
         self._stands_by = ""  #: the holder that was logged last
         self._next_beat = 0.0
@@ -103,7 +93,6 @@ class ExportLease:
             self._next_beat = now + BEAT_EVERY_S
             if not self._store.acquire().ours:
                 raise LeaseLost
-            self._on_beat()
 
     def wait(self, seconds: float) -> Waits[bool]:
         """Wait and send heartbeats, also while Redis is unavailable. True: stop. Raises: LeaseLost."""
@@ -135,7 +124,6 @@ class ExportLease:
         try:
             if self._store.acquire().ours:
                 self._next_beat = now + BEAT_EVERY_S
-                self._on_beat()
             else:
                 self._next_beat = 0.0  # the worker checks the lease as soon as its call ends
         except EventBusError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eventbus.broker.exports import Burial, ExportCheckpoint, ExportStore, UpdateState, export_group
-from eventbus.broker.health.export_status import Lag
 from eventbus.errors import DeadCause, EventBusError, Throttled
 from eventbus.export.deliveries import Outcome
 from eventbus.export.lease import LeaseLost
@@ -34,7 +33,6 @@ class Figures:
         self.lists = 0  #: times it listed the store, to begin or to catch up
         self.pending = 0  #: events in hand, not settled
         self.paused_since: float | None = None  #: seconds since 1970
-        self.lag: Lag | None = None  #: at the last heartbeat; None: not measured yet, or another worker has the lease
 
 
 class ExportProgress:
@@ -62,7 +60,7 @@ class ExportProgress:
     def end(self) -> None:
         """Record that this worker has lost or released the lease."""
         self.figures.holds, self.figures.pending = False, 0
-        self.figures.paused_since = self.figures.lag = None
+        self.figures.paused_since = None
         self._pause_logged = self._retrying = False
 
     def paused(self, error: EventBusError, retry_after_s: float | None) -> None:

@@ -34,6 +34,8 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", '"': '"', "\\": "\\"}
 #: Results that a matcher with an expression remembers: most labels have few values.
 _REMEMBERED: Final = 1000
+#: Matchers of one route, one side of an inhibition, or one export.
+MAX_MATCHERS: Final = 100
 #: Memory of one compiled expression, bytes.
 _MAX_PROGRAM: Final = 1 << 20
 
@@ -74,6 +76,7 @@ class MatchType(StrEnum):
 
 
 _COMPARING: Final = (MatchType.EQUAL, MatchType.NOT_EQUAL)
+_EXPRESSIONS: Final = (MatchType.MATCHES, MatchType.NOT_MATCHES)
 _EXCLUDING: Final = (MatchType.NOT_EQUAL, MatchType.NOT_MATCHES)
 
 
@@ -98,12 +101,18 @@ class Matcher(msgspec.Struct, frozen=True):
 
 
 class Matchers:
-    """Conditions that must all hold. Without any, everything matches. Raises: ConfigError: see `Matcher.test`."""
+    """Conditions that must all hold. Without any, everything matches. *program_size*: instructions of all expressions.
 
-    __slots__ = ("_tests", "all")
+    Raises: ConfigError: see `Matcher.test`, or more than MAX_MATCHERS.
+    """
+
+    __slots__ = ("_tests", "all", "program_size")
 
     def __init__(self, matchers: Iterable[Matcher] = ()) -> None:
         self.all = tuple(matchers)
+        if len(self.all) > MAX_MATCHERS:
+            raise ConfigError(f"there are {len(self.all)} matchers in one place, and may be {MAX_MATCHERS}")
+        self.program_size = sum(_compiled(each.value).programsize for each in self.all if each.type in _EXPRESSIONS)
         self._tests = tuple((matcher.name, matcher.test()) for matcher in self.all)
 
     def match(self, labels: Mapping[str, str]) -> bool:
@@ -231,19 +240,7 @@ def _unescaped(text: str, character: str) -> str:
 
 def _expression(pattern: str, *, wanted: bool) -> Callable[[str], bool]:
     """Return a test against an anchored expression that remembers the results for values seen lately."""
-    try:
-        import re2
-    except ImportError:
-        raise ConfigError(f"=~ and !~: {is_needed('notify')}", cure="pip install 'eventbus[notify]'") from None
-    options = re2.Options()
-    options.max_mem = _MAX_PROGRAM
-    options.log_errors = False
-    options.dot_nl = True  # as in Alertmanager
-    try:
-        compiled: Any = re2.compile(f"^(?:{pattern})$", options)
-    except re2.error as error:
-        why = error.args[0] if error.args else error
-        raise ConfigError(f"{pattern!r} is no regular expression: {_words(why)}") from None
+    compiled = _compiled(pattern)
     remembered: dict[str, bool] = {}
 
     def test(value: str) -> bool:
@@ -257,6 +254,23 @@ def _expression(pattern: str, *, wanted: bool) -> Callable[[str], bool]:
         return result
 
     return test
+
+
+def _compiled(pattern: str) -> Any:
+    """Compile an anchored expression; the library caches the newest. Raises: ConfigError."""
+    try:
+        import re2
+    except ImportError:
+        raise ConfigError(f"=~ and !~: {is_needed('notify')}", cure="pip install 'eventbus[notify]'") from None
+    options = re2.Options()
+    options.max_mem = _MAX_PROGRAM
+    options.log_errors = False
+    options.dot_nl = True  # as in Alertmanager
+    try:
+        return re2.compile(f"^(?:{pattern})$", options)
+    except re2.error as error:
+        why = error.args[0] if error.args else error
+        raise ConfigError(f"{pattern!r} is no regular expression: {_words(why)}") from None
 
 
 def _words(why: object) -> str:

@@ -67,7 +67,7 @@ class DryRun:
                 batch.done()
             for send in self._engine.advance(self._now_ms()):
                 print("\n".join(describe(send, datetime.now(UTC))), flush=True)
-                self._engine.settle(send.group, send.integration, send.notification.key, {})
+                self._engine.settle(send.group, send.integration, send.notification.key, {}, self._now_ms())
             self._engine.changed()
 
     def _now_ms(self) -> int:

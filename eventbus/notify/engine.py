@@ -59,6 +59,7 @@ class IntegrationState(msgspec.Struct, array_like=True):
     """The last confirmed notification of a group to one integration, and a *pending* one.
 
     *firing*: the alerts that the integration knows as firing. *acknowledgement*: the last one that it was sent.
+    *reason*, *answered_ms*, *error*: of the confirmed notification; *error* "": it was accepted.
     """
 
     number: int = 0
@@ -67,12 +68,16 @@ class IntegrationState(msgspec.Struct, array_like=True):
     handle: dict[str, str] = {}
     pending: Pending | None = None
     acknowledgement: str = ""
+    reason: str = ""
+    answered_ms: int = 0
+    error: str = ""
 
 
 class Group(msgspec.Struct, array_like=True):
     """The state of a group, as it is stored. *sent*: by integration. *route*: the key of its route.
 
-    *inhibited*: alert → an alert that inhibits it, when the group was last due.
+    *inhibited*: alert → an alert that inhibits it, *acknowledgement*: name of the one that applied, when the group was
+    last due.
     """
 
     id: str
@@ -84,6 +89,7 @@ class Group(msgspec.Struct, array_like=True):
     alerts: list[str] = []
     sent: dict[str, IntegrationState] = {}
     inhibited: dict[str, str] = {}
+    acknowledgement: str = ""
 
     @property
     def key(self) -> str:
@@ -142,6 +148,7 @@ class Engine:
         self._resolve_heap: list[tuple[int, str]] = []  #: alerts that may be due to resolve
         #: alert → its only valid time in `_resolve_heap`: its due time or earlier
         self._resolve_at: dict[str, int] = {}
+        self._held: set[str] = set()  #: alerts that fire until `release`
         self._changed: set[str] = set()  #: names of `changed`
         self._use(rules)
 
@@ -262,8 +269,7 @@ class Engine:
         self._changed.add(f"a{id_}")
         if not alert.fires:
             return
-        if alert.labels != former_labels:
-            self._silencing.add(alert)
+        self._silencing.update(alert, former_labels)
         self._inhibition.add(alert)
         self._schedule(alert)
         for route in routes:
@@ -337,7 +343,7 @@ class Engine:
         if not ids:
             return
         warnings = [self.alerts[each] for each in ids if self.alerts[each].labels.get("type") == EventType.WARNING]
-        firing = [alert for alert in warnings if alert.fires]
+        firing = [alert for alert in warnings if alert.fires and alert.id not in self._held]
         if not firing:
             return
         last_ms = max(alert.last_ms for alert in firing)
@@ -345,6 +351,22 @@ class Engine:
             for alert in firing:
                 alert.ended_by, alert.ended_ms = event.reason, ms_of(last_seen(event))
                 self._resolve(alert, now_ms)
+
+    def hold(self, id_: str) -> None:
+        """Keep an alert firing, also one that does not exist yet, until `release`."""
+        self._held.add(id_)
+
+    def release(self, id_: str, ended_by: str = "", at_ms: int = 0) -> None:
+        """Resolve a held alert, ended by that reason at that time; "": it resolves by the rules of all others."""
+        self._held.discard(id_)
+        alert = self.alerts.get(id_)
+        if alert is None or not alert.fires:
+            return
+        if ended_by:
+            alert.ended_by, alert.ended_ms = ended_by, at_ms
+            self._resolve(alert, at_ms)
+        else:
+            self._schedule(alert)
 
     def _resolve(self, alert: Alert, now_ms: int) -> None:
         alert.resolved_ms = now_ms
@@ -417,12 +439,21 @@ class Engine:
                 self._changed.add(f"g{id_}")
                 heapq.heappush(self._due, (at_ms, id_))
 
+    def _acknowledgement(self, group: Group) -> Acknowledgement | None:
+        """Return the acknowledgement of a group, and note it in the group."""
+        found = self._acknowledgements.of(alert for each in group.alerts if (alert := self.alerts[each]).fires)
+        name = found.metadata.name if found else ""
+        if name != group.acknowledgement:
+            group.acknowledgement = name
+            self._changed.add(f"g{group.id}")
+        return found
+
     def _send_acknowledgement(self, group: Group, now_ms: int) -> list[Send]:
         """Decide the notifications of a group's acknowledgement, to integrations that show it."""
-        firing = [alert for each in group.alerts if (alert := self.alerts[each]).fires]
-        acknowledgement = self._acknowledgements.of(firing)
+        acknowledgement = self._acknowledgement(group)
         if acknowledgement is None:
             return []
+        firing = [alert for each in group.alerts if (alert := self.alerts[each]).fires]
         name, by = acknowledgement.metadata.name, acknowledgement.spec.created_by
         sends = []
         for integration, config in self._integrations.get(group.receiver, {}).items():
@@ -452,7 +483,7 @@ class Engine:
                 continue
             del self._resolve_at[id_]
             alert = self.alerts.get(id_)
-            if alert and alert.fires:
+            if alert and alert.fires and id_ not in self._held:
                 if alert.resolves_ms(self._least_ms) <= now_ms:
                     self._resolve(alert, now_ms)
                 else:
@@ -485,8 +516,8 @@ class Engine:
     def _flush(self, group: Group, now_ms: int) -> list[Send]:
         """Decide the notifications of a due group."""
         route = self._routes.get((group.receiver, group.route))
-        if route and (muted_until_ms := _muted_until(route, now_ms)):
-            group.next_ms = muted_until_ms
+        if route and (until_ms := muted_until(route, now_ms)):
+            group.next_ms = until_ms
             return []
         interval_ms = self._interval_ms(group)
         group.next_ms += interval_ms
@@ -501,7 +532,7 @@ class Engine:
         # A group without its route only reports that its alerts have ended.
         hidden = {each for each in firing if each in inhibited or self._silencing.silence_of(each)}
         visible = firing - hidden if route else set()
-        acknowledged = self._acknowledgements.of(alert for alert in members if alert.fires) is not None
+        acknowledged = self._acknowledgement(group) is not None
         sends = []
         for name, config in self._integrations[group.receiver].items():
             sent = group.sent.setdefault(name, IntegrationState())
@@ -512,7 +543,7 @@ class Engine:
                 self._changed.add(f"g{group.id}")
             repeat_ms = None
             if route:
-                if getattr(config, "resends", False):
+                if config.resends:
                     repeat_ms = interval_ms
                 elif not acknowledged:
                     repeat_ms = max(route.repeat_interval_ms, interval_ms)
@@ -535,8 +566,13 @@ class Engine:
                 needed.update(sent.pending.firing, sent.pending.resolved)
         self._leave(group, [each for each in group.alerts if not self.alerts[each].fires and each not in needed])
 
-    def settle(self, group_id: str, integration: str, key: str, handle: Mapping[str, str] | None) -> bool:
-        """Confirm a notification: it was sent, with a new *handle*, or is given up (None). False: it is not pending."""
+    def settle(
+        self, group_id: str, integration: str, key: str, handle: Mapping[str, str] | None, now_ms: int, error: str = ""
+    ) -> bool:
+        """Confirm a notification: it was sent, with a new *handle*, or is given up (None) because of *error*.
+
+        Returns: False: it is not pending.
+        """
         group = self.groups.get(group_id)
         sent = group.sent.get(integration) if group else None
         if group is None or sent is None or sent.pending is None or key != _key(group, sent.pending):
@@ -546,6 +582,7 @@ class Engine:
         sent.firing = [*pending.firing, *(each for each in hidden if each in group.alerts)]
         sent.number, sent.at_ms, sent.pending = pending.number, pending.at_ms, None
         sent.acknowledgement = pending.acknowledgement or sent.acknowledgement
+        sent.reason, sent.answered_ms, sent.error = pending.reason, now_ms, error
         if handle:
             sent.handle = dict(handle)
         self._changed.add(f"g{group_id}")
@@ -617,7 +654,7 @@ def _reason(
     return None
 
 
-def _muted_until(route: ActiveRoute, now_ms: int) -> int:
+def muted_until(route: ActiveRoute, now_ms: int) -> int:
     """Return when the route's mute may end; 0: it is not muted."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     inactive = bool(route.active) and not any(each.contains(now) for each in route.active)

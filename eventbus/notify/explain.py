@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
+from eventbus.broker.notifications import FailingIntegration
 from eventbus.model.event import Event
 from eventbus.model.matchers import Matcher, labels_of
-from eventbus.notify.alerts import Alert, alert_id
-from eventbus.notify.engine import Group
+from eventbus.model.objects.silence import ACTIVE, Acknowledgement, Silence
+from eventbus.model.silence_rules import matchers_of as silence_matchers
+from eventbus.notify.alerts import Alert, alert_id, ms_of
+from eventbus.notify.engine import Group, muted_until
 from eventbus.notify.routing import ActiveRoute, route_tree
 from eventbus.notify.rules import Rules
 
 
-def trace(rules: Rules, event: Event, alerts: Mapping[str, Alert], groups: Iterable[Group]) -> Iterator[str]:
-    """Yield lines: the labels, each route with the reason for its answer, and the state of the alert's groups."""
+class NotifierView(NamedTuple):
+    """The stored state of an alert: its *groups*, itself and its inhibitors in *alerts*, and receivers that fail now.
+
+    *failing*: receiver and integration → since when, and the last error. *silences*, *acknowledgements*: all of them.
+    """
+
+    groups: Sequence[Group]
+    alerts: Mapping[str, Alert]
+    failing: Mapping[tuple[str, str], FailingIntegration]
+    silences: Sequence[Silence] = ()
+    acknowledgements: Sequence[Acknowledgement] = ()
+
+
+def trace(rules: Rules, event: Event, stored: NotifierView, now_ms: int) -> Iterator[str]:
+    """Yield lines: the labels, each route with the reason for its answer, silences, the state of the alert's groups."""
     labels = labels_of(event)
     root = route_tree(rules)
     yield "labels: " + ", ".join(f'{name}="{value}"' for name, value in labels.items() if name != "message")
@@ -22,17 +39,30 @@ def trace(rules: Rules, event: Event, alerts: Mapping[str, Alert], groups: Itera
     yield from _routes(root, labels, taken, "route", "")
     if not taken:
         yield "no route takes it"
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    for silence in stored.silences:
+        spec = silence.spec
+        if spec.state(now) == ACTIVE and spec.ends_at and silence_matchers(spec).match(labels):
+            yield (
+                f"silenced by {silence.metadata.name} until {_time(ms_of(spec.ends_at))}, created by "
+                f"{spec.created_by or 'an unknown user'}{_comment(spec.comment)}"
+            )
     id_ = alert_id(labels)
-    alert = alerts.get(id_)
+    alert = stored.alerts.get(id_)
     if alert is None:
         yield "alert: none is open"
         return
     state = "fires" if alert.fires else f"resolved at {_time(alert.resolved_ms)}"
     ended = f" by {alert.ended_by}" if alert.ended_by else ""
     yield f"alert {id_}: {state}{ended}, {alert.count} times from {_time(alert.first_ms)} to {_time(alert.last_ms)}"
-    for group in groups:
-        if id_ in group.alerts:
-            yield from _group(group, id_)
+    routes = {(route.receiver, route.key): route for route in root.all()}
+    for group in stored.groups:
+        yield from _group(group, id_, stored)
+        route = routes.get((group.receiver, group.route))
+        if route is None:
+            yield "  its route is not in this file: only the end of the group is sent"
+        elif until_ms := muted_until(route, now_ms):
+            yield f"  muted until {_time(until_ms)} by its time intervals"
 
 
 def _routes(
@@ -56,28 +86,49 @@ def _routes(
         yield from _routes(child, labels, taken, f"routes[{number}]", indent + "  ")
 
 
-def _group(group: Group, alert: str) -> Iterator[str]:
+def _group(group: Group, alert: str, stored: NotifierView) -> Iterator[str]:
     yield f"group {group.key} of {group.receiver}: opened {_time(group.opened_ms)}, {len(group.alerts)} alerts"
+    if source := group.inhibited.get(alert):
+        by = stored.alerts.get(source)
+        labels = by.labels if by else {}
+        about = " ".join(labels.get(each, "") for each in ("kind", "namespace", "name", "reason")) if by else "ended"
+        yield f"  this alert is inhibited by alert {source}: {about}"
+    for each in stored.acknowledgements:
+        if each.metadata.name == group.acknowledgement:
+            user = each.spec.created_by or "an unknown user"
+            yield f"  acknowledged by {user}, and not repeated{_comment(each.spec.comment)}"
     if not group.sent:
         yield f"  not looked at yet; due {_time(group.next_ms)}"
     for name, sent in group.sent.items():
+        if sent.number:
+            known = "as firing" if alert in sent.firing else "and this alert is not firing in it"
+            answer = f"given up at {_time(sent.answered_ms)}: {sent.error}" if sent.error else "accepted"
+            if sent.answered_ms and not sent.error:
+                answer += f" at {_time(sent.answered_ms)}"
+            yield f"  {name}: number {sent.number} ({sent.reason}) of {_time(sent.at_ms)} was {answer}, {known}"
         if sent.pending:
             pending = sent.pending
-            yield f"  {name}: number {pending.number} ({pending.reason}) waits since {_time(pending.at_ms)}"
-        elif sent.number:
-            known = "as firing" if alert in sent.firing else "without this alert"
-            yield f"  {name}: number {sent.number} was sent at {_time(sent.at_ms)} {known}"
-        else:
-            yield f"  {name}: nothing was sent: inhibited, muted, or resolved before"
+            fails = stored.failing.get((group.receiver, name))
+            why = f"; tried again since {_time(fails.since_ms)}: {fails.error}" if fails else ""
+            yield f"  {name}: number {pending.number} ({pending.reason}) waits since {_time(pending.at_ms)}{why}"
+        elif not sent.number:
+            yield f"  {name}: nothing was sent: silenced, inhibited, muted, or resolved before"
+    yield f"  next check at {_time(group.next_ms)}"
 
 
 def matchers_of(rules: Rules) -> Iterator[Matcher]:
-    """Yield all matchers of routes and inhibition rules."""
+    """Yield all matchers of routes, inhibition rules and expected events."""
     for route in route_tree(rules).all():
         yield from route.matchers.all
     for rule in rules.inhibit_rules:
         yield from rule.source_matchers.all
         yield from rule.target_matchers.all
+    for expected in rules.expect:
+        yield from expected.matchers.all
+
+
+def _comment(text: str) -> str:
+    return f": {text}" if text else ""
 
 
 def _time(ms: int) -> str:

@@ -48,6 +48,15 @@ def read_groups(bus: Bus, client: Client, wanted: Callable[[Alert], bool], most:
     return found, False
 
 
+def read_groups_of(bus: Bus, client: Client, alert: str) -> tuple[list[Group], dict[str, Alert]]:
+    """Return the groups of one alert, and by id the alert and those that inhibit it; without what is not stored."""
+    packed = (value for _, value in read_records(bus, client, "g"))
+    groups = [group for group in _decoded(_GROUPS, packed) if alert in group.alerts]
+    ids = {alert, *(group.inhibited[alert] for group in groups if alert in group.inhibited)}
+    found = _decoded(_ALERTS, get_records(bus, client, [f"a{id_}" for id_ in sorted(ids)]).values())
+    return groups, {each.id: each for each in found}
+
+
 def _decoded(decoder: msgspec.msgpack.Decoder[Any], packed: Iterable[bytes]) -> Iterator[Any]:
     for each in packed:
         try:

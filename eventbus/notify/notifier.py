@@ -5,7 +5,7 @@
 3. Only then do notifications leave, and readers go on.
 
 A worker that dies after 2 leaves notifications that are stored and not confirmed: the next one sends them with the same
-key.
+key. In the same way, events about expected events are stored before they are recorded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.notifications import (
+    CAUGHT_UP,
     MANY,
     FailingIntegration,
     NotifyHold,
     NotifyStore,
     ReceiverState,
+    Report,
+    expected_fields,
     position_fields,
     receivers_field,
 )
@@ -34,14 +37,17 @@ from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.heartbeat import LivenessObserver, LoopHealth
 from eventbus.errors import ConfigError, EventBusError
 from eventbus.model.decodable import decodable
+from eventbus.model.event import ObjectReference
 from eventbus.model.kinds import EVENT
 from eventbus.notify.alerts import Alert
 from eventbus.notify.change_reader import Batch, Reader
 from eventbus.notify.engine import Engine, Group, Links, Send
+from eventbus.notify.expected import ExpectedEvents
 from eventbus.notify.receivers.contract import Opening
 from eventbus.notify.rules import ParsedRules
 from eventbus.notify.senders import Result, Senders
 from eventbus.notify.silence_reader import SilenceChange, SilenceReader
+from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.store.changes import read_versions
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
@@ -61,6 +67,13 @@ RETRY_S: Final = 0.5
 LAST_SENDS_S: Final = 5.0
 LOOK_FOR_RULES_S: Final = 1.0
 DELETE_EXPIRED_EVERY_S: Final = 3600.0
+#: Without a check for so long, Redis or this worker was away: recorders need time to send what they have buffered.
+LONGEST_PAUSE_S: Final = 10.0
+#: The time up to which all changes are taken in is stored so often.
+STORE_CAUGHT_UP_MS: Final = 10_000
+#: If the clocks of Redis and of this machine differ by more, the machine's is ignored.
+CLOCKS_DIFFER_MS: Final = 2 * 3_600_000
+SOURCE: Final = "eventbus-notify"
 
 _ALERTS: Final = msgspec.msgpack.Decoder(decodable(Alert))
 _GROUPS: Final = msgspec.msgpack.Decoder(decodable(Group))
@@ -74,6 +87,7 @@ class NotifySetup(NamedTuple):
     """The inputs of a notifier besides its rules.
 
     *since*: of a first start, see `Reader`. *take_over_s*: if the holder's counter stands still so long, it is dead.
+    *settle_s*: after a start or an outage, expected events may arrive for so long before they are missing.
     *on_change*: called with a reason and a message, as a worker's.
     """
 
@@ -86,6 +100,7 @@ class NotifySetup(NamedTuple):
     since: float | None = None
     external_url: str = ""
     take_over_s: float = 15.0
+    settle_s: float = 30.0
 
 
 class Notifier:
@@ -139,6 +154,7 @@ class Notifier:
         engine = acting.engine
         gauges |= {"alerts": len(engine.alerts), "groups": len(engine.groups), "lag_events": acting.lag}
         gauges["silences"] = engine.active_silences
+        gauges |= {"expected": len(acting.expected), "missing": acting.expected.missing}
         counts = {
             "failures": self._absence.failures_ever,
             "events": acting.taken,
@@ -294,6 +310,7 @@ class _Acting:
         self._fields: dict[str, str] = {}  #: to be stored beside the positions
         self._receivers: list[ReceiverState] = []  #: as they were stored
         self._ready: list[Send] = []  #: decided, and sent as soon as they are stored
+        self._recording: list[tuple[str, ObjectReference, Report]] = []  #: given to the recorder, not confirmed
         state = store.load()
         self._positions = dict(state.positions)
         refresh_s = setup.bus.options.refresh_s
@@ -317,6 +334,12 @@ class _Acting:
         self._silences.apply_all(self.engine, self._now_ms())
         self._delete_expired_at = 0.0
         self._ready += self.engine.load(alerts, groups, self._now_ms())
+        self.expected = ExpectedEvents(rules.rules.expect, state.expected, self.engine, self._latest_ms())
+        self._caught_up_ms = self._stored_caught_up_ms = min(state.caught_up_ms, self._earliest_ms())
+        self._settle_s = setup.settle_s
+        self._target: tuple[int, dict[int, int]] | None = None  #: positions at a time, not taken in yet
+        self._kept_at = self._steady_since = self._clock.monotonic()
+        self._recorder = OccurrenceRecorder(bus=setup.bus, clock=setup.clock, component=SOURCE)
         self.senders = Senders(
             rules.rules, setup.opening, clock=setup.clock, results=self.inbox, on_change=setup.on_change
         )
@@ -329,14 +352,19 @@ class _Acting:
         """Wait for messages or the next timer, and work on them. Raises: LeaseLost, Redis errors: call again."""
         batches = self._take()
         now_ms = self._now_ms()
+        if self._clock.monotonic() - self._steady_since >= self._settle_s:
+            self.expected.advance(self._caught_up_ms, self._latest_ms())
         self._ready += self.engine.advance(now_ms)
         self._save(batches)
         sends, self._ready = self._ready, []
         self.senders.submit(sends)
+        self._catch_up()
+        self._record_reports()
 
     def reload(self, rules: ParsedRules) -> None:
         """Go on with new rules. Raises: LeaseLost, Redis errors."""
         self.engine.reload(rules.rules, self._now_ms())
+        self.expected.reload(rules.rules.expect, self._latest_ms())
         self._rules = rules.rules
         self._save([])
         self.senders.reload(rules.rules)
@@ -350,6 +378,7 @@ class _Acting:
     def close(self) -> None:
         """End the threads; changes that are not stored are dropped."""
         self.senders.close()
+        self._recorder.close()
         for reader in self.readers:
             reader.stop()
         self._silences.stop()
@@ -374,6 +403,7 @@ class _Acting:
             for _ in range(TURN):
                 if isinstance(message, Batch):
                     self.engine.take(message.occurrences, self._now_ms())
+                    self.expected.take(message.occurrences, self._caught_up_ms, self._latest_ms())
                     self.taken += len(message.occurrences)
                     batches.append(message)
                 elif isinstance(message, SilenceChange):
@@ -398,7 +428,9 @@ class _Acting:
     def _settle(self, message: Result | Send | None) -> None:
         if isinstance(message, Result):
             send = message.send
-            self.engine.settle(send.group, send.integration, send.notification.key, message.handle)
+            self.engine.settle(
+                *(send.group, send.integration, send.notification.key, message.handle, self._now_ms(), message.error)
+            )
         elif isinstance(message, Send):  # its integration was closed before it was sent
             self.senders.submit([message])
 
@@ -410,9 +442,13 @@ class _Acting:
             self._count(name, len(packed))
         positions = {batch.partition: batch.position for batch in batches if batch.position is not None}
         self._positions |= positions
+        self._fields |= expected_fields(self.expected.changed())
+        if len(self.expected) and abs(self._caught_up_ms - self._stored_caught_up_ms) > STORE_CAUGHT_UP_MS:
+            self._stored_caught_up_ms = self._caught_up_ms
+            self._fields[CAUGHT_UP] = str(self._caught_up_ms)
         if self._unstored or positions or self._fields:
             self.engine.full = self._bytes > MAX_BYTES
-            # Alerts before the groups that name them; positions last.
+            # Alerts before the groups that name them; positions and expected events last.
             names = sorted(self._unstored)
             chunks = [names[start : start + MANY] for start in range(0, len(names), MANY)] or [[]]
             for number, chunk in enumerate(chunks, 1):
@@ -441,6 +477,31 @@ class _Acting:
             return False
         return True
 
+    def _catch_up(self) -> None:
+        """Note that all changes before a time are taken in, if those that were there at this time are."""
+        if self._target is None:
+            return
+        asked_ms, newest = self._target
+        if any(self._positions.get(partition, -1) < version for partition, version in newest.items()):
+            return
+        self._target, self._caught_up_ms = None, asked_ms
+
+    def _record_reports(self) -> None:
+        """Record what was decided about expected events and is stored; what Redis does not accept, in a later turn."""
+        if not self._recorder.waiting:
+            self._recording = self.expected.reports()
+            for _, about, report in self._recording:
+                at_ns = report.at_ms * 1_000_000
+                self._recorder.record(report.identity, about, report.type, report.reason, report.message, at_ns)
+        try:
+            self._recorder.flush()
+        except EventBusError as error:  # as a full stream: it must not hold up notifications
+            log.debug("events about expected events wait: %s", error)
+            return
+        for id_, _, report in self._recording:
+            self.expected.reported(id_, report.identity)
+        self._recording = []
+
     def keep(self, rules: str) -> bool:
         """Renew the lease and measure the lag, if it is time; else return False. Raises: LeaseLost, Redis errors."""
         now = self._clock.monotonic()
@@ -450,10 +511,17 @@ class _Acting:
         hold = self._store.acquire(rules)
         if not hold.ours:
             raise LeaseLost
-        self._offset_ms = hold.now_ms - self._clock.monotonic() * 1000
-        partitions = sorted(self._positions)
+        answered = self._clock.monotonic()
+        self._offset_ms = hold.now_ms - answered * 1000
+        if answered - self._kept_at > LONGEST_PAUSE_S:
+            self._steady_since = answered
+        self._kept_at = answered
+        asked_ms, partitions = self._earliest_ms(), range(self._bus.partitions)
         newest = read_versions(self._bus, self._client, EVENT.plural, partitions)
-        self.lag = float(sum(max(0, at - self._positions[p]) for p, at in zip(partitions, newest, strict=True)))
+        versions = dict(zip(partitions, newest, strict=True))
+        self.lag = float(sum(max(0, at - self._positions.get(p, at)) for p, at in versions.items()))
+        if self._target is None:
+            self._target = asked_ms, versions
         if now >= self._delete_expired_at:
             self._delete_expired_at = now + DELETE_EXPIRED_EVERY_S
             self._delete_expired()
@@ -492,3 +560,15 @@ class _Acting:
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000 + self._offset_ms)
+
+    # One clock may be wrong: an expected event is missing only if both agree, and arrives at the later time.
+
+    def _earliest_ms(self) -> int:
+        return min(self._clocks_ms())
+
+    def _latest_ms(self) -> int:
+        return max(self._clocks_ms())
+
+    def _clocks_ms(self) -> tuple[int, int]:
+        bus_ms, local_ms = self._now_ms(), self._clock.time_ns() // 1_000_000
+        return bus_ms, local_ms if abs(local_ms - bus_ms) <= CLOCKS_DIFFER_MS else bus_ms

@@ -20,6 +20,7 @@ import msgspec
 from eventbus.errors import ConfigError
 from eventbus.model.matchers import Matchers, MatchType, label_problem, matcher_problem
 from eventbus.notify.bounded_yaml import MAX_BYTES, Document
+from eventbus.notify.expect_rules import MAX_EXPECTED, ExpectRule
 from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
 from eventbus.notify.receivers.alertmanager import AlertmanagerConfig
 from eventbus.notify.receivers.apprise import AppriseConfig
@@ -34,6 +35,8 @@ from eventbus.notify.time_intervals import NamedTimes
 MAX_ROUTES: Final = 1000
 #: Entries of all `…_configs`: each has a thread of its own while it sends.
 MAX_INTEGRATIONS: Final = 200
+#: Instructions of all expressions: they are compiled within seconds, and take at most some 100 MB.
+MAX_PROGRAM_SIZE: Final = 1_000_000
 #: Labels that two alerts of an inhibition may share besides `LABELS`: the links that the store knows.
 LINKS: Final = ("node", "owner")
 #: Groups by these labels are as many as objects, or more.
@@ -115,6 +118,7 @@ class Rules(Strict, frozen=True, kw_only=True):
     global_: Global = msgspec.field(default=Global(), name="global")
     inhibit_rules: tuple[InhibitRule, ...] = ()
     time_intervals: tuple[NamedTimes, ...] = ()
+    expect: tuple[ExpectRule, ...] = ()
 
     def receiver(self, name: str) -> ReceiverRules | None:
         """Return the receiver of that name."""
@@ -152,11 +156,18 @@ def read_rules_text(path: Path) -> tuple[str, bool]:
 def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> ParsedRules:
     """Parse and check the text of a file. *private*: only its owner can read it. Raises: ConfigError."""
     secrets: list[str] = []
+    program_size = 0
 
     def decode(kind: Any, value: Any) -> Any:
+        nonlocal program_size
         if kind is Secret:
             secrets.append(value)
-        return decode_field(kind, value)
+        decoded = decode_field(kind, value)
+        if isinstance(decoded, Matchers):
+            program_size += decoded.program_size
+            if program_size > MAX_PROGRAM_SIZE:
+                raise ValueError("the expressions up to here are too many or too large")
+        return decoded
 
     try:
         document = Document(text)
@@ -179,7 +190,7 @@ def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> Pa
 
 #: Their fields are suggested for a misspelled one.
 _STRUCTS: Final = (
-    *(Rules, Global, Route, ReceiverRules, InhibitRule),
+    *(Rules, Global, Route, ReceiverRules, InhibitRule, ExpectRule),
     *(WebhookConfig, SlackConfig, PagerDutyConfig, EmailConfig, AlertmanagerConfig, AppriseConfig),
 )
 
@@ -229,6 +240,7 @@ class _Check:
                 if label not in LINKS:
                     self._check_label(label, f"{path}.equal", f" (and the links {', '.join(LINKS)})")
         self._check_unique((each.name for each in self._rules.time_intervals), "$.time_intervals", "time interval")
+        self._check_expected()
 
     def fail(self, path: str, problem: str) -> None:
         """Note an error."""
@@ -317,6 +329,20 @@ class _Check:
                     self.fail(f"{path}.{field}_configs[{rest}", str(error))
         if count > MAX_INTEGRATIONS:
             self.fail("$.receivers", f"there are more than {MAX_INTEGRATIONS} integrations")
+
+    def _check_expected(self) -> None:
+        if len(self._rules.expect) > MAX_EXPECTED:
+            self.fail("$.expect", f"there are more than {MAX_EXPECTED} expected events")
+        self._check_unique((each.name for each in self._rules.expect), "$.expect", "expected event")
+        for number, rule in enumerate(self._rules.expect):
+            path = f"$.expect[{number}]"
+            if not _NAME.match(rule.name):
+                self.fail(f"{path}.name", "must have 1 to 128 printable characters")
+            self._check_matchers(rule.matchers, f"{path}.matchers")
+            for field, problem in rule.problems():
+                self.fail(f"{path}.{field}", problem)
+            if "reason" not in rule.matchers.names():
+                self._warn(f"{path}.matchers", "match every Normal event, also Started: add a matcher on reason")
 
     def _check_unique(self, names: Iterator[str], path: str, noun: str) -> None:
         for name, times in Counter(names).items():

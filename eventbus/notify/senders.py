@@ -23,7 +23,8 @@ from eventbus.util.log import log
 from eventbus.util.text import cut_bytes, printable
 
 BACKOFF: Final = Backoff(first_s=1.0, last_s=60.0, at_least=0.5)
-#: A notification that was answered with an unexpected error so often, while others were accepted, is given up.
+#: A notification is given up after so many unexpected errors, each of them directly after another one was accepted. In
+#: an outage, also one with a few accepted ones in between, none is given up for errors that all of them get.
 MAX_TRIES: Final = 10
 #: A receiver that has failed so often in a row is reported.
 REPORTED_FAILURES: Final = 5
@@ -31,10 +32,11 @@ MAX_HANDLE_BYTES: Final = 4096
 
 
 class Result(NamedTuple):
-    """The end of a send. *handle* None: it was given up."""
+    """The end of a send. *handle* None: it was given up because of *error*."""
 
     send: Send
     handle: Mapping[str, str] | None
+    error: str = ""
 
 
 class SenderFigures(msgspec.Struct):
@@ -140,7 +142,7 @@ class _Integration:
         self._wake = threading.Condition()
         self._closed = False
         self._failures = 0  # in a row
-        self._tries: Counter[str] = Counter()  # unexpected replies, by key
+        self._tries: Counter[str] = Counter()  # unexpected errors directly after an accepted one, by key
         self._receiver: Receiver | None = None
         self._thread: threading.Thread | None = None
 
@@ -200,8 +202,8 @@ class _Integration:
             if not isinstance(error, EventBusError):
                 log.exception("%s raised an unexpected error", self._name)
             if not isinstance(error, EventBusError) or isinstance(error, UnexpectedReply):
-                self._tries[key] += 1
-                if self._tries[key] >= MAX_TRIES and self._failures < self._tries[key]:  # others were accepted
+                self._tries[key] += not self._failures
+                if self._tries[key] >= MAX_TRIES:
                     self._drop(send, error)
                     return 0.0
             self._again(send, error)
@@ -233,7 +235,7 @@ class _Integration:
         self.figures.dropped += 1
         self.figures.error = cut_bytes(printable(str(error)), 300)
         log.error("%s refused the notification %s: %s", self._name, send.notification.key, self.figures.error)
-        self._results.put(Result(send, None))
+        self._results.put(Result(send, None, self.figures.error))
         self._on_change("NotificationFailed", f"{self._receiver_name}: {self._name} refused: {self.figures.error}")
 
     def _succeeded(self) -> None:

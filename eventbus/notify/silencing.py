@@ -19,8 +19,8 @@ from eventbus.util.log import log
 
 #: Silences that have not ended. Further ones are ignored, with an error in the log.
 MAX_SILENCES: Final = 1000
-#: Creation times have whole seconds, so an alert of the same second may have begun before.
-_SECOND_MS: Final = 1000
+#: An alert that begins within this time after an acknowledgement counts as older: clocks of machines differ.
+TOLERANCE_MS: Final = 10_000
 
 
 class Silencing:
@@ -33,6 +33,7 @@ class Silencing:
         self._alerts = alerts
         self._silences: dict[str, Silence] = {}
         self._active: dict[str, Matchers] = {}
+        self._labels: set[str] = set()  #: that the active silences look at
         self._silenced: dict[str, str] = {}  #: alert → name of an active silence
         self._borders: list[tuple[int, str]] = []
 
@@ -79,8 +80,13 @@ class Silencing:
                 self._begin(name)
         return [each for each in visible if each not in self._silenced]
 
+    def update(self, alert: Alert, former: Mapping[str, str]) -> None:
+        """Look again at an alert that had the labels *former*."""
+        if any(alert.labels.get(name) != former.get(name) for name in self._labels):
+            self.add(alert)
+
     def add(self, alert: Alert) -> None:
-        """Look at an alert that is new or has other labels."""
+        """Look at a new alert."""
         self._silenced.pop(alert.id, None)
         for name, matchers in self._active.items():
             if matchers.match(alert.labels):
@@ -101,12 +107,14 @@ class Silencing:
             log.error("the silence %s is ignored: %s", name, error)
             return
         self._active[name] = matchers
+        self._labels |= matchers.names()
         for alert in self._alerts.values():
             if alert.id not in self._silenced and matchers.match(alert.labels):
                 self._silenced[alert.id] = name
 
     def _release(self, name: str) -> list[str]:
         """Look again at the alerts that the ended silence matched. Returns: those without another."""
+        self._labels = set().union(*(matchers.names() for matchers in self._active.values()))
         ids = [each for each, silence in self._silenced.items() if silence == name]
         for each in ids:
             self.add(self._alerts[each])
@@ -148,7 +156,7 @@ class Acknowledgements:
 
 def covers(acknowledgement: Acknowledgement, alerts: Iterable[Alert]) -> bool:
     """Return True if all *alerts* began before the acknowledgement, in its namespace if it is limited to it."""
-    before_ms = _at_ms(acknowledgement) + _SECOND_MS
+    before_ms = _at_ms(acknowledgement) + TOLERANCE_MS
     namespace = acknowledged_object(acknowledgement)[1] if acknowledgement.spec.same_namespace else None
     return all(
         alert.since_ms < before_ms and (namespace is None or object_of(alert.labels)[1] == namespace)

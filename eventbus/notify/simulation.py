@@ -50,7 +50,7 @@ def _advance(engine: Engine, now_ms: int) -> Iterator[Simulated]:
     engine.changed()
     for send in sends:
         yield Simulated(datetime.fromtimestamp(now_ms / 1000, UTC), send)
-        engine.settle(send.group, send.integration, send.notification.key, {})
+        engine.settle(send.group, send.integration, send.notification.key, {}, now_ms)
 
 
 class CaseEvent(Strict, frozen=True, kw_only=True):

@@ -51,14 +51,16 @@ class OccurrenceRecorder:
         """Return how many occurrences Redis has not accepted yet."""
         return len(self._waiting)
 
-    def record(self, identity: str, about: ObjectReference, event_type: str, reason: str, message: str) -> None:
-        """Record that *reason* happened to *about*, once for all callers with the same *identity*.
+    def record(
+        self, identity: str, about: ObjectReference, event_type: str, reason: str, message: str, at_ns: int = 0
+    ) -> None:
+        """Record that *reason* happened to *about* at *at_ns* (0: now), once for all callers with one *identity*.
 
         Returns at once if Redis is away. An invalid event is logged and dropped.
         """
         producer = blake2b(identity.encode(), digest_size=8).hexdigest()
         try:
-            packed = pack(Pending(self._source, about, event_type, reason, message, self._clock.time_ns()))
+            packed = pack(Pending(self._source, about, event_type, reason, message, at_ns or self._clock.time_ns()))
         except InvalidEvent as error:
             self.dropped += 1
             log.error("not recorded: %s", error)

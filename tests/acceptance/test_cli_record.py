@@ -13,12 +13,16 @@ import pytest
 from eventbus import Event, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
+from eventbus.broker.health.status import has_worker
 from eventbus.broker.keys import bus_key
+from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.model.encoding.wire import unpack_batch, unpack_event
+from eventbus.util.clock import SystemClock
 from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import environment, run
 from tests.support.both_ways import BOTH
 from tests.thin import one
+from tests.waiting import eventually
 
 
 @pytest.fixture(params=one(BOTH))
@@ -52,7 +56,7 @@ def queued(client: Any, bus: Bus) -> list[Event]:
 
 def test_an_event_is_in_redis_when_the_command_ends(env: dict[str, str], client: Any, bus: Bus) -> None:
     arguments = ("--type", "Warning", "--reason", "BackOff", "--message", "ré\nstarting", "--component", "cron")
-    ended = run("record", "Pod/web-0", "-n", "shop", *arguments, "--annotation", "a=b=c", env=env)
+    ended = run("record", "Pod/web-0", "-n", "shop", *arguments, "--annotation", "a=b=c", "-q", env=env)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     (event,) = queued(client, bus)
     about = event.involved_object
@@ -63,14 +67,14 @@ def test_an_event_is_in_redis_when_the_command_ends(env: dict[str, str], client:
 
 
 def test_a_type_is_known_in_any_case_and_an_odd_reason_is_told(env: dict[str, str], client: Any, bus: Bus) -> None:
-    ended = run("record", "Pod/web-0", "--type", "warning", "--reason", "not camel", "--message", "", env=env)
+    ended = run("record", "Pod/web-0", "--type", "warning", "--reason", "not camel", "--message", "", "-q", env=env)
     assert ended.returncode == 0
     assert ended.stderr == "warning: reason 'not camel' is not CamelCase, like BackOff; programs select by it\n"
     assert [(event.type, event.reason) for event in queued(client, bus)] == [("Warning", "not camel")]
 
 
 def test_a_message_that_is_too_long_is_cut_with_a_warning(env: dict[str, str], client: Any, bus: Bus) -> None:
-    ended = run("record", "Pod/web-0", "--reason", "Told", "--message", "é" * 20_000, env=env)
+    ended = run("record", "Pod/web-0", "--reason", "Told", "--message", "é" * 20_000, "-q", env=env)
     assert ended.returncode == 0
     assert ended.stderr == "warning: the message has more bytes than an event can hold (16 KiB) and is cut\n"
     (event,) = queued(client, bus)
@@ -81,13 +85,29 @@ def test_it_may_say_so_and_be_about_another_time_and_a_cluster_scoped_object(
     env: dict[str, str], client: Any, bus: Bus
 ) -> None:
     at = "2026-01-02T03:04:05+01:00"
-    ended = run("record", "node/n1", "-n", "", "--reason", "R", "--message", "m", "--at", at, "-v", env=env)
+    ended = run("record", "node/n1", "-n", "", "--reason", "R", "--message", "m", "--at", at, "-qv", env=env)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "event recorded\n")
     (event,) = queued(client, bus)
     assert event.first_timestamp == event.last_timestamp
     assert event.first_timestamp is not None
     assert event.first_timestamp.isoformat() == "2026-01-02T02:04:05+00:00"
     assert (event.involved_object.namespace, event.metadata.namespace) == ("", "default")
+
+
+def test_a_line_says_that_no_worker_stores_the_event(redis_env: dict[str, str], bus: Bus) -> None:
+    words = ("record", "pod/web-0", "--reason", "R", "--message", "m")
+    hint = "The event is not stored yet; no sink worker is alive: start one with `eventbus worker sink`\n"
+    assert run(*words, env=redis_env).stderr == hint
+    assert run(*words, "--quiet", env=redis_env).stderr == ""
+    with bus.client() as client:
+        worker = sink_worker(bus=bus, clock=SystemClock(), block_ms=100)
+        worker.start()
+        try:
+            eventually(lambda: has_worker(client, bus.keys[0], "sink"))
+            assert run(*words, env=redis_env).stderr == ""
+        finally:
+            worker.stop(30)
+    assert run(*words, env=redis_env).stderr == hint
 
 
 GOOD = {"about": "pod/web-0", "--reason": "R", "--message": "m"}

@@ -91,6 +91,7 @@ def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str
                 "all",
                 "configmaps",
                 "events",
+                "expected",
                 "leases",
                 "nodes",
                 "pods",

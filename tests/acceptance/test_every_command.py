@@ -64,6 +64,7 @@ CASES = [
     same("events", "Pod/web-0", coloured=True),
     same("get events", "pod/web-0", coloured=True),
     same("get suppressed", "No event was suppressed"),
+    same("get expected", "No event is expected"),
     same("get nodes", "No resources found"),
     same("get leases -A", "No resources found"),
     same("get all", "pod/web-0", coloured=True),

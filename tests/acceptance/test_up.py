@@ -586,11 +586,24 @@ def test_a_server_that_was_there_is_used_and_left_running(env: dict[str, str], s
     assert server.pid == pid
 
 
+def test_a_second_one_for_the_same_bus_is_refused_and_names_the_first(
+    env: dict[str, str], procfile: Path, tmp_path: Path
+) -> None:
+    procfile.write_text(instead_of_workers("api"))
+    with Program("up", "--procfile", str(procfile), env=env, folder=tmp_path) as first:
+        eventually(lambda: "up        | the web page is at" in first.out)
+        page = first.out.partition("up        | the web page is at ")[2].split()[0]
+        second = run("up", env=env)
+        assert first.stop() == 0
+    assert (second.returncode, second.stdout) == (2, "")
+    assert f"`eventbus up` already runs for this bus (process {first.pid}, page {page}): stop it" in second.stderr
+
+
 @pytest.mark.volume
-def test_a_second_one_in_the_same_directory_says_whom_it_joins(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_second_one_for_another_bus_says_whose_server_it_uses(env: dict[str, str], tmp_path: Path) -> None:
     with Program(*UP, env=env, folder=tmp_path) as first:
         eventually(lambda: all(line in first.out for line in READY))
-        with Program(*UP, env=env, folder=tmp_path) as second:
+        with Program(*UP, env=env | {"EVENTBUS_PREFIX": "other"}, folder=tmp_path) as second:
             eventually(lambda: all(line in second.out for line in READY))
             joins = f"up        | another eventbus up (process {first.pid}) uses this server too\n"
             assert joins in second.out

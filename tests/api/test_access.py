@@ -313,6 +313,8 @@ def test_grants_of_a_file_change_while_it_is_served_and_an_error_in_it_is_report
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
             labels = b'component="eventbus-api",group="api",partition="0"'
             assert b"eventbus_worker_files_invalid{%s} 1.0" % labels in reply.read()
+        own = worker.call("GET", "/metrics", Authorization="Bearer admin-token").data
+        assert b'eventbus_worker_files_invalid{component="eventbus-api"} 1.0' in own
         doctor = environment(embedded_url, prefix)
         eventually(lambda: "the previous content stays in use" in run("doctor", env=doctor).stdout)
         grants.write_text("# nobody\n")

@@ -29,6 +29,7 @@ from tests.support.export_systems import SYSTEMS, running
 from tests.support.exporting import MemorySink, OwnTime, about, close, make_exporter, run_until_idle
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.postgres_server import PostgresServer
+from tests.support.store_servers import STORES, Store
 from tests.support.webhook_server import Answer, Endpoint, receiving
 
 FAULT = "32 export"
@@ -148,16 +149,18 @@ def test_control_a_cluster_without_the_guard_of_the_version(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", ["structured", "batch"])
+@pytest.mark.parametrize("name", ["webhook", "webhook-batch", *STORES])
 @pytest.mark.parametrize("outage", ["pause", "count"])
 def test_an_outage_buries_nothing_unless_it_counts(
-    partition: Partition, note_control: NoteControl, outage: str, mode: str
+    partition: Partition, note_control: NoteControl, outage: str, name: str
 ) -> None:
-    endpoint, time = Endpoint(), OwnTime()
+    endpoint, time = STORES[name]() if name in STORES else Endpoint(), OwnTime()
     endpoint.answers.extend([Answer(503)] * 1_000)
+    scheme = endpoint.scheme if isinstance(endpoint, Store) else "http"
     with receiving(endpoint) as port:
+        mode = "batch" if name == "webhook-batch" else "structured"
         environ = {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true", "EVENTBUS_WEBHOOK_MODE": mode}
-        sink = make_sink(f"http://127.0.0.1:{port}/", environ, name="hook")
+        sink = make_sink(f"{scheme}://127.0.0.1:{port}", environ, name="hook")
         exporter = make_exporter(partition.bus, sink, time, outage=Outage(outage))
         partition.record(*[about(number) for number in range(10)])
         time.end_s = 600
@@ -167,7 +170,6 @@ def test_an_outage_buries_nothing_unless_it_counts(
         (status,) = export_status(partition.bus, partition.admin)
         close(exporter)
     if outage == "count":
-        name = "webhook-batch" if mode == "batch" else "webhook"
         note_control(f"{FAULT}, {name}", Harm(status.dead == 10, f"{status.dead} lost"), "outage=count")
     else:
         assert status.dead == 0

@@ -55,7 +55,7 @@ KINDS = {
     "notify": "hash",
 }
 #: Where no function of the library looks; `operated:` stands in front of kinds of keys that are here without it.
-ELSEWHERE = {"bus", "idempotency:", "operated:", "problems"}
+ELSEWHERE = {"bus", "idempotency:", "operated:", "problems", "started:"}
 #: Keys whose names hold when something began, and are others in the next story.
 BORN = re.compile(rb"\d{16}")
 

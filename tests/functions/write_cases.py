@@ -751,7 +751,7 @@ def _notifier(partition: Partition, consumer: str = "one") -> NotifyStore:
 def _notifying(partition: Partition) -> NotifyStore:
     store = _notifier(partition)
     store.acquire("rules")
-    store.settle({"a1": b"\x91\xa11", "g1": b"\x91\xa11"}, {"position:0": "1"}, life_ms=HOUR)
+    store.settle({"a1": b"\x91\xa11", "g1": b"\x91\xa11"}, {"position:0": "1", "expected:2": "{}"}, life_ms=HOUR)
     return store
 
 
@@ -780,7 +780,9 @@ NOTIFICATIONS = [
         verb="notify_settle",
         prepare=_notifying,
         act=lambda _partition, store: store.settle(
-            {"a1": b"", "a2": b"\x91\xa12", "g1": b"\x92\xa11\x04"}, {"position:0": "7"}, life_ms=HOUR
+            {"a1": b"", "a2": b"\x91\xa12", "g1": b"\x92\xa11\x04"},
+            {"position:0": "7", "expected:1": "{}", "expected:2": ""},
+            life_ms=HOUR,
         ),
         alone=True,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -266,7 +266,6 @@ def test_the_lag_is_the_number_of_changes_in_the_stream_though_versions_jump(
     exporter = exporter_of(MemorySink())
     partition.record(about(0))
     run_until_idle(exporter)
-    position = partition.version()
     partition.record(*[about(number, f"large {number}") for number in range(40)])
     for jump in range(3):
         forget_the_newest_version(partition)
@@ -274,40 +273,13 @@ def test_the_lag_is_the_number_of_changes_in_the_stream_though_versions_jump(
             partition.record(about(number, f"{jump} {number}"))
     assert len(partition.raw_changes()) == 1 + 40 + 3 * 30
     assert status_of(partition.bus).lag == 40 + 3 * 30
-    assert exporter._store.lag(partition.version()).events == 0
     partition.admin.xtrim(partition.keys.changes_of("events"), maxlen=70, approximate=False)
-    assert exporter._store.lag(position).events == 70, "those that were trimmed away are listed, not read"
+    assert status_of(partition.bus).lag == 70, "those that were trimmed away are listed, not read"
     partition.admin.xtrim(partition.keys.changes_of("events"), maxlen=0, approximate=False)
-    assert exporter._store.lag(position).events == 0
+    assert status_of(partition.bus).lag == 0
 
 
 # -- outages -------------------------------------------------------------------------------------------------------
-
-
-def test_the_lag_is_a_figure_of_the_worker_that_has_the_lease(
-    partition: Partition, exporter_of: MakeExporter, time: OwnTime
-) -> None:
-    sink = MemorySink()
-    exporter = exporter_of(sink)
-    partition.record(*[about(number) for number in range(3)])
-    during: list[Mapping[str, float]] = []
-
-    def down(_event: Event) -> None:
-        during.append(exporter.loop_health().gauges)
-        if time.now_s < 60:
-            raise SinkUnreachable("refused")
-
-    sink.fail = down
-    run_until_idle(exporter)
-    assert "lag_events" not in during[0], "it was not looked at yet"
-    assert {gauges["lag_events"] for gauges in during[2:]} == {3}, "the first sign of life is a second away"
-    assert during[-1]["lag_seconds"] > 0
-    time.sleep(1)
-    run_until_idle(exporter)
-    gauges = exporter.loop_health().gauges
-    assert (gauges["lag_events"], gauges["lag_seconds"]) == (0, 0)
-    close(exporter)
-    assert "lag_events" not in exporter.loop_health().gauges, "another worker tells it now"
 
 
 def test_ten_minutes_of_outage_read_nothing_bury_nothing_and_are_told(

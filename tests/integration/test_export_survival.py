@@ -1,4 +1,4 @@
-"""The five real sinks through kills, cut replies and an outage; `make faults` has the same with 10 000 events."""
+"""All sinks through kills, cut replies and an outage; `make faults` has the same with 10 000 events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.thin import thin
 
 EVENTS = 150
 #: What every run tries.
-SOME = thin(SYSTEMS, lambda name: name == "file")
+SOME = thin(SYSTEMS, lambda name: name in ("file", "otlp"))
 
 
 @pytest.mark.parametrize("name", SOME)

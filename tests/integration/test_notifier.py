@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,15 @@ import pytest
 
 from eventbus.broker import notifications
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.notifications import NotifyStore, ReceiverState, read_notifier_status
-from eventbus.errors import ConfigError, EventRejected, SinkUnreachable, UnexpectedReply
+from eventbus.broker.notifications import (
+    ExpectedEvent,
+    NotifyStore,
+    ReceiverState,
+    read_expected,
+    read_notifier_status,
+)
+from eventbus.correlate.store_recorded_events import sink_worker
+from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT
 from eventbus.notify import notifier as notifier_module
@@ -23,6 +32,8 @@ from eventbus.notify.notifier import Notifier, NotifySetup
 from eventbus.notify.receivers.contract import Notification, Opening, Receiver
 from eventbus.notify.receivers.webhook import WebhookConfig
 from eventbus.notify.rules import ParsedRules, parse_rules
+from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import SystemClock
@@ -322,13 +333,37 @@ def test_no_more_alerts_are_read_than_asked_for(workers: Workers, service: Servi
     assert not more
 
 
+@pytest.mark.parametrize("error", [UnexpectedReply("answered 500"), Throttled("answered 429", 0.01)], ids=str)
+def test_an_outage_with_a_few_accepted_messages_in_between_drops_none(
+    workers: Workers, service: Service, store: ObjectStore, error: EventBusError
+) -> None:
+    calls = Counter[str]()
+
+    def fail(_url: str, _notification: Notification) -> None:
+        calls["all"] += 1
+        if calls["all"] <= 300 and calls["all"] % 50:
+            raise error
+
+    service.answer = fail
+    notifier = begin(workers)
+    for number in range(20):
+        warn(store, f"web-{number}")
+    eventually(lambda: sorted(set(service.names())) == sorted(f"web-{number}" for number in range(20)))
+    assert calls["all"] > 300
+    assert len(service.keys()) == len(set(service.keys()))
+    assert notifier.loop_health()[1].counts["dropped"] == 0
+
+
 def test_a_notification_that_is_refused_does_not_hold_up_others(
     workers: Workers, service: Service, store: ObjectStore
 ) -> None:
+    tries = Counter[str]()
+
     def refuse(_url: str, notification: Notification) -> None:
         if notification.group_labels["name"] == "web-0":
             raise EventRejected("answered 400")
         if notification.group_labels["name"] == "web-1":
+            tries["web-1"] += 1
             raise UnexpectedReply("answered 500")
 
     service.answer = refuse
@@ -340,9 +375,13 @@ def test_a_notification_that_is_refused_does_not_hold_up_others(
         return notifier.loop_health()[1].counts["dropped"]
 
     eventually(lambda: sorted(service.names()) == ["web-2", "web-3"])
-    for number in range(4, 30):  # others are accepted while it is tried
+    assert dropped() == 1
+    for number in range(4, 30):  # others are accepted between its tries
+        before = tries["web-1"]
         warn(store, f"web-{number}")
-    eventually(lambda: dropped() == 2)
+        eventually(lambda: f"web-{number}" in service.names())  # noqa: B023
+        eventually(lambda: tries["web-1"] > before or dropped() == 2)  # noqa: B023
+    assert dropped() == 2
 
 
 def test_other_rules_are_used_without_a_restart_and_bad_ones_are_not(
@@ -389,6 +428,115 @@ def test_it_waits_while_redis_is_away(service: Service, prefix: str, tmp_path: P
         with ObjectStore.of(bus) as store:
             warn(store, "web-0")
         eventually(lambda: service.names() == ["web-0"])
+
+
+EXPECT = RULES + ('expect:\n- {name: nightly, matchers: [\'kind="Backup",name="db",reason="Completed"\'], every: 1s}\n')
+
+
+@pytest.mark.parametrize("step", ["stored", "recorded"])
+def test_a_missing_event_is_recorded_once_although_its_notifier_is_killed(
+    workers: Workers, service: Service, bus: Bus, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    killed = threading.Event()
+
+    class KilledRecorder(OccurrenceRecorder):
+        def flush(self) -> None:
+            if killed.is_set() or not self.waiting:
+                super().flush()
+                return
+            if step == "recorded":
+                super().flush()
+            kill(first)
+            killed.set()
+            raise SinkUnreachable("dead")
+
+    monkeypatch.setattr(notifier_module, "OccurrenceRecorder", KilledRecorder)
+    with sinking(bus):
+        first = begin(workers, rules=EXPECT, settle_s=0)
+        eventually(killed.is_set)
+        second = workers.start("two", EXPECT.replace("every: 1s", "every: 1h"), settle_s=0)
+        eventually(lambda: acts(second) and service.names() == ["db"])
+        arrive(store)
+        eventually(lambda: [each.status for each in list(service.received)] == ["firing", "resolved"])
+        eventually(lambda: recorded(store) == [("ExpectedEventArrived", 1), ("ExpectedEventMissing", 1)])
+    (state,) = read_expected_of(bus)
+    assert (state.reports, state.missing_ms) == ([], 0)
+
+
+def test_a_deadline_that_passes_without_a_notifier_is_found_by_the_next(
+    workers: Workers, service: Service, bus: Bus, store: ObjectStore
+) -> None:
+    with sinking(bus):
+        begin(workers, rules=EXPECT).stop(30)
+        (state,) = read_expected_of(bus)
+        eventually(lambda: time.time() * 1000 > state.deadline_ms)
+        workers.start("two", EXPECT, settle_s=0)
+        eventually(lambda: service.names() == ["db"])
+        eventually(lambda: recorded(store) == [("ExpectedEventMissing", 1)])
+
+
+def test_an_event_that_was_recorded_while_redis_was_away_is_not_missing(
+    service: Service, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier_module, "LONGEST_PAUSE_S", 0.1)
+    with own_server(tmp_path) as server, ExitStack() as stack:
+        assert server.url
+        bus = open_bus(server.url, settings_of(prefix))
+        workers = Workers(bus, stack)
+        stack.enter_context(sinking(bus))
+        notifier = begin(workers, rules=EXPECT)
+        (state,) = read_expected_of(bus)
+        acting = notifier._acting
+        assert acting is not None
+        steady_since = acting._steady_since
+        server.stop()
+        eventually(lambda: time.time() * 1000 > state.deadline_ms and not notifier.loop_health()[0].ready)
+        server.start()
+
+        eventually(lambda: acting._caught_up_ms > state.deadline_ms)  # before the recorder connects again
+        assert acting._steady_since > steady_since, "an outage gives recorders time again"
+        broadcaster = EventBroadcaster(settings=settings_of(prefix, redis_url=server.url))
+        broadcaster.new_recorder("backup").event("default/Backup/db", "Normal", "Completed", "42 GiB")
+        eventually(lambda: any(state.last_ms for state in read_expected_of(bus)))
+        broadcaster.shutdown()
+        with ObjectStore.of(bus) as store:
+            assert recorded(store) == []
+
+
+def test_a_removed_entry_is_deleted_from_redis(workers: Workers, service: Service, bus: Bus) -> None:
+    begin(workers, rules=EXPECT)
+    assert [state.name for state in read_expected_of(bus)] == ["nightly"]
+    files = [parse_rules(RULES)]
+    workers.loaded = lambda: files.pop(0) if files else None
+    with bus.client() as client:
+        eventually(lambda: not [each for each in client.hkeys(bus.keys[0].notify) if each.startswith(b"expected:")])
+
+
+@contextmanager
+def sinking(bus: Bus) -> Iterator[None]:
+    """Store recorded events."""
+    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=20)
+    runner.start()
+    try:
+        yield
+    finally:
+        runner.stop(30)
+
+
+def arrive(store: ObjectStore) -> None:
+    about = make_reference(kind="Backup", name="db")
+    store.objects(EVENT).create(make_event(involved_object=about, type="Normal", reason="Completed"))
+
+
+def recorded(store: ObjectStore) -> list[tuple[str, int]]:
+    """Return the reasons and counts of the events about expected events."""
+    events = store.objects(EVENT).list().items
+    return sorted((each.reason, each.times_seen) for each in events if each.reason.startswith("ExpectedEvent"))
+
+
+def read_expected_of(bus: Bus) -> list[ExpectedEvent]:
+    with bus.client() as client:
+        return read_expected(bus, client)
 
 
 def kill(notifier: Notifier) -> None:

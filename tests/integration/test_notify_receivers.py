@@ -151,6 +151,21 @@ def test_slack_gets_one_message_for_a_group_with_a_thread(bot: Receiver, workspa
     assert workspace.replies(handle["ts"]) == replies
 
 
+def test_slack_shows_in_the_message_and_its_thread_by_whom_the_group_is_acknowledged(
+    bot: Receiver, workspace: SlackWorkspace
+) -> None:
+    handle = bot.send(notification())
+    by = notification(number=2, handle=handle, reason=Reason.ACKNOWLEDGED, acknowledged_by="ann <!channel>")
+    assert bot.send(by) == handle
+    shown = workspace.messages[handle["ts"]]
+    assert shown["blocks"][-1]["text"]["text"] == "Acknowledged by ann <!channel>"
+    (reply,) = workspace.replies(handle["ts"])
+    assert reply["text"] == "Acknowledged by ann &lt;!channel&gt;"
+    assert workspace.mentions == []
+    assert slack.SlackConfig(app_token_file="token", channel="C1").acknowledges
+    assert not slack.SlackConfig(api_url_file="url").acknowledges
+
+
 @pytest.mark.parametrize(
     "make", [lambda: hostile(HOSTILE), lambda: hostile("<!here>" * 3000), crowd, lambda: hostile("")]
 )
@@ -315,6 +330,16 @@ def test_pagerduty_has_one_alert_for_a_group(pager: Receiver, duty: PagerDuty) -
     pager.send(over)
     assert duty.resolved == ["g1"]
     assert duty.open == {}
+
+
+def test_pagerduty_acknowledges_the_alert_of_a_group(pager: Receiver, duty: PagerDuty) -> None:
+    pager.send(notification())
+    pager.send(notification(number=2, reason=Reason.ACKNOWLEDGED, acknowledged_by="ann"))
+    assert msgspec.json.decode(duty.deliveries[-1].body) == {
+        "routing_key": duty.routing_key,
+        "dedup_key": "g1",
+        "event_action": "acknowledge",
+    }
 
 
 @pytest.mark.parametrize("make", [lambda: hostile(HOSTILE), lambda: hostile("x" * 16_384), crowd, lambda: hostile("")])

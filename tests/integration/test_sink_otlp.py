@@ -273,7 +273,7 @@ def test_a_header_that_cannot_be_sent_is_refused_at_start_without_its_value(head
     ("url", "problem"),
     [
         ("otlp://collector.example.com:4318", "must use https"),
-        ("otlps://10.0.0.7", "where no webhook may go"),
+        ("otlps://10.0.0.7", "where no request may go"),
         ("otlp://127.0.0.1:4318?a=b", "no option 'a'"),
         ("otlp://", "needs a host"),
     ],

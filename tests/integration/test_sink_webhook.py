@@ -34,10 +34,10 @@ from eventbus.export.lease import pause
 from eventbus.export.rules import Outage
 from eventbus.export.sink_writer import MAX_TRIES, SinkWriter
 from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, SinkWrite, Verb, make_sink
-from eventbus.export.sinks.webhook.guarded_http import GuardedClient
-from eventbus.export.sinks.webhook.ssrf import Guard
 from eventbus.model.encoding.event_json import decode_core
 from eventbus.model.event import Event
+from eventbus.util.http.guarded_http import GuardedClient
+from eventbus.util.http.ssrf import Guard
 from tests.builders import NOW, make_event, make_reference
 from tests.support.certificates import make_certificate
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
@@ -602,7 +602,7 @@ def test_a_name_with_one_address_inside_is_refused_though_the_first_is_outside(
     answer_names(monkeypatch, {"hooks.example": ["192.88.99.1", inside]})
     connected = refuse_to_connect(monkeypatch)
     sinks.append(make_sink("https://hooks.example/x", {}))
-    with pytest.raises(SinkUnreachable, match="no webhook may go"):
+    with pytest.raises(SinkUnreachable, match="no request may go"):
         sinks[-1].create(stored())
     assert connected == []
 
@@ -613,11 +613,11 @@ def test_a_name_with_no_address_but_inside_ones_is_refused_at_the_start(
 ) -> None:
     answer_names(monkeypatch, {"hooks.example": inside, "metadata.example": ["169.254.169.254"]})
     with pytest.raises(
-        ConfigError, match=r"no webhook may go; EVENTBUS_WEBHOOK_ALLOW_HOSTS=hooks\.example permits it$"
+        ConfigError, match=r"no request may go; EVENTBUS_WEBHOOK_ALLOW_HOSTS=hooks\.example permits it$"
     ):
         make_sink("https://hooks.example/x", {})
     sinks.append(make_sink("https://hooks.example/x", {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "hooks.example"}))
-    with pytest.raises(ConfigError, match=r"no webhook may go$"):
+    with pytest.raises(ConfigError, match=r"no request may go$"):
         make_sink("https://metadata.example/x", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true"})
 
 

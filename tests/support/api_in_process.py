@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eventbus.api.auth.access import Access, Grant
 from eventbus.api.auth.authentication import Authenticator, TokenFile
+from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.limits import EventRate
 from eventbus.api.listeners import Address, Listener
 from eventbus.api.server import ApiOptions, ApiServer
@@ -25,14 +26,22 @@ def serving(
     port: int = 0,
     tls: ssl.SSLContext | None = None,
     event_rate: EventRate | None = None,
+    proxies: Sequence[str] = (),
+    audit: bool = False,
 ) -> Iterator[str]:
-    """Its url. Without *tokens* whoever asks from this machine as this user is admin."""
+    """Its url. *proxies* send PROXY headers, and then there is an audit.
+
+    Without *tokens* whoever asks from this machine as this user is admin.
+    """
     address = Address(path=str(socket)) if socket else Address("127.0.0.1", port)
     listener = Listener(address, tls=tls, reuse_port=False)
     options = ApiOptions(
         access=Access(map(Grant.parse, grants)),
         authenticator=Authenticator(tokens=TokenFile(tokens) if tokens else None),
         event_rate=event_rate or EventRate(),
+        proxies=TrustedProxies(proxies),
+        proxy_protocol=bool(proxies),
+        audit=audit or bool(proxies),
     )
     server = ApiServer(bus=bus, options=options, listeners=[listener])
     try:

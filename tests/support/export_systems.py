@@ -1,4 +1,4 @@
-"""The systems of the five sinks, as a test of whole workers needs them: stopped, started again, and what they hold."""
+"""The systems of all sinks, as a test of whole workers needs them: stopped, started again, and what they hold."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,10 +17,11 @@ from tests.faults.proxy import Mode, Proxy
 from tests.support.api_server import ApiServer, serving
 from tests.support.kubeconfig import TOKEN, write_kubeconfig
 from tests.support.postgres_server import PostgresServer
+from tests.support.store_servers import STORES
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 
 #: The names of them.
-SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file")
+SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", *STORES)
 #: Of the replies of a batch, one in so many is cut off, when the request has had its effect.
 CUT_BATCHES = 25
 
@@ -47,6 +49,7 @@ def running(name: str, folder: Path, *, events: int) -> Iterator[System]:
         "webhook": lambda: _webhook(events // 4),
         "webhook-batch": _webhook_batch,
         "file": lambda: _file(folder),
+        **{store: partial(_store, store) for store in STORES},
     }
     with makers[name]() as system:
         yield system
@@ -152,6 +155,20 @@ def _webhook_system(
     env = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1", "EVENTBUS_WEBHOOK_MODE": mode}
     url = f"http://127.0.0.1:{port}/hook"
     return System(url=url, held=held, env=env, deliveries=delivered, stop=stop, start=start)
+
+
+@contextmanager
+def _store(name: str) -> Iterator[System]:
+    store = STORES[name]()
+    with receiving(store) as port, _cut(port, CUT_BATCHES) as line:
+        yield System(
+            url=f"{store.scheme}://127.0.0.1:{line.port}",
+            held=lambda: store.counts,
+            env={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"},
+            deliveries=lambda: store.repeats,
+            stop=lambda: _stop(line),
+            start=lambda: _start(line),
+        )
 
 
 @contextmanager

@@ -77,6 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(OSError):
             self._send(answer)
 
+    do_PUT = do_POST
+
     def log_message(self, *_args: object) -> None:
         pass
 

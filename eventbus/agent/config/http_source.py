@@ -12,8 +12,8 @@ from eventbus.agent.config.manifest import MAX_BYTES, read_pods
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import Source
 from eventbus.errors import ConfigError, EventBusError, SinkUnreachable
-from eventbus.export.sinks.webhook.guarded_http import GuardedClient
-from eventbus.export.sinks.webhook.ssrf import Guard
+from eventbus.util.http.guarded_http import GuardedClient
+from eventbus.util.http.ssrf import Guard
 from eventbus.util.log import log
 from eventbus.util.periodic import Periodic
 

@@ -25,7 +25,7 @@ from eventbus.store.object_store import ObjectStore
 if TYPE_CHECKING:
     from eventbus.agent.runtime.process_runtime import ProcessRuntime
 
-#: Below the state folder: where the lines of an `up` are; those of a second one at the same time in `up-2`, ….
+#: Below the state folder: where the lines of an `up` are; those of a second one, for another bus, in `up-2`, ….
 LINES: Final = "up"
 #: In the folder of an `up`: the address of its page, which its API worker writes.
 PAGE_FILE: Final = "page.json"

@@ -16,6 +16,7 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.alertmanager.answers import filters_of, time_text
 from eventbus.api.context import API, USER, readable_namespaces
+from eventbus.api.kube.authors import Author
 from eventbus.api.kube.bodies import decode_as
 from eventbus.api.kube.handler import typed_body
 from eventbus.api.kube.negotiation import JSON
@@ -183,10 +184,7 @@ class Silencing:
 
 def _require(request: web.Request, verb: str, silence: Silence) -> None:
     """Raises: ApiError: 403. Rights in a namespace are enough for a silence that is restricted to it."""
-    access, user = request.app[API].access, request[USER]
-    if not any(access.allowed(user, verb, SILENCE.plural, namespace) for namespace in ("", *namespaces_of(silence))):
-        why = f'User "{user.name}" cannot {verb} resource "{SILENCE.plural}" at the cluster scope'
-        raise status.forbidden(SILENCE.resource, silence.metadata.name, f'{why}: add a matcher namespace="…"')
+    Author(request[USER], request.app[API].access).check(verb, SILENCE, silence)
 
 
 def _can_change(former: SilenceSpec, new: SilenceSpec, now: datetime) -> bool:

@@ -22,6 +22,7 @@ from eventbus.api import status
 from eventbus.api.auth.access import AUTHENTICATED, MASTERS, User
 from eventbus.api.auth.peers import is_unix, tcp_peer_uid, unix_peer_uid
 from eventbus.api.auth.reread_file import RereadFile
+from eventbus.api.token_path import is_ping, path_token
 from eventbus.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
 #: How browsers, which set no headers on a WebSocket, carry a token.
 BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 _HASHED: Final = "sha256:"
+_BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
 #: Bytes of a file of tokens.
 MAX_TOKEN_FILE: Final = 16 * 1024 * 1024
 
@@ -131,15 +133,17 @@ class Authenticator:
 
     async def user(self, request: web.Request) -> User:
         """Return the sender of *request*. Raises: ApiError: 401."""
-        token = _token_of(request)
+        token = _token_of(request) or path_token(request)
         if token is not None and self.takes_tokens:
             found = await self.token_user(token)
             if found is not None:
                 return found
             raise status.unauthorized()
-        if token is None and (found := await self.signed_in(request)) is not None:
+        if token is None and not is_ping(request) and (found := await self.signed_in(request)) is not None:
             _check_own_page(request)
             return found
+        if is_ping(request) and is_from_browser(request):  # any site can make a browser send it
+            raise status.ApiError(403, "Forbidden", "a ping from a browser needs a token")
         if self._certificates and (certificate := request.get_extra_info("peercert")):
             return _certified(certificate)
         if self._is_own_process(request):
@@ -198,6 +202,11 @@ def _check_own_page(request: web.Request) -> None:
     # One that names another origin was refused at the door.
     if "Origin" not in request.headers and request.headers.get("Sec-Fetch-Site") != "same-origin":
         raise status.ApiError(403, "Forbidden", "a write by cookie must name its Origin; or send a token")
+
+
+def is_from_browser(request: web.Request) -> bool:
+    """Return True if a page may have sent it. A page can send any body without its own Content-Type."""
+    return any(name in request.headers for name in _BROWSER)
 
 
 def _token_of(request: web.Request) -> str | None:

@@ -1,4 +1,4 @@
-"""Finds the address of a client of trusted proxies, from X-Forwarded-For."""
+"""Finds the address of a client of trusted proxies, from the PROXY protocol and X-Forwarded-For."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 
+from eventbus.api.connection import Connection
 from eventbus.errors import ConfigError
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -29,11 +30,13 @@ class TrustedProxies:
 
         For a unix socket: `unix`.
         """
-        if request.remote is None:
+        protocol = request.protocol
+        sender = (protocol.client if isinstance(protocol, Connection) else "") or request.remote
+        if sender is None:
             return "unix"
-        address = _address(request.remote)
+        address = _address(sender)
         if not self._trusts(address):
-            return request.remote
+            return sender
         header = ",".join(request.headers.getall("X-Forwarded-For", ()))
         for text in reversed(header.rsplit(",", MOST_PROXIES)[-MOST_PROXIES:]):
             if (reported := _address(text)) is None:
@@ -42,6 +45,13 @@ class TrustedProxies:
             if not self._trusts(address):
                 break
         return str(address)
+
+    def trusts(self, sender: str) -> bool:
+        """Return True if *sender* is the address of a trusted proxy."""
+        return self._trusts(_address(sender))
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
 
     def _trusts(self, address: _Address | None) -> bool:
         return address is not None and any(address in network for network in self._networks)

@@ -17,7 +17,6 @@ from eventbus.api.context import API, USER
 from eventbus.api.limits import is_open
 from eventbus.api.page.files import is_page
 
-_BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
 _IMPERSONATION: Final = (("Impersonate-User", "users"), ("Impersonate-Group", "groups"), ("Impersonate-Uid", "uids"))
 
 
@@ -49,11 +48,6 @@ class SenderCheck:
         host = _host_of(request.host).encode(errors="replace").decode()
         if host not in self._names and not _is_address(host):
             raise status.ApiError(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
-
-
-def is_from_browser(request: web.Request) -> bool:
-    """Return True if a page may have sent it. A page can send any body without its own Content-Type."""
-    return any(name in request.headers for name in _BROWSER)
 
 
 def _check_origin(request: web.Request) -> None:

@@ -43,12 +43,13 @@ class CloudEvents:
         body = await read_body(request)
         found = _read(request, body)
         if not found:
-            return await self._recording.take(request, body, lambda _: [], key="")
+            return (await self._recording.take(request, body, lambda _: [], key="")).answer
         ids = "\n".join(f"{len(one.source)}:{one.source}{one.id}" for one in found)
         same = blake2b(ids.encode(), digest_size=16).hexdigest()
-        return await self._recording.take(
+        taken = await self._recording.take(
             request, body, lambda _: [one.event for one in found], key=f"cloudevents:{same}", same=same.encode()
         )
+        return taken.answer
 
 
 class _Received(msgspec.Struct, frozen=True):

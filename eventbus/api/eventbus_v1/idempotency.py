@@ -21,6 +21,8 @@ from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack
 LIFE_MS: Final = 10 * 60 * 1000
 #: Batches of one partition in one round trip.
 IN_FLIGHT: Final = 16
+#: Batches in one round trip of events with uids of their own, each of which is a batch.
+ONCE_IN_FLIGHT: Final = 512
 #: Longest key.
 MAX_KEY: Final = 256
 
@@ -63,6 +65,26 @@ def publish_known(transport: Transport, known: Known, packed: Sequence[Packed]) 
             for (_, batch), problem in zip(batches, _publish(transport, requests), strict=True):
                 if problem is not None:
                     failed |= dict.fromkeys((one.index for one in batch), problem)
+    return failed
+
+
+def publish_once(transport: Transport, user: str, events: Sequence[tuple[str, Packed]]) -> dict[int, EventBusError]:
+    """Publish each event under a uid of its own, which is the user's: a repeat in ten minutes changes nothing.
+
+    Returns: the failed events by index. Each has a batch and a producer of its own: for a fast sender of many events,
+    `publish_known` costs less.
+    """
+    failed: dict[int, EventBusError] = {}
+    for start in range(0, len(events), ONCE_IN_FLIGHT):
+        some = events[start : start + ONCE_IN_FLIGHT]
+        requests = []
+        for uid, one in some:
+            producer = _digest(b"once", user.encode("utf-8", "replace"), uid.encode("utf-8", "replace"))[:16]
+            body = pack_batch(producer, 1, [one.body])
+            requests.append(PublishRequest(one.partition, producer, 1, 1, body, "", 0, (), LIFE_MS))
+        for (_, one), problem in zip(some, _publish(transport, requests), strict=True):
+            if problem is not None:
+                failed[one.index] = problem
     return failed
 
 

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.auth.access import Access, User
-from eventbus.api.auth.sender_check import is_from_browser
+from eventbus.api.auth.authentication import is_from_browser
 from eventbus.api.context import API, AUDIT_NOTE, USER, refuse_own_export
 from eventbus.api.eventbus_v1.frames import FramePublisher, bound_secret
-from eventbus.api.eventbus_v1.idempotency import know, publish_known
+from eventbus.api.eventbus_v1.idempotency import know, publish_known, publish_once
 from eventbus.api.eventbus_v1.intake import Packed, Refused, pack_events, read_json, read_lines
 from eventbus.api.eventbus_v1.publisher import Publisher
 from eventbus.api.kube.bodies import decode_as, read_body
@@ -58,13 +58,43 @@ class BusFacts(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Prepared(NamedTuple):
-    """The events of one request. *failed*: they have been published under a key; None: they have not."""
+    """The events of one request. *failed*: they have been published under a key; None: they have not.
+
+    *once*: events that have been published under uids of their own, without those in *failed_once*.
+    """
 
     packed: Sequence[Packed]
+    once: int
     refused: Sequence[Refused]
     found: int
     failed: Mapping[int, EventBusError] | None
+    failed_once: Mapping[int, EventBusError]
     headers: Mapping[str, str]
+
+
+class Taken(NamedTuple):
+    """The result of one request. *failed*: events by their index that may be sent again."""
+
+    accepted: int
+    refused: Sequence[Refused]
+    failed: Mapping[int, EventBusError]
+    headers: Mapping[str, str]
+
+    @property
+    def error(self) -> EventBusError:
+        """Return one error for all that failed; errors that allow an immediate retry come last."""
+        uncertain = [error for error in self.failed.values() if not isinstance(error, BusFull)]
+        return (uncertain or list(self.failed.values()))[0]
+
+    @property
+    def answer(self) -> web.Response:
+        """Return the answer `{"accepted": n, "refused": […]}`. Raises: EventBusError: nothing was accepted."""
+        if not self.accepted and self.failed:
+            raise self.error
+        failed = [Refused(index, str(error)) for index, error in self.failed.items()]
+        refused = sorted([*self.refused, *failed], key=lambda one: one.index)
+        code = 422 if self.refused and not self.accepted else 200
+        return reply_json(Recorded(self.accepted, refused), code=code, headers=self.headers)
 
 
 class Recording:
@@ -93,12 +123,22 @@ class Recording:
         else:
             raise status.unsupported_media_type(ACCEPTED)
         body = await read_body(request)
-        return await self.take(request, body, read, key=request.headers.get("Idempotency-Key", ""))
+        return (await self.take(request, body, read, key=request.headers.get("Idempotency-Key", ""))).answer
 
     async def take(
-        self, request: web.Request, body: bytes, read: Callable[[bytes], list[Any]], *, key: str, same: bytes = b""
-    ) -> web.Response:
-        """Record the events that *read* finds in *body*. Requests with one *key* must repeat *same*; b"": the body."""
+        self,
+        request: web.Request,
+        body: bytes,
+        read: Callable[[bytes], list[Any]],
+        *,
+        key: str,
+        same: bytes = b"",
+        uids: Sequence[str] = (),
+    ) -> Taken:
+        """Record the events that *read* finds in *body*. Requests with one *key* must repeat *same*; b"": the body.
+
+        *uids*: of the events, for those that are recorded once in ten minutes in any request; "": none.
+        """
         api, user = request.app[API], request[USER]
         refuse_own_export(api.bus, request)
         may_record = _may_record_of(api.access, user)
@@ -119,20 +159,23 @@ class Recording:
                 may_record=may_record,
             )
             api.event_rate.admit(user.name, len(packed))  # repeats too: else a key would be a way around
-            failed = (
-                None if known is None else publish_known(RedisTransport(context.bus, context.client), known, packed)
-            )
+            transport = RedisTransport(context.bus, context.client)
+            once = [(uids[one.index], one) for one in packed if uids and uids[one.index]]
+            failed_once = publish_once(transport, user.name, once)
+            rest = [one for one in packed if not (uids and uids[one.index])]
+            failed = None if known is None else publish_known(transport, known, rest)
             headers = {"Idempotency-Replayed": "true"} if known and not known.is_new else {}
-            return _Prepared(packed, refused, len(found), failed, headers)
+            return _Prepared(rest, len(once), refused, len(found), failed, failed_once, headers)
 
-        async def record() -> web.Response:
+        async def record() -> Taken:
             prepared = await api.pool.run(prepare)
             failed = prepared.failed
             if failed is None:
                 failed = await self._batcher.write(prepared.packed) if prepared.packed else {}
-            accepted = len(prepared.packed) - len(failed)
+            failed = {**prepared.failed_once, **failed}
+            accepted = len(prepared.packed) + prepared.once - len(failed)
             request[AUDIT_NOTE] = f"accepted {accepted} of {prepared.found} events"
-            return _answer(accepted, prepared.refused, failed, prepared.headers)
+            return Taken(accepted, prepared.refused, failed, prepared.headers)
 
         return await asyncio.shield(record())  # continues if the client disconnects
 
@@ -195,21 +238,3 @@ def _may_record_of(access: Access, user: User) -> Callable[[str], bool]:
         return known[namespace]
 
     return may_record
-
-
-def _answer(
-    accepted: int, refused: Sequence[Refused], failed: Mapping[int, EventBusError], headers: Mapping[str, str]
-) -> web.Response:
-    if not accepted and failed:
-        raise _nothing_taken(failed)
-    rejected = sorted(
-        [*refused, *(Refused(index, str(error)) for index, error in failed.items())], key=lambda one: one.index
-    )
-    code = 422 if refused and not accepted else 200
-    return reply_json(Recorded(accepted, rejected), code=code, headers=headers)
-
-
-def _nothing_taken(failed: Mapping[int, EventBusError]) -> EventBusError:
-    """Choose the error of a request without accepted events; errors that allow an immediate retry come last."""
-    uncertain = [error for error in failed.values() if not isinstance(error, BusFull)]
-    return (uncertain or list(failed.values()))[0]

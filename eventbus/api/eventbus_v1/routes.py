@@ -21,7 +21,8 @@ from eventbus.api.eventbus_v1.dead import (
     replay_dead,
     show_dead,
 )
-from eventbus.api.eventbus_v1.numbers import bus_status, sinks, suppressed
+from eventbus.api.eventbus_v1.numbers import ExpectedQuery, bus_status, expected, sinks, suppressed
+from eventbus.api.eventbus_v1.ping import Pings
 from eventbus.api.eventbus_v1.record import BusFacts, Producers, Recorded, Recording, describe_bus
 from eventbus.api.eventbus_v1.search import Found, Histogram, HistogramQuery, SearchQuery, histogram, search
 from eventbus.api.eventbus_v1.stream import STREAM_TYPE, Place, RawStream, StreamQuery
@@ -31,7 +32,7 @@ from eventbus.api.kube.negotiation import JSON
 from eventbus.api.page.session import Session, SessionReply, SignIn
 from eventbus.broker.frames import FRAMES_TYPE
 from eventbus.broker.health.status import BusStatus
-from eventbus.client.numbers import Sinks, Sources
+from eventbus.client.numbers import Expected, Sinks, Sources
 from eventbus.client.transport import LastNumbers
 
 ROOT: Final = "/eventbus/v1"
@@ -65,6 +66,7 @@ def own_routes(app: web.Application, authenticator: Authenticator) -> list[Route
     raw = RawStream(app[API].bus)
     cloud_events = CloudEvents(recording)
     session = Session(authenticator)
+    pings = Pings(recording)
 
     async def end_streams(_app: web.Application) -> None:
         raw.close()
@@ -80,6 +82,7 @@ def own_routes(app: web.Application, authenticator: Authenticator) -> list[Route
         Route("GET", "status", bus_status, "Groups, workers, partitions, counters.", BusStatus),
         Route("GET", "suppressed", suppressed, "Suppressed events, by source.", Sources),
         Route("GET", "sinks", sinks, "External sinks.", Sinks),
+        Route("GET", "expected", expected, "Expected events and their states.", Expected, ExpectedQuery),
         Route("GET", "histogram", histogram, "Numbers of events, by time and facet.", Histogram, HistogramQuery),
         Route("GET", "events", search, "Stored events, the one last seen first.", Found, SearchQuery),
         Route("GET", "why", why, "One object's story, and events around it.", Why, WhyQuery),
@@ -92,6 +95,16 @@ def own_routes(app: web.Application, authenticator: Authenticator) -> list[Route
         Route("DELETE", "dead/{partition}/{entry}", discard_dead, "Discard it.", Done),
         Route("POST", "dead/{partition}/{entry}/replay", replay_dead, "Return it to its group.", Done),
         Route("POST", "dead/{partition}/{entry}/discard", discard_dead, "Discard it.", Done),
+        *(
+            Route(method, path, handler, summary, str, headers=_RECORD_HEADERS, reply_type="text/plain")
+            for object_path in ("ping/{namespace}/{kind}/{name}", "token/{token}/ping/{namespace}/{kind}/{name}")
+            for path, handler, summary in (
+                (object_path, pings.done, "Record that a run has ended well."),
+                (f"{object_path}/start", pings.start, "Record that a run begins."),
+                (f"{object_path}/fail", pings.fail, "Record a Warning."),
+            )
+            for method in ("GET", "POST")
+        ),
     ]
 
 

@@ -67,7 +67,9 @@ def delete_collection(
 def _delete(
     context: ThreadContext, info: RequestInfo, found: Any, wanted: DeleteOptions, options: WriteOptions
 ) -> None:
-    """Raises: NotFound. ApiError: 409."""
+    """Raises: NotFound. ApiError: 403, 409."""
+    if options.author:
+        options.author.check("delete", info.resource.kind, found)
     uid, version = found.metadata.uid, found.metadata.resource_version
     name, namespace = found.metadata.name, found.metadata.namespace
     if wanted.uid and wanted.uid != uid:

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.auth.access import Role
-from eventbus.api.auth.sender_check import is_from_browser
+from eventbus.api.auth.authentication import is_from_browser
 from eventbus.api.connection import count_as
 from eventbus.api.context import USER, Api, refuse_own_export
 from eventbus.api.kube import deletes, verbs
+from eventbus.api.kube.authors import AUTHORED, CHECKED, Author
 from eventbus.api.kube.bodies import (
     APPLY_PATCH,
     BODY_S,
@@ -91,14 +93,19 @@ class KubernetesApi:
         match info.verb:
             case "get":
                 version = asked_version(request.query)
-                return await self._answer(request, answer, lambda context: _got(context, info, answer, version))
+                author = self._author(request, info)
+                return await self._answer(request, answer, lambda context: _got(context, info, answer, version, author))
             case "list":
                 options = list_options(request.query, info.namespace, watch=False)
-                return await self._answer(
-                    request,
-                    answer,
-                    lambda context: _listed(context, info, answer, verbs.list_objects(context, info, options)),
-                )
+                author = self._author(request, info)
+
+                def work(context: ThreadContext) -> bytes:
+                    found = verbs.list_objects(context, info, options)
+                    return _listed(
+                        context, info, answer, author.readable(info.resource.kind, found) if author else found
+                    )
+
+                return await self._answer(request, answer, work)
             case "delete" | "deletecollection":
                 return await self._delete(request, info, answer)
         return await self._write(request, info, answer)
@@ -115,6 +122,9 @@ class KubernetesApi:
             namespace = info.name
         if self._api.access.allowed(user, info.verb, resource.plural, namespace):
             return
+        author = self._author(request, info)
+        if author and author.may_try(info.verb, resource.kind):
+            return
         full = f"{resource.plural}/{info.subresource}" if info.subresource else resource.plural
         if resource.kind is NAMESPACE:
             namespace = info.name  # a namespace lies in itself, as the API server says
@@ -123,6 +133,12 @@ class KubernetesApi:
         if resource.plural in OPERATED and any(one.role is Role.ADMIN for one in self._api.access.grants_of(user)):
             what += f": that takes the role operator, which admin is without (--grant operator=user:{user.name})"
         raise status.forbidden(resource.label, info.name or selected_name(request.query), what)
+
+    def _author(self, request: web.Request, info: RequestInfo) -> Author | None:
+        """Return the author, if the object is checked again when it is known."""
+        if info.resource.kind not in AUTHORED or info.verb not in CHECKED:
+            return None
+        return Author(request[USER], self._api.access)
 
     def _may_read(self, request: web.Request, info: RequestInfo) -> bool:
         return self._api.access.allowed(request[USER], "get", info.resource.plural, info.namespace)
@@ -138,6 +154,7 @@ class KubernetesApi:
                 raise status.forbidden(info.resource.label, info.name, why)
             patch = verbs.patch_unread
         options = write_options(request.query, _OPTIONS[info.verb], applied=media_type == APPLY_PATCH)
+        options = msgspec.structs.replace(options, author=self._author(request, info))
         body = await typed_body(request, accepted, most=MAX_PATCH if info.verb == "patch" else MAX_BODY)
         do: Callable[..., verbs.Written] = {"create": verbs.create, "update": verbs.update, "patch": patch}[info.verb]
 
@@ -174,6 +191,7 @@ class KubernetesApi:
         body = await typed_body(request, READ) if request.can_read_body else None
         wanted, dry_run = deletes.read_delete_options(body, request.query)
         options = write_options(request.query, "DeleteOptions", dry_run)
+        options = msgspec.structs.replace(options, author=self._author(request, info))
         if info.verb == "delete":
 
             def work(context: ThreadContext) -> bytes:
@@ -258,8 +276,11 @@ async def refuse_method(_request: web.Request) -> web.StreamResponse:
     raise status.method_not_allowed()
 
 
-def _got(context: ThreadContext, info: RequestInfo, answer: Answer, version: str) -> bytes:
-    return _renderer(context, info, answer).one(verbs.get(context, info, version))
+def _got(context: ThreadContext, info: RequestInfo, answer: Answer, version: str, author: Author | None) -> bytes:
+    found = verbs.get(context, info, version)
+    if author:
+        author.check("get", info.resource.kind, found)
+    return _renderer(context, info, answer).one(found)
 
 
 def _labels(request: web.Request, info: RequestInfo) -> Labels:

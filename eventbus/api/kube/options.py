@@ -11,6 +11,7 @@ import msgspec
 from multidict import MultiMapping
 
 from eventbus.api import status
+from eventbus.api.kube.authors import Author
 from eventbus.api.kube.request_info import is_true, is_true_or_none
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
@@ -32,12 +33,13 @@ _VALIDATIONS: Final = ("Ignore", "Warn", "Strict")
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """The options of a create, update, patch or delete."""
+    """The options of a create, update, patch or delete. *author*: of the kinds `AUTHORED`."""
 
     dry_run: bool = False
     validation: str = ""  #: for unknown and duplicate fields: Ignore, Warn, Strict; "" is Ignore
     manager: str = ""
     force: bool = False
+    author: Author | None = None
 
 
 def list_options(query: Mapping[str, str], namespace: str, name: str = "", *, watch: bool) -> ListOptions:

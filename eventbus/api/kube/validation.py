@@ -22,7 +22,7 @@ from eventbus.api.kube.request_info import RequestInfo
 from eventbus.api.status import Cause
 from eventbus.errors import InvalidObject
 from eventbus.model.event import Event, EventSource, EventType, ObjectMeta, OwnerReference
-from eventbus.model.kinds import CONFIGMAP, EVENTS_V1, LEASE, POD, SECRET
+from eventbus.model.kinds import CONFIGMAP, EVENTS_V1, LEASE, POD, SECRET, SILENCE
 from eventbus.model.names import LABEL_RULE, MAX_LABEL, MAX_SUBDOMAIN, is_dns_label, is_dns_subdomain, is_qualified_name
 from eventbus.model.objects.cluster import LeaseSpec
 from eventbus.model.objects.config import ConfigMap, Secret
@@ -382,8 +382,14 @@ def check_rules(info: RequestInfo, new: Any, former: Any = None) -> None:
         causes += [Cause(*problem) for problem in spec_problems(new.spec, former and former.spec)]
     elif kind.problems is not None:
         causes += [Cause(problem.reason, problem.text, problem.field) for problem in kind.problems(new)]
+        fixed = "matchers" if kind is SILENCE else "object"
+        if former is not None and getattr(former.spec, fixed) != getattr(new.spec, fixed):
+            causes.append(Cause("FieldValueForbidden", f"Forbidden: {_FIXED}", f"spec.{fixed}"))
     if causes:
         raise invalid_object(info, metadata.name, causes)
+
+
+_FIXED: Final = "field is immutable: create another object, then end or delete this one"
 
 
 def _core_causes(info: RequestInfo, metadata: ObjectMeta) -> Iterator[Cause]:

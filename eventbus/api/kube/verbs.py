@@ -128,6 +128,8 @@ def _to_create(
         made = with_metadata(made, resource_version="")
     if info.name:  # an apply
         _check_name(info, made)
+    if options.author:
+        made = options.author.signed(info.verb, info.resource.kind, made)
     admit(made)
     check_rules(info, made)
     if info.resource.kind is NAMESPACE and not made.metadata.generate_name:
@@ -266,6 +268,8 @@ def _modify(
 ) -> Any:
     def checked(former: Any) -> Any:
         new = change(former)
+        if options.author:
+            new = options.author.signed(info.verb, info.resource.kind, new, former)
         check_rules(info, new, former)
         return new
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from eventbus.broker.bus import CLUSTER_PARTITIONS, Bus, decode_options, parse_options_version, parse_partitions
 from eventbus.broker.connection.connect import Client, is_cluster, primaries
 from eventbus.broker.functions import GroupPolicy
+from eventbus.broker.health.expected_status import ExpectedState, ExpectedStatus, read_expected_status
 from eventbus.broker.health.export_status import SinkPart, SinkStatus, export_status
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.status import BusStatus, Level, read_status, say_unwatched
@@ -91,6 +93,17 @@ def check_notifier(status: NotifierStatus | None, now_ms: int) -> Iterator[Findi
         yield ok("notify", f"{printable(acting.worker)} sends notifications")
 
 
+def check_expected(events: Sequence[ExpectedStatus]) -> Iterator[Finding]:
+    """Find expected events that are missing."""
+    missing = [printable(each.name) for each in events if each.state is ExpectedState.MISSING]
+    if missing:
+        more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+        text = f"expected events are missing: {', '.join(missing[:MOST_NAMED])}{more}"
+        yield warning("expected", text, "eventbus get expected -o wide shows since when")
+
+
+#: Expected events that one finding names.
+MOST_NAMED = 5
 #: Measured: an event in the store, with its index entries, bucket and set of similar ones; a kept count with
 #: bucket and set.
 STORED_BYTES, COUNT_BYTES = 1500, 900
@@ -133,6 +146,7 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
         *_check_groups(status),
         *_check_dead(status),
         *check_exports(export_status(bus, client), int(time.time() * 1000)),
+        *check_expected(read_expected_status(bus, client, datetime.now(UTC))),
         *check_notifier(read_notifier_status(bus, client), int(time.time() * 1000)),
         *_check_lifecycle(status),
     ]

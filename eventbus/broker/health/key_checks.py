@@ -72,6 +72,7 @@ KEY_TYPES: Final[Mapping[str, KeyType]] = {
     "idempotency": KeyType(
         "string", "requests with that Idempotency-Key are refused", "a repeated request counts as a new one"
     ),
+    "started": KeyType("string", "pings of that object are refused", "a run is not measured"),
     "checkpoints": KeyType(
         "stream", "no event is listed, watched or written over HTTP", "watches over HTTP list again"
     ),

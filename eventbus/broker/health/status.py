@@ -516,6 +516,19 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
     )
 
 
+def has_worker(client: Client, keys: Keys, name: str) -> bool:
+    """Return True if a worker of group *name* has asked for work of this partition within ALIVE_S.
+
+    Raises: BusUnavailable: call again.  BusRefused: this user may not look.
+    Redis:  XINFO CONSUMERS, HGETALL, in one round trip.
+    """
+    pipe = node_of(client, keys.incoming).pipeline(transaction=False)
+    pipe.xinfo_consumers(keys.incoming, name)
+    pipe.hgetall(keys.workers)
+    consumers, beats = execute(pipe)
+    return any(worker.alive for worker in _workers(name, consumers or [], [_text(field) for field in beats or {}]))
+
+
 def read_unread(bus: Bus, client: Client, name: str) -> int:
     """Count the events that wait for group *name* while none of its workers is alive; 0: none waits, or a worker lives.
 

@@ -6,7 +6,7 @@
 -- ARGV[1] term      of the caller's lease
 -- ARGV[2] number    of the call within the term: one that arrives after a later one does nothing
 -- ARGV[3] life_ms   how long alerts and groups live from their last write
--- ARGV[4] msgpack   [values of KEYS[5…] ('' deletes), fields of KEYS[1] to set {field: text}]
+-- ARGV[4] msgpack   [values of KEYS[5…] ('' deletes), fields of KEYS[1] {field: text}, '' deletes]
 -- Reply   1 | 0 another worker has taken over: nothing was done
 -- Writes  KEYS 1, 2 and 5…; allowed when memory is full: the state is bounded, and a lost confirmation is a repeat.
 
@@ -53,7 +53,9 @@ local function notify_settle(keys, args)
   step_each(steps, gone, 'ZREM', index)
   step_each(steps, written, 'ZADD', index)
   step(steps, 'HSET', notify, 'number', integer_text(number))
-  for field, text in pairs(fields) do step(steps, 'HSET', notify, field, text) end
+  for field, text in pairs(fields) do
+    if text == '' then step(steps, 'HDEL', notify, field) else step(steps, 'HSET', notify, field, text) end
+  end
   commit(note, strings, nil, steps)
   return 1
 end

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from eventbus.cli.completion import complete_objects
+from eventbus.cli.input.lookup import not_stored
 from eventbus.cli.input.options import instant_option, namespace_option
 from eventbus.cli.session import open_session
 from eventbus.errors import InvalidEvent
@@ -52,6 +53,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     help="Time of the event; at most ten years from now.  [default: now]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print a line when the event is recorded.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no hint if no sink worker stores the event.")
 def record(
     about: str,
     namespace: str,
@@ -62,8 +64,11 @@ def record(
     annotations: Sequence[str],
     at: datetime | None,
     verbose: bool,
+    quiet: bool,
 ) -> None:
     """Record one event about KIND/NAME, and wait until Redis has it.
+
+    A sink worker then stores it. If none is alive, a line on standard error says so.
 
     pod, po and pods are Pod, and so on for the kinds of Kubernetes; objects of its cluster-scoped kinds, like Node, are
     in no namespace.
@@ -79,9 +84,10 @@ def record(
     from eventbus.record.packing import Pending, prepare
 
     _refuse_unclean(about=about, namespace=namespace, reason=reason, message=message, component=component)
+    about_object = reference_to(about, namespace)
     pending = Pending(
         (component, socket.gethostname()),
-        reference_to(about, namespace),
+        about_object,
         str(kind),
         _required("reason", reason),
         message,
@@ -96,8 +102,11 @@ def record(
         click.echo(f"warning: reason {reason[:80]!a} is not CamelCase, like BackOff; programs select by it", err=True)
     with open_session() as session:
         send(session, pending)
+        hint = "" if quiet else not_stored(session, about_object)
     if verbose:
         click.echo("event recorded", err=True)
+    if hint:
+        click.echo(hint, err=True)
 
 
 def _refuse_unclean(**texts: str) -> None:

@@ -13,10 +13,12 @@ import click
 from eventbus.cli.input.options import namespace_option, seconds_option
 from eventbus.cli.printers.output import dump_json, write
 from eventbus.cli.session import open_session
+from eventbus.util.human_duration import human_duration
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
     from eventbus.model.event import Event
+    from eventbus.notify.expect_rules import ExpectRule
     from eventbus.notify.rules import Rules
 
 _FILE = click.Path(path_type=Path)
@@ -59,10 +61,16 @@ def check_rules(file: Path, since_s: float | None, output: str | None) -> None:
     integrations = sum(len([*receiver.integrations()]) for receiver in parsed.rules.receivers)
     if output == "json":
         found = {"hash": parsed.hash, "routes": routes, "integrations": integrations, "warnings": warnings}
+        found["expected"] = [{"name": rule.name, "next": _next(rule).isoformat()} for rule in parsed.rules.expect]
         write(dump_json(found) + "\n")
         return
     for warning in warnings:
         write(f"warning: {printable(warning)}\n")
+    for rule in parsed.rules.expect:
+        about = rule.about
+        grace = f", with a grace of {human_duration(rule.grace.ms / 1000)}" if rule.grace else ""
+        due = f"{_next(rule):%Y-%m-%d %H:%M:%S %Z}"
+        write(f"expects {rule.name} of {about.namespace}/{about.kind}/{about.name}: next by {due}{grace}\n")
     receivers = len(parsed.rules.receivers)
     write(f"{file} is valid: {routes} routes, {receivers} receivers with {integrations} integrations\n")
 
@@ -117,34 +125,46 @@ def test_rules(file: Path, cases: Path | None, since_s: float | None, output: st
 @namespace_option("Of the event.")
 @_output
 def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> None:
-    """Show which routes take a stored event, its alert and groups, and the notifications about them.
+    """Show which routes take a stored event, and the messages really sent about it, with times and answers.
 
-    EVENT is the name of an event, as `eventbus get events -o name` prints it.
+    EVENT is the name of an event, as `eventbus get events -o name` prints it. The routes are those of the file. Alert,
+    groups, silences, inhibition, mutes and the last notification of each receiver are from the state of the notifier,
+    which forgets a group when it ends.
 
     \b
     Examples:
       eventbus rules trace web-0.17a6101701650000 -n shop --rules rules.yaml
     """
-    import msgspec
-
-    from eventbus.broker.notifications import NotifyStore
-    from eventbus.model.decodable import decodable
-    from eventbus.notify.alerts import Alert
-    from eventbus.notify.engine import Group
-    from eventbus.notify.explain import trace
+    from eventbus.broker.notifications import read_notifier_status
+    from eventbus.cache.pager import list_all
+    from eventbus.model.kinds import ACKNOWLEDGEMENT, SILENCE
+    from eventbus.model.list_watch import ListOptions
+    from eventbus.model.matchers import labels_of
+    from eventbus.notify.alerts import alert_id
+    from eventbus.notify.explain import NotifierView, trace
+    from eventbus.notify.group_reader import read_groups_of
     from eventbus.notify.rules import load_rules
 
-    rules = load_rules(file).rules
+    parsed = load_rules(file)
     with open_session() as session:
         found = session.store.get(namespace, event.removeprefix("event/"))
-        records = NotifyStore(bus=session.bus, client=session.client, consumer="").load().records
-    alerts = [
-        msgspec.msgpack.decode(packed, type=decodable(Alert)) for name, packed in records.items() if name[0] == "a"
-    ]
-    groups = [
-        msgspec.msgpack.decode(packed, type=decodable(Group)) for name, packed in records.items() if name[0] == "g"
-    ]
-    lines = list(trace(rules, found, {alert.id: alert for alert in alerts}, groups))
+        groups, alerts = read_groups_of(session.bus, session.client, alert_id(labels_of(found)))
+        status = read_notifier_status(session.bus, session.client)
+        silences = list_all(session.store.objects(SILENCE), ListOptions(limit=500))[0].items
+        acknowledgements = list_all(session.store.objects(ACKNOWLEDGEMENT), ListOptions(limit=500))[0].items
+    failing = {
+        (receiver.name, each.name): each
+        for receiver in (status.receivers if status else ())
+        for each in receiver.failing
+    }
+    stored = NotifierView(groups, alerts, failing, silences, acknowledgements)
+    lines = list(trace(parsed.rules, found, stored, int(time.time() * 1000)))
+    holder = status.holder if status else ""
+    if not holder:
+        lines.append("no notifier acts")
+    elif status and any(each.worker == holder and each.hash != parsed.hash for each in status.files):
+        lines.append(f"the acting notifier {holder} has another rules file")
+    lines = [printable(line) for line in lines]
     write(dump_json(lines) + "\n" if output == "json" else "\n".join(lines) + "\n")
 
 
@@ -177,6 +197,11 @@ def import_rules(file: Path, strict: bool) -> None:
     if not (strict and converted.gaps):
         write(f"# Converted from a file of {converted.origin}.\n{converted.text}")
     sys.exit(1 if converted.gaps else 0)
+
+
+def _next(rule: ExpectRule) -> datetime:
+    """Return when the event is due if a notifier starts now."""
+    return rule.local(rule.due_ms(time.time_ns() // 1_000_000))
 
 
 def _replay(rules: Rules, since_s: float, output: str | None) -> None:

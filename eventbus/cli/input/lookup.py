@@ -155,6 +155,20 @@ def no_worker(session: Session, *, only_waiting: bool = False) -> str:
     return _waiting(lag) if lag else "" if only_waiting else _START.capitalize()
 
 
+def not_stored(session: Session, about: ObjectReference) -> str:
+    """Return a sentence if no worker stores a new event about *about*; else ''. Over HTTP, there is none."""
+    from eventbus.broker.health.status import has_worker
+    from eventbus.broker.keys import SINK_GROUP, partition_of
+
+    if session.remote is not None:
+        return ""
+    keys = session.bus.keys[partition_of(about, session.bus.partitions)]
+    try:
+        return "" if has_worker(session.client, keys, SINK_GROUP) else f"The event is not stored yet; {_START}"
+    except EventBusError:
+        return ""  # as in `waiting`
+
+
 def _waiting(lag: int) -> str:
     number = "1 event waits" if lag == 1 else f"{lag} events wait"
     return f"{number} to be recorded, but {_START}"

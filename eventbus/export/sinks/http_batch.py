@@ -29,9 +29,9 @@ from eventbus.errors import (
 from eventbus.export.sinks.common import check_host
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.export.sinks.webhook.guarded_http import GuardedClient, Reply, error_of
-from eventbus.export.sinks.webhook.ssrf import Guard
 from eventbus.model.event import Event
+from eventbus.util.http.guarded_http import GuardedClient, Reply, error_of
+from eventbus.util.http.ssrf import Guard
 
 HEADERS: Final = "EVENTBUS_EXPORT_HEADERS"
 CA_FILE: Final = "EVENTBUS_WEBHOOK_CA_FILE"

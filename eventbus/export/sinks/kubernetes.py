@@ -33,11 +33,12 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import check_host, retry_after_s, storable_core, version_of
+from eventbus.export.sinks.common import check_host, storable_core, version_of
 from eventbus.export.sinks.contract import EventPatch, SinkMode
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.encoding.event_json import from_core
 from eventbus.model.event import Event
+from eventbus.util.http.retry_after import retry_after_s
 from eventbus.util.text import cut_bytes, printable
 
 #: The store's version of the event, kept with it: a write with an older one changes nothing.

@@ -19,9 +19,9 @@ from eventbus.export.sinks.common import repaired
 from eventbus.export.sinks.contract import SinkWrite
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink, query_of
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.export.sinks.webhook.guarded_http import MAX_REPLY_BYTES, Reply, error_of
 from eventbus.model.encoding.otlp import pack_log_record
 from eventbus.model.event import Event
+from eventbus.util.http.guarded_http import MAX_REPLY_BYTES, Reply, error_of
 from eventbus.util.log import log
 from eventbus.util.text import cut_bytes, printable, repair
 

@@ -76,6 +76,15 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "otlps": ("eventbus.export.sinks.otlp:make_otlp_sink", "otlp"),
     "loki+http": ("eventbus.export.sinks.otlp:make_loki_sink", "otlp"),
     "loki+https": ("eventbus.export.sinks.otlp:make_loki_sink", "otlp"),
+    **dict.fromkeys(
+        ("elasticsearch+http", "elasticsearch+https", "opensearch+http", "opensearch+https"),
+        ("eventbus.export.sinks.elasticsearch:make_elasticsearch_sink", "webhook"),
+    ),
+    **dict.fromkeys(
+        ("clickhouse+http", "clickhouse+https"),
+        ("eventbus.export.sinks.clickhouse:make_clickhouse_sink", "webhook"),
+    ),
+    **dict.fromkeys(("splunk+http", "splunk+https"), ("eventbus.export.sinks.splunk:make_splunk_sink", "webhook")),
 }
 
 

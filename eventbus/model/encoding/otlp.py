@@ -20,7 +20,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from eventbus.errors import InvalidEvent
 from eventbus.model.event import Event, EventSource, EventType, ObjectMeta, ObjectReference
 from eventbus.model.reference import DEFAULT_NAMESPACE
-from eventbus.model.validation import MAX_COMPONENT, MAX_REASON
+from eventbus.model.validation import MAX_COMPONENT, MAX_CONTROLLER, MAX_INSTANCE, MAX_REASON
 from eventbus.util.text import cut_bytes, repair
 
 EVENT_NAME: Final = "k8s.event"
@@ -171,8 +171,10 @@ def event_of(record: LogRecord, texts: Mapping[str, str], scope: str) -> Event:
         first_timestamp=time,
         last_timestamp=time,
         action=get("k8s.event.action", ""),
-        reporting_component=component,
-        reporting_instance=get("k8s.event.reporting_instance") or get("service.instance.id") or host,
+        reporting_component=cut_bytes(component, MAX_CONTROLLER),
+        reporting_instance=cut_bytes(
+            get("k8s.event.reporting_instance") or get("service.instance.id") or host, MAX_INSTANCE
+        ),
     )
 
 
@@ -188,10 +190,11 @@ def _object_of(texts: Mapping[str, str]) -> ObjectReference:
             resource_version=get("k8s.object.resource_version", ""),
             field_path=get("k8s.object.fieldpath", ""),
         )
+    namespace = get("service.namespace") or DEFAULT_NAMESPACE
     if (kind := get("eventbus.object.kind")) and (name := get("eventbus.object.name")):
-        return ObjectReference(kind=kind, namespace=get("eventbus.object.namespace") or DEFAULT_NAMESPACE, name=name)
+        return ObjectReference(kind=kind, namespace=get("eventbus.object.namespace") or namespace, name=name)
     if name := get("service.name"):
-        return ObjectReference(kind="Service", namespace=get("service.namespace") or DEFAULT_NAMESPACE, name=name)
+        return ObjectReference(kind="Service", namespace=namespace, name=name)
     raise InvalidEvent(
         "involvedObject",
         "is not known: the record has neither k8s.object.kind and .name, nor eventbus.object.kind and .name, nor"

@@ -14,18 +14,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from eventbus.notify.fields import Strict
-from eventbus.notify.receivers.contract import Notification, NotifiedAlert, Opening
+from eventbus.notify.receivers.contract import IntegrationConfig, Notification, NotifiedAlert, Opening
 from eventbus.notify.receivers.http import HttpConfig, HttpSender
 
 
-class AlertmanagerConfig(Strict, frozen=True, kw_only=True):
+class AlertmanagerConfig(IntegrationConfig, frozen=True, kw_only=True):
     """One entry of `alertmanager_configs`. *url*: of the Alertmanager, without `/api/v2/alerts`."""
 
     resends: ClassVar[bool] = True
 
     url: str
-    send_resolved: bool = True
     http_config: HttpConfig = HttpConfig()
 
     def check(self) -> None:

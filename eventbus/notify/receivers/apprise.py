@@ -21,10 +21,10 @@ from typing import Final
 import msgspec
 
 from eventbus.errors import ConfigError, SinkUnreachable, UnexpectedReply
-from eventbus.notify.fields import Secret, Strict, secret_of
+from eventbus.notify.fields import Secret, secret_of
 from eventbus.notify.receivers import summary
 from eventbus.notify.receivers.apprise_process import FAILED, INVALID, Message
-from eventbus.notify.receivers.contract import Notification, Opening, Status
+from eventbus.notify.receivers.contract import IntegrationConfig, Notification, Opening, Status
 from eventbus.util.extras import is_needed
 
 #: Longest run of the process, seconds: it starts, imports Apprise, and sends.
@@ -37,13 +37,12 @@ _PASSED: Final = frozenset(
 _VARIABLE: Final = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 
 
-class AppriseConfig(Strict, frozen=True, kw_only=True):
+class AppriseConfig(IntegrationConfig, frozen=True, kw_only=True):
     """One entry of `apprise_configs`. *url_env*: the environment variable with the URL."""
 
     url: Secret | None = None
     url_file: str = ""
     url_env: str = ""
-    send_resolved: bool = True
 
     def check(self) -> None:
         if bool(self.url) + bool(self.url_file) + bool(self.url_env) != 1:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
+
+from eventbus.notify.fields import Strict
 
 
 class Status(StrEnum):
@@ -109,16 +111,20 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     bus_id: str = ""
 
 
-class IntegrationConfig(Protocol):
-    """The configuration of one integration: a `Strict` struct, one for each `…_configs` field."""
+class IntegrationConfig(Strict, frozen=True, kw_only=True):
+    """The configuration of one integration: the base of each entry of a `…_configs` field.
 
-    @property
-    def send_resolved(self) -> bool: ...
+    *resends*: firing alerts are sent again at each `group_interval`, because the service forgets them otherwise.
+    """
+
+    resends: ClassVar[bool] = False
+
+    send_resolved: bool = True
 
     def check(self) -> None:
         """Check the values beyond their types. Raises: ValueError: the field, and the reason."""
-        ...
+        raise NotImplementedError
 
     def open(self, opening: Opening) -> Receiver:
         """Make the receiver; imports its libraries. Connects to nothing yet. Raises: ConfigError."""
-        ...
+        raise NotImplementedError

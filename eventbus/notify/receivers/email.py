@@ -19,9 +19,9 @@ from typing import Final
 import msgspec
 
 from eventbus.errors import ConfigError, EventRejected, SinkUnreachable
-from eventbus.notify.fields import Secret, Strict, secret_of
+from eventbus.notify.fields import Secret, secret_of
 from eventbus.notify.receivers import summary
-from eventbus.notify.receivers.contract import Notification, NotifiedAlert, Opening, Status
+from eventbus.notify.receivers.contract import IntegrationConfig, Notification, NotifiedAlert, Opening, Status
 from eventbus.notify.receivers.defaults import Global
 from eventbus.notify.receivers.http import TlsConfig
 from eventbus.util.log import log
@@ -32,7 +32,7 @@ MAX_SUBJECT: Final = 200
 IMPLICIT_TLS_PORT: Final = 465
 
 
-class EmailConfig(Strict, frozen=True, kw_only=True):
+class EmailConfig(IntegrationConfig, frozen=True, kw_only=True):
     """One entry of `email_configs`. *smarthost*: `host:port`; port 465 speaks TLS from the start."""
 
     to: str

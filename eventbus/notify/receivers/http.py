@@ -12,10 +12,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from eventbus.errors import ConfigError, SinkUnreachable
-from eventbus.export.sinks.webhook.ssrf import Guard
 from eventbus.notify.fields import Secret, Strict, secret_of
 from eventbus.notify.receivers.contract import Opening
 from eventbus.util.extras import extra_needed
+from eventbus.util.http.ssrf import Guard
 
 #: Longest exchange with a service, seconds.
 TIMEOUT_S: Final = 10.0
@@ -69,7 +69,7 @@ class HttpSender:
 
     def __init__(self, config: HttpConfig, opening: Opening, *, timeout_s: float = TIMEOUT_S) -> None:
         with extra_needed("notify"):
-            from eventbus.export.sinks.webhook.guarded_http import GuardedClient
+            from eventbus.util.http.guarded_http import GuardedClient
         self._config = config
         self._guard = Guard.from_environ(opening.environ)
         tls = config.tls_config
@@ -93,7 +93,7 @@ class HttpSender:
 
         Raises: SinkUnreachable, Throttled, UnexpectedReply, EventRejected: see `Receiver.send`.
         """
-        from eventbus.export.sinks.webhook.guarded_http import error_of
+        from eventbus.util.http.guarded_http import error_of
 
         try:
             self._guard.check_url(url)

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from eventbus.errors import EventRejected, SinkUnreachable
-from eventbus.notify.fields import Secret, Strict, secret_of
+from eventbus.notify.fields import Secret, secret_of
 from eventbus.notify.receivers import summary
-from eventbus.notify.receivers.contract import Notification, Opening, Reason, Status
+from eventbus.notify.receivers.contract import IntegrationConfig, Notification, Opening, Reason, Status
 from eventbus.notify.receivers.defaults import Global
 from eventbus.notify.receivers.http import HttpConfig, HttpSender
 
@@ -26,7 +26,7 @@ MAX_SUMMARY: Final = 1024
 MAX_DEDUP_KEY: Final = 255
 
 
-class PagerDutyConfig(Strict, frozen=True, kw_only=True):
+class PagerDutyConfig(IntegrationConfig, frozen=True, kw_only=True):
     """One entry of `pagerduty_configs`."""
 
     acknowledges: ClassVar[bool] = True
@@ -40,7 +40,6 @@ class PagerDutyConfig(Strict, frozen=True, kw_only=True):
     class_: str = msgspec.field(default="", name="class")
     component: str = ""
     group: str = ""
-    send_resolved: bool = True
     http_config: HttpConfig = HttpConfig()
 
     def with_defaults(self, defaults: Global) -> PagerDutyConfig:

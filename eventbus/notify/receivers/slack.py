@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.errors import EventRejected, SinkError, SinkUnreachable, Throttled, UnexpectedReply
-from eventbus.notify.fields import Secret, Strict, secret_of
+from eventbus.notify.fields import Secret, secret_of
 from eventbus.notify.receivers import summary
-from eventbus.notify.receivers.contract import Notification, Opening, Reason
+from eventbus.notify.receivers.contract import IntegrationConfig, Notification, Opening, Reason
 from eventbus.notify.receivers.defaults import Global
 from eventbus.notify.receivers.http import HttpConfig, HttpSender, authorization
 
@@ -42,7 +42,7 @@ _REJECTED: Final = frozenset(
 _PASSING: Final = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable"})
 
 
-class SlackConfig(Strict, frozen=True, kw_only=True):
+class SlackConfig(IntegrationConfig, frozen=True, kw_only=True):
     """One entry of `slack_configs`."""
 
     api_url: Secret | None = None
@@ -140,7 +140,9 @@ class SlackReceiver:
         try:
             answer = msgspec.json.decode(reply, type=dict[str, Any])
         except msgspec.DecodeError:
-            if len(reply) >= _CUT_BYTES:  # longer than we read: accepted, as its status says, but without a handle
+            from eventbus.util.http.guarded_http import MAX_REPLY_BYTES
+
+            if len(reply) >= MAX_REPLY_BYTES:  # longer than we read: accepted, as its status says, but without a handle
                 return {}
             raise UnexpectedReply(f"{method}: the answer is not JSON") from None
         if answer.get("ok") is True:
@@ -159,7 +161,6 @@ class _MessageGone(SinkError):
 
 
 _JSON: Final = {"content-type": "application/json; charset=utf-8"}
-_CUT_BYTES: Final = 64 * 1024
 
 
 def _error_of(method: str, error: str) -> SinkError:

@@ -11,20 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
-from eventbus.notify.fields import Duration, Strict, secret_of
-from eventbus.notify.receivers.contract import Notification, NotifiedAlert, Opening
+from eventbus.notify.fields import Duration, secret_of
+from eventbus.notify.receivers.contract import IntegrationConfig, Notification, NotifiedAlert, Opening
 from eventbus.notify.receivers.http import TIMEOUT_S, HttpConfig, HttpSender
 
 #: Go's zero time: the end of an alert that fires.
 _NEVER: Final = "0001-01-01T00:00:00Z"
 
 
-class WebhookConfig(Strict, frozen=True, kw_only=True):
+class WebhookConfig(IntegrationConfig, frozen=True, kw_only=True):
     """One entry of `webhook_configs`. *max_alerts*: of one message, 0: all."""
 
     url: str = ""
     url_file: str = ""
-    send_resolved: bool = True
     http_config: HttpConfig = HttpConfig()
     max_alerts: int = 0
     timeout: Duration = Duration(0)

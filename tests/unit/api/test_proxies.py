@@ -16,7 +16,7 @@ TRUSTED = TrustedProxies(["10.0.0.0/24", "fd00::1"])
 
 def client(remote: str | None, *headers: str, proxies: TrustedProxies = TRUSTED) -> str:
     request: Any = SimpleNamespace(
-        remote=remote, headers=CIMultiDict([("X-Forwarded-For", header) for header in headers])
+        protocol=None, remote=remote, headers=CIMultiDict([("X-Forwarded-For", header) for header in headers])
     )
     return proxies.client(request)
 

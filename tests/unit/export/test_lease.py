@@ -44,9 +44,7 @@ def store() -> OthersLease:
 
 @pytest.fixture
 def lease(store: OthersLease, clock: FakeClock) -> ExportLease:
-    return ExportLease(
-        cast(ExportStore, store), clock=clock, take_over_s=TAKE_OVER_S, title="export:x", on_beat=lambda: None
-    )
+    return ExportLease(cast(ExportStore, store), clock=clock, take_over_s=TAKE_OVER_S, title="export:x")
 
 
 def looks(lease: ExportLease, clock: FakeClock, seconds: float, each: Callable[[], Any] = lambda: None) -> list[bool]:

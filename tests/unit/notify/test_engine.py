@@ -166,7 +166,7 @@ class World:
     def confirm(self, send: Send) -> None:
         notification = send.notification
         handle = {"message": str(notification.number)}
-        assert self.engine.settle(send.group, send.integration, notification.key, handle)
+        assert self.engine.settle(send.group, send.integration, notification.key, handle, self.now_ms)
         self._store()
 
 
@@ -208,6 +208,18 @@ def test_alerts_that_join_later_are_sent_at_the_groups_interval() -> None:
     world.until(10)
     assert world.messages == [(0.5, "chat", "first", 1, 0), (5.5, "chat", "new-alerts", 3, 0)]
     assert [alert.is_new for alert in world.sent[1].alerts] == [False, True, True]
+
+
+def test_a_receiver_that_forgets_alerts_is_sent_them_at_each_interval() -> None:
+    text = "route: {receiver: chat}\nreceivers: [{name: chat, alertmanager_configs: [{url: 'https://a.example'}]}]\n"
+    world = World(parse_rules(text).rules)
+    world.happens(world.event())
+    world.until(12)
+    assert [message[:3] for message in world.messages] == [
+        (0.5, "chat", "first"),
+        (5.5, "chat", "repeat"),
+        (10.5, "chat", "repeat"),
+    ]
 
 
 def test_a_flapping_pod_is_looked_at_once_an_interval() -> None:

@@ -130,12 +130,19 @@ def test_a_file_is_bounded_before_its_tree_is_built() -> None:
         f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdef", "bcdefg", strict=True)
     )
     routes = "route:\n  receiver: a\n  routes:\n" + "  - {receiver: a}\n" * MAX_ROUTES + "receivers: [{name: a}]\n"
+    large = "route: {receiver: a, routes: [{matchers: [%s]}]}\nreceivers: [{name: a}]"
     for text, message in [
         ("#" * (MAX_BYTES + 1), "larger than"),
         ("[" * 100_000, "nested more than"),
         (bomb, f"more than {MAX_VALUES} values"),
         ("a: &a [*a]", "nested more than"),
         (routes, f"more than {MAX_ROUTES} routes"),
+        ("route: {routes: [" + "{}," * 100_000 + "]}", f"more than {MAX_VALUES} values"),
+        (
+            large % "]}, {matchers: [".join(["'reason=~\"[^a]{900}\"'," * 99] * 2),
+            r"routes\[1\].matchers: the expressions up to here",
+        ),
+        (large % ("'reason=~\"a\"'," * 10_000), "there are 10000 matchers in one place, and may be 100"),
     ]:
         with pytest.raises(ConfigError, match=message):
             parse_rules(text)

@@ -19,7 +19,7 @@ from eventbus.model.objects.silence import (
 from eventbus.notify import silencing
 from eventbus.notify.engine import Engine, Send
 from eventbus.notify.rules import Rules, parse_rules
-from tests.unit.notify.test_engine import MUTE, NODE, ROOT, START, World, rules
+from tests.unit.notify.test_engine import MUTE, ROOT, START, World, rules
 
 FAST = "group_wait: 30s, group_interval: 5m, repeat_interval: 1h, resolve_after: 3h"
 PAGED = """
@@ -232,32 +232,6 @@ def test_a_silence_with_an_invalid_expression_and_one_beyond_the_bound_silence_n
     assert world.messages == [(0, "chat", "first", 1, 0)]
     assert "the silence s is ignored: '(' is no regular expression" in caplog.text
     assert "the silence t is ignored: there are 1 others" in caplog.text
-
-
-def test_a_silence_over_all_of_it_with_a_mute_time_and_take_overs() -> None:
-    """A crash loop, 400 pods at once, a dead node with its pods, and a flapping pod that is muted until minute 60."""
-    muted = 'routes: [{matchers: [reason="Flaps"], mute_time_intervals: [noon]}]'
-    world = Quiet(rules(f"{FAST}, {muted}", MUTE + NODE))
-    world.silence('namespace="shop"', 0, 50)
-    world.happens(*[world.event(f"api-{n}", "FailedScheduling") for n in range(400)])
-    world.happens(world.event("node-1", "NodeNotReady", kind="Node"))
-    world.happens(*[world.event(f"db-{n}", "NodeLost", host="node-1") for n in range(30)])
-    for minute in range(0, 80, 4):
-        world.until(minute)
-        world.happens(world.event("loop"), world.event("flap", "Flaps"))
-        if minute in (40, 48, 52):
-            world.take_over()
-        world.until(minute + 2)
-        world.happens(world.event("flap", "Ready", type_="Normal"))
-    world.until(80)
-    assert sorted(world.messages) == [
-        (50, "chat", "first", 1, 0),  # the node, which inhibits its pods
-        (50, "chat", "first", 1, 0),  # the crash loop
-        (50, "chat", "first", 400, 0),
-        (60.5, "chat", "first", 1, 0),  # the flapping pod, looked at once an interval
-        (70.5, "chat", "all-resolved", 0, 1),
-        (72.5, "chat", "first", 1, 0),
-    ]
 
 
 class Paged(Quiet):

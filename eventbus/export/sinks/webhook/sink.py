@@ -44,9 +44,9 @@ from eventbus.export.sinks.common import check_host, storable_core
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, delivery_id, object_of
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, given_headers, guarded_client
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.export.sinks.webhook.guarded_http import MAX_REPLY_BYTES, GuardedClient, Reply, error_of
 from eventbus.model.event import Event
 from eventbus.util.clock import Clock, SystemClock
+from eventbus.util.http.guarded_http import MAX_REPLY_BYTES, GuardedClient, Reply, error_of
 from eventbus.util.log import log
 
 SECRET, TOKEN = "EVENTBUS_WEBHOOK_SECRET", "EVENTBUS_WEBHOOK_TOKEN"

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from eventbus.errors import ConfigError, SinkUnreachable
-from eventbus.export.sinks.webhook.ssrf import Guard, is_allowed
+from eventbus.util.http.ssrf import Guard, is_allowed
 
 OUTSIDE = ["1.1.1.1", "93.184.215.14", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1", "2606:4700::1111"]
 INSIDE = [
@@ -100,10 +100,10 @@ def test_a_url_that_is_allowed(url: str) -> None:
         ("https://me:hunter2@hooks.example/", "password"),
         ("https://me@hooks.example/", "password"),
         ("https://hooks.example@127.0.0.1/", "password"),
-        ("https://127.0.0.1/", "no webhook"),
-        ("https://[::1]/", "no webhook"),
-        ("https://[::ffff:127.0.0.1]/", "no webhook"),
-        ("https://169.254.169.254/latest/meta-data", "no webhook"),
+        ("https://127.0.0.1/", "no request"),
+        ("https://[::1]/", "no request"),
+        ("https://[::ffff:127.0.0.1]/", "no request"),
+        ("https://169.254.169.254/latest/meta-data", "no request"),
         ("https:///x", "host"),
         ("https://hooks.example:99999/", "read"),
         ("https://h\u00f6oks.example/", "ASCII"),

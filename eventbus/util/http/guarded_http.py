@@ -17,8 +17,8 @@ import httpcore2
 import msgspec
 
 from eventbus.errors import EventRejected, SinkError, SinkUnreachable, Throttled, UnexpectedReply
-from eventbus.export.sinks.common import retry_after_s
-from eventbus.export.sinks.webhook.ssrf import Guard
+from eventbus.util.http.retry_after import retry_after_s
+from eventbus.util.http.ssrf import Guard
 from eventbus.util.text import cut_bytes, printable
 
 CONNECT_TIMEOUT_S: Final = 5.0

@@ -97,11 +97,11 @@ class Guard(msgspec.Struct, frozen=True):
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port
         except ValueError:  # its words may quote a part that is secret
-            raise ConfigError("the webhook's URL cannot be read: its port must be a number from 1 to 65535") from None
+            raise ConfigError("the URL cannot be read: its port must be a number from 1 to 65535") from None
         if not host or not url.isascii() or not url.isprintable() or " " in url:
-            raise ConfigError("the webhook's URL needs a host, and only ASCII (write an international name as xn--…)")
+            raise ConfigError("the URL needs a host, and only ASCII (write an international name as xn--…)")
         if parts.username is not None or parts.password is not None:
-            raise ConfigError("a webhook's URL must hold no user and no password: EVENTBUS_WEBHOOK_TOKEN is for them")
+            raise ConfigError("the URL must hold no user and no password: send them in a header, such as a token")
         if not self.trusts(host):
             _check_outside(parts.scheme, host, port)
         return parts
@@ -109,7 +109,7 @@ class Guard(msgspec.Struct, frozen=True):
     def check_name(self, host: str, port: int) -> None:
         """Resolve *host* once, before the export starts. A failed lookup is ignored: it may succeed later.
 
-        Blocks as `resolve`. Raises: ConfigError: no webhook may go to any of its addresses.
+        Blocks as `resolve`. Raises: ConfigError: no request may go to any of its addresses.
         """
         try:
             addresses = _look_up(host, port)
@@ -118,7 +118,7 @@ class Guard(msgspec.Struct, frozen=True):
         trusted = self.trusts(host)
         if not any(is_allowed(ip_address(address), trusted=trusted) for address in addresses):
             cure = "" if trusted else f"; {_permit(host)}"
-            raise ConfigError(f"{host} has the address {addresses[0]}, where no webhook may go{cure}")
+            raise ConfigError(f"{host} has the address {addresses[0]}, where no request may go{cure}")
 
     def trusts(self, host: str) -> bool:
         """Return True if *host* may have a private address."""
@@ -132,7 +132,7 @@ class Guard(msgspec.Struct, frozen=True):
         addresses = _look_up(host, port)
         for address in addresses:
             if not is_allowed(ip_address(address), trusted=self.trusts(host)):
-                raise SinkUnreachable(f"{host} has the address {address}, where no webhook may go")
+                raise SinkUnreachable(f"{host} has the address {address}, where no request may go")
         return addresses
 
 
@@ -171,15 +171,15 @@ def _permit(host: str) -> str:
 def _check_outside(scheme: str, host: str, port: int | None) -> None:
     cure = _permit(host)
     if scheme != "https":
-        raise ConfigError(f"a webhook must use https; {cure}")
+        raise ConfigError(f"the URL must use https; {cure}")
     if (port or 443) not in PORTS:
-        raise ConfigError(f"a webhook's port must be 443 or 8443, not {port}; {cure}")
+        raise ConfigError(f"the port of the URL must be 443 or 8443, not {port}; {cure}")
     try:
         address = ip_address(host)
     except ValueError:
         return
     if not is_allowed(address, trusted=False):
-        raise ConfigError(f"{host} is where no webhook may go; {cure}")
+        raise ConfigError(f"{host} is where no request may go; {cure}")
 
 
 def _embedded(address: Address) -> list[IPv4Address]:

@@ -1,0 +1,248 @@
+"""The sinks for Elasticsearch, ClickHouse and Splunk: what arrives, and the answers that are their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from eventbus.errors import ConfigError, EventRejected, NotSent, SinkError, SinkUnreachable, Throttled, UnexpectedReply
+from eventbus.export.sinks import SinkAnswer, SinkWrite, Verb, make_sink
+from eventbus.export.sinks.elasticsearch import document_id
+from eventbus.export.sinks.http_batch import HttpBatchSink
+from eventbus.model.encoding.event_json import decode_core
+from eventbus.model.event import Event
+from tests.integration.test_sink_otlp import ALLOWED, stored
+from tests.support.store_servers import STORES, Store, body_of
+from tests.support.webhook_server import Answer, receiving
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> Store:
+    return STORES[request.param]()
+
+
+@pytest.fixture
+def sink(store: Store) -> Iterator[HttpBatchSink]:
+    with receiving(store) as port:
+        made = make_sink(f"{store.scheme}://127.0.0.1:{port}", ALLOWED, timeout_s=60)
+        assert isinstance(made, HttpBatchSink)
+        made.open()
+        yield made
+        made.close()
+
+
+def write(sink: HttpBatchSink, *events: Event) -> Sequence[SinkAnswer]:
+    return sink.write([SinkWrite.of(Verb.CREATE, event) for event in events])
+
+
+only = pytest.mark.parametrize
+
+
+@only("store", [name for name in STORES if name != "otlp"], indirect=True)
+def test_each_change_of_an_event_is_written_and_a_repeat_of_a_write_is_recognizable(
+    store: Store, sink: HttpBatchSink
+) -> None:
+    events = [stored(1), stored(2), stored(1, count=2)]
+    assert write(sink, *events) == events
+    assert store.rows == [
+        ("web-0.1", 1, "producer:1/1"),
+        ("web-0.2", 1, "producer:2/1"),
+        ("web-0.1", 2, "producer:1/2"),
+    ]
+    before = store.deliveries[0]
+    assert write(sink, *events) == events
+    assert store.deliveries[1].body == before.body
+
+
+@only("store", ["elasticsearch", "clickhouse"], indirect=True)
+def test_a_store_that_recognizes_repeats_has_each_once(store: Store, sink: HttpBatchSink) -> None:
+    for _ in range(2):
+        write(sink, stored(1), stored(2))
+    write(sink, stored(2), stored(3))
+    assert store.repeats == {"producer:1/1": 1, "producer:2/1": 1, "producer:3/1": 1}
+
+
+# -- Elasticsearch -------------------------------------------------------------------------------------------------
+
+
+@only("store", ["elasticsearch"], indirect=True)
+def test_a_document_has_the_columns_and_the_whole_event(store: Store, sink: HttpBatchSink) -> None:
+    event = stored(7, count=3, type="Warning")
+    write(sink, event)
+    (delivery,) = store.deliveries
+    action, document = map(json.loads, body_of(delivery).splitlines())
+    assert action == {"create": {"_id": "producer:7/3"}}
+    assert decode_core(json.dumps(document.pop("event"))) == event
+    assert document == {
+        "@timestamp": "2024-01-01T12:00:00Z",
+        "namespace": "default",
+        "name": "web-0.7",
+        "uid": "producer:7",
+        "version": 7,
+        "object_kind": "Pod",
+        "object_name": "web-0",
+        "object_uid": "uid-1",
+        "type": "Warning",
+        "reason": "Started",
+        "message": "Started container web",
+        "component": "kubelet",
+        "host": "node-1",
+        "count": 3,
+        "first_seen": "2024-01-01T12:00:00Z",
+        "last_seen": "2024-01-01T12:00:00Z",
+    }
+    assert delivery.headers["content-type"] == "application/x-ndjson"
+
+
+@only("store", ["elasticsearch"], indirect=True)
+def test_the_template_is_made_at_start(store: Store, sink: HttpBatchSink) -> None:
+    (opening,) = store.openings
+    assert opening.path == "/_index_template/eventbus-eventbus"
+    template = json.loads(opening.body)
+    assert (template["index_patterns"], template["data_stream"]) == (["eventbus"], {})
+    assert set(template["template"]["mappings"]["properties"]) >= {"@timestamp", "reason", "event"}
+    sink.open()
+    assert len(store.openings) == 2
+
+
+def bulk(*statuses: int) -> Answer:
+    items = [
+        {"create": {"status": status} | ({"error": {"type": "t", "reason": "why"}} if status >= 300 else {})}
+        for status in statuses
+    ]
+    return Answer(200, body=json.dumps({"errors": True, "items": items}).encode())
+
+
+@only("store", ["elasticsearch"], indirect=True)
+def test_each_item_has_an_answer_of_its_own(store: Store, sink: HttpBatchSink) -> None:
+    store.answers.append(bulk(201, 409, 400, 429, 500, 503))
+    answers = write(sink, *[stored(number) for number in range(6)])
+    kinds = [Event, Event, EventRejected, Throttled, UnexpectedReply, SinkUnreachable]
+    assert [type(answer) for answer in answers] == kinds
+    assert str(answers[2]) == "the server answered 400: t: why"
+
+
+@only("store", ["elasticsearch"], indirect=True)
+def test_after_a_throttled_item_nothing_more_is_sent(
+    store: Store, sink: HttpBatchSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventbus.export.sinks.elasticsearch.Documents.most_events", 2)
+    store.answers.append(bulk(201, 429))
+    answers = write(sink, *[stored(number) for number in range(4)])
+    assert [type(answer) for answer in answers] == [Event, Throttled, NotSent, NotSent]
+
+
+@only("store", ["elasticsearch"], indirect=True)
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"items": []}', b'{"items": [{"create": {"status": "x"}}]}'])
+def test_an_answer_without_its_items_is_tried_again(store: Store, sink: HttpBatchSink, body: bytes) -> None:
+    store.answers.append(Answer(200, body=body))
+    (answer,) = write(sink, stored())
+    assert isinstance(answer, UnexpectedReply)
+
+
+def test_an_id_that_is_too_long_is_a_digest() -> None:
+    assert document_id("a/1") == "a/1"
+    assert len(document_id("é" * 300)) == 64
+
+
+# -- ClickHouse ----------------------------------------------------------------------------------------------------
+
+
+@only("store", ["clickhouse"], indirect=True)
+def test_the_rows_of_an_insert_have_one_token(store: Store, sink: HttpBatchSink) -> None:
+    event = stored(7, count=3)
+    for _ in range(2):
+        write(sink, event)
+    write(sink, stored(8))
+    queries = [parse_qs(urlsplit(delivery.path).query) for delivery in store.deliveries]
+    assert queries[0]["query"] == ["INSERT INTO eventbus_events FORMAT JSONEachRow"]
+    assert queries[0]["database"] == ["default"]
+    tokens = [query["insert_deduplication_token"][0] for query in queries]
+    assert tokens[0] == tokens[1] != tokens[2]
+    (line,) = body_of(store.deliveries[0]).splitlines()
+    row: dict[str, Any] = json.loads(line)
+    assert decode_core(row["event"]) == event
+    columns = [line.split()[0] for line in body_of(store.openings[0]).decode().splitlines()[1:17]]
+    assert columns == list(row)
+
+
+@only("store", ["clickhouse"], indirect=True)
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(500, {"X-ClickHouse-Exception-Code": "252"}, b"Too many parts"), SinkUnreachable),
+        (Answer(200, {"X-ClickHouse-Exception-Code": "241"}), SinkUnreachable),
+        (Answer(404, {"X-ClickHouse-Exception-Code": "60"}, b"no table"), SinkUnreachable),
+        (Answer(500, {"X-ClickHouse-Exception-Code": "49"}), UnexpectedReply),
+        (Answer(400, {"X-ClickHouse-Exception-Code": "27"}), EventRejected),
+    ],
+    ids=["too many parts", "after the head", "no table", "bug", "row"],
+)
+def test_the_meaning_of_an_exception(store: Store, sink: HttpBatchSink, answer: Answer, error: type[SinkError]) -> None:
+    store.answers.append(answer)
+    (found,) = write(sink, stored())
+    assert type(found) is error
+
+
+# -- Splunk --------------------------------------------------------------------------------------------------------
+
+
+@only("store", ["splunk"], indirect=True)
+def test_an_event_of_the_collector_has_a_time_and_the_columns(store: Store, sink: HttpBatchSink) -> None:
+    write(sink, stored(7, count=3))
+    found = json.loads(store.deliveries[0].body)
+    event = found.pop("event")
+    assert found == {"time": 1704110400.0, "host": "node-1", "source": "eventbus", "sourcetype": "eventbus:event"}
+    assert (event["delivery_id"], event["reason"], event["object_kind"]) == ("producer:7/3", "Started", "Pod")
+
+
+@only("store", ["splunk"], indirect=True)
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(400, body=b'{"text":"Incorrect index","code":7,"invalid-event-number":0}'), SinkUnreachable),
+        (Answer(400, body=b'{"text":"Invalid data format","code":6,"invalid-event-number":0}'), EventRejected),
+        (Answer(403, body=b'{"text":"Invalid token","code":4}'), SinkUnreachable),
+        (Answer(503, body=b'{"text":"Server is busy","code":9}'), SinkUnreachable),
+        (Answer(400, body=b"no json"), EventRejected),
+    ],
+    ids=["index", "format", "token", "busy", "no json"],
+)
+def test_the_meaning_of_a_code(store: Store, sink: HttpBatchSink, answer: Answer, error: type[SinkError]) -> None:
+    store.answers.append(answer)
+    (found,) = write(sink, stored())
+    assert type(found) is error
+
+
+# -- opening, and URLs ---------------------------------------------------------------------------------------------
+
+
+@only("store", ["elasticsearch"], indirect=True)
+def test_a_server_that_refuses_the_template_pauses_the_sink(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "answer", lambda _store, _delivery: Answer(400, body=b"no template"))
+    with receiving(store) as port:
+        sink = make_sink(f"elasticsearch+http://127.0.0.1:{port}", ALLOWED)
+        assert isinstance(sink, HttpBatchSink)
+        with pytest.raises(SinkUnreachable, match=r"PUT /_index_template/eventbus-eventbus: .* 400: no template"):
+            sink.open()
+        sink.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("elasticsearch+https://127.0.0.1/No*", "the data stream"),
+        ("opensearch+https://127.0.0.1/a/b", "the data stream"),
+        ("clickhouse+https://127.0.0.1/a/b/c", "DATABASE/TABLE"),
+        ("clickhouse+https://127.0.0.1/a/b;drop", "DATABASE/TABLE"),
+        ("splunk+https://127.0.0.1?token=a", "no option 'token'"),
+        ("splunk+https://127.0.0.1?index=a&index=b", "an option twice"),
+    ],
+)
+def test_a_url_that_names_no_target_is_refused(url: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        make_sink(url, ALLOWED)
