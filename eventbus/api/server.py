@@ -26,9 +26,8 @@ from eventbus.api.auth.sender_check import SenderCheck
 from eventbus.api.connection import Connection
 from eventbus.api.context import API, Api
 from eventbus.api.eventbus_v1.logs import add_logs_route
-from eventbus.api.eventbus_v1.openapi import PATH as OWN_PATH
-from eventbus.api.eventbus_v1.openapi import own_document
-from eventbus.api.eventbus_v1.routes import add_own_routes, own_routes
+from eventbus.api.eventbus_v1.routes import PATH as OWN_PATH
+from eventbus.api.eventbus_v1.routes import add_own_routes, own_document, own_routes
 from eventbus.api.kube.bodies import MAX_BODY
 from eventbus.api.kube.discovery import Discovery
 from eventbus.api.kube.handler import KUBERNETES, KubernetesApi

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from eventbus.agent.config.manifest import MAX_BYTES, read_pods, static_pod
-from eventbus.agent.config.own_files import check_own_folders, read_own
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import Source
 from eventbus.agent.procfile.procfile import parse_env_file, parse_procfile, procfile_pods
@@ -16,6 +15,7 @@ from eventbus.errors import ConfigError, EventBusError
 from eventbus.model.objects.pod import Pod
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
+from eventbus.util.own_files import check_own_folders, read_own
 from eventbus.util.periodic import Periodic
 
 #: Seconds between two reads of all files. Changes of the folder are noticed every second.

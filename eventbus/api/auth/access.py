@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
-from eventbus.agent.config.own_files import check_own_folders, read_own
 from eventbus.api.auth.reread_file import RereadFile
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import ConfigError
 from eventbus.model.names import MAX_LABEL, is_dns_label
+from eventbus.util.own_files import check_own_folders, read_own
 
 #: Members of this group have the role admin, as in Kubernetes.
 MASTERS: Final = "system:masters"

@@ -17,13 +17,13 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
-from eventbus.agent.config.own_files import check_own_folders, read_own
 from eventbus.api import status
 from eventbus.api.auth.access import AUTHENTICATED, MASTERS, User
 from eventbus.api.auth.peers import is_unix, tcp_peer_uid, unix_peer_uid
 from eventbus.api.auth.reread_file import RereadFile
 from eventbus.api.token_path import is_ping, path_token
 from eventbus.errors import ConfigError
+from eventbus.util.own_files import check_own_folders, read_own
 
 if TYPE_CHECKING:
     from eventbus.api.auth.oidc.tokens import JwtUsers

@@ -1,7 +1,8 @@
-"""All paths under `/eventbus/v1/`: their handlers, and the types of which their OpenAPI is made."""
+"""All paths under `/eventbus/v1/`: their handlers, and their OpenAPI, which is made of the handlers' types."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -21,10 +22,19 @@ from eventbus.api.eventbus_v1.dead import (
     replay_dead,
     show_dead,
 )
-from eventbus.api.eventbus_v1.numbers import ExpectedQuery, bus_status, expected, sinks, suppressed
+from eventbus.api.eventbus_v1.numbers import (
+    ExpectedQuery,
+    Histogram,
+    HistogramQuery,
+    bus_status,
+    expected,
+    histogram,
+    sinks,
+    suppressed,
+)
 from eventbus.api.eventbus_v1.ping import Pings
 from eventbus.api.eventbus_v1.record import BusFacts, Producers, Recorded, Recording, describe_bus
-from eventbus.api.eventbus_v1.search import Found, Histogram, HistogramQuery, SearchQuery, histogram, search
+from eventbus.api.eventbus_v1.search import Found, SearchQuery, search
 from eventbus.api.eventbus_v1.stream import STREAM_TYPE, Place, RawStream, StreamQuery
 from eventbus.api.eventbus_v1.why import Verdicts, VerdictsRequest, Why, WhyQuery, verdicts, why
 from eventbus.api.kube.handler import refuse_method
@@ -36,6 +46,11 @@ from eventbus.client.numbers import Expected, Sinks, Sources
 from eventbus.client.transport import LastNumbers
 
 ROOT: Final = "/eventbus/v1"
+#: Under which it is found in /openapi/v3.
+PATH: Final = ROOT.removeprefix("/")
+
+_REF: Final = "#/components/schemas/{name}"
+_PLACEHOLDER: Final = re.compile(r"{(\w+)}")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -114,3 +129,40 @@ def add_own_routes(router: web.UrlDispatcher, routes: Sequence[Route]) -> None:
         router.add_route(route.method, f"{ROOT}/{route.path}", route.handler)
     for path in {route.path: None for route in routes}:
         router.add_route("*", f"{ROOT}/{path}", refuse_method)
+
+
+def own_document(routes: Sequence[Route]) -> dict[str, Any]:
+    """Make the document of all *routes*. The schemas of OpenAPI 3.1 are JSON Schema."""
+    types = [shape for route in routes for shape in (route.reply, *route.body.values()) if shape is not None]
+    found, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schemas = iter(found)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        reply = None if route.reply is None else next(schemas)
+        operation: dict[str, Any] = {"summary": route.summary, "parameters": _parameters(route)}
+        if route.body:
+            content = {media_type: {"schema": next(schemas)} for media_type in route.body}
+            operation["requestBody"] = {"required": True, "content": content}
+        answer: dict[str, Any] = {"description": "done"}
+        if reply is not None:
+            answer["content"] = {route.reply_type: {"schema": reply}}
+        operation["responses"] = {"204" if reply is None else "200": answer, "default": {"description": "a Status"}}
+        paths.setdefault(f"{ROOT}/{route.path}", {})[route.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "eventbus", "version": "v1"},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    text = {"type": "string"}
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": text} for name in _PLACEHOLDER.findall(route.path)
+    ]
+    if route.query is not None:
+        _, shapes = msgspec.json.schema_components([route.query])
+        for name, schema in shapes[route.query.__name__]["properties"].items():
+            found.append({"name": name, "in": "query", "schema": schema})
+    return found + [{"name": name, "in": "header", "schema": text} for name in route.headers]

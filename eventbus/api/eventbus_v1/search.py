@@ -1,16 +1,12 @@
-"""`GET /eventbus/v1/events` and `histogram`: stored events by words and selectors, and their numbers by time."""
+"""`GET /eventbus/v1/events`: stored events by words and selectors."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
-from eventbus.api import status
 from eventbus.api.context import require
 from eventbus.api.eventbus_v1.query import InstantText, read_instant, read_query
 from eventbus.api.kube.rendering import items_of
@@ -19,7 +15,6 @@ from eventbus.api.thread_context import ThreadContext
 from eventbus.model.encoding.event_json import seconds_to_json
 from eventbus.model.kinds import EVENT
 from eventbus.store.event_search import Search, search_events
-from eventbus.store.occurrences import MINUTE_S, Occurrences, OccurrencesRead, read_occurrences
 
 
 class SearchQuery(msgspec.Struct, frozen=True, rename="camel"):
@@ -74,85 +69,3 @@ async def search(request: web.Request) -> web.Response:
         )
 
     return await compute_json(request, work)
-
-
-FACETS: Final = ("namespace", "kind", "type", "reason", "source")
-#: The default period.
-LAST: Final = timedelta(hours=1)
-#: Buckets of one answer.
-MOST_BUCKETS: Final = 20_160
-
-
-class HistogramQuery(msgspec.Struct, frozen=True):
-    """The period, the buckets, and facets; only events with a given value of a facet are counted."""
-
-    since: InstantText = ""
-    until: InstantText = ""
-    by: Annotated[str, msgspec.Meta(description=f"facets to group by: some of {', '.join(FACETS)}")] = ""
-    step: Annotated[int, msgspec.Meta(ge=1, le=86_400, description="seconds of a bucket, in whole minutes")] = MINUTE_S
-    namespace: str | None = None
-    kind: str | None = None
-    type: str | None = None
-    reason: str | None = None
-    source: str | None = None
-
-
-class Histogram(msgspec.Struct, frozen=True, rename="camel"):
-    """Counts a bucket. A row has `time`, the words of *by*, and `count`; nothing before *begins* is known."""
-
-    begins: str | None
-    step_s: int
-    by: list[str]
-    rows: list[dict[str, Any]]
-
-
-async def histogram(request: web.Request) -> web.Response:
-    """Counts a bucket of *step* seconds (a whole number of minutes), from *since* to *until*.
-
-    *by* groups by facets, separated by commas; each of `FACETS` may be given to count only one value. The facets of
-    sources without a name of their own in a minute are "". Empty buckets are left out.
-    """
-    query = read_query(request, HistogramQuery)
-    require(request, "list", "events", query.namespace or "")
-    until = read_instant("until", query.until) or datetime.now(UTC)
-    since = read_instant("since", query.since) or until - LAST
-    if query.step % MINUTE_S:
-        raise status.bad_request("step: must be a whole number of minutes, in seconds: 60, 300, 3600")
-    if not 0 <= (until - since).total_seconds() <= MOST_BUCKETS * MINUTE_S:
-        raise status.bad_request("since: must be before until, and at most 14 days")
-    by = _facets(query.by)
-    only = {facet: word for facet in FACETS if (word := getattr(query, facet)) is not None}
-
-    def work(context: ThreadContext) -> Histogram:
-        found = read_occurrences(context.bus, context.client, since, until)
-        return summed(found, by=by, only=only, step_s=query.step)
-
-    return await compute_json(request, work)
-
-
-def summed(found: OccurrencesRead, *, by: Sequence[str], only: dict[str, str], step_s: int) -> Histogram:
-    """Count by bucket and the words of *by*, in that order."""
-    counts: Counter[tuple[int, tuple[str, ...]]] = Counter()
-    for row in found.rows:
-        if all(getattr(row, facet) == word for facet, word in only.items()):
-            counts[_bucket(row, step_s), tuple(getattr(row, facet) for facet in by)] += row.count
-    rows = [
-        {
-            "time": seconds_to_json(datetime.fromtimestamp(start, UTC)),
-            **dict(zip(by, words, strict=True)),
-            "count": count,
-        }
-        for (start, words), count in sorted(counts.items())
-    ]
-    return Histogram(begins=seconds_to_json(found.begins), step_s=step_s, by=list(by), rows=rows)
-
-
-def _bucket(row: Occurrences, step_s: int) -> int:
-    return int(row.minute.timestamp()) // step_s * step_s
-
-
-def _facets(text: str) -> list[str]:
-    facets = [facet for facet in text.split(",") if facet]
-    if wrong := [facet for facet in facets if facet not in FACETS]:
-        raise status.bad_request(f"by: {wrong[0][:80]!a} is none of {', '.join(FACETS)}")
-    return list(dict.fromkeys(facets))

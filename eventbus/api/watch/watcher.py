@@ -14,8 +14,7 @@ from eventbus.api.kube.rendering import Renderer
 from eventbus.api.kube.resources import Resource
 from eventbus.api.kube.verbs import in_client_versions, store_version
 from eventbus.api.thread_context import BlockingPool, ThreadContext
-from eventbus.api.watch.hub import CHUNK, WatchHub, WatchKey
-from eventbus.api.watch.lines import LineEncoder
+from eventbus.api.watch.hub import CHUNK, LineEncoder, WatchHub, WatchKey
 from eventbus.errors import EventBusError
 from eventbus.model.list_watch import ListOptions, WatchEvent
 from eventbus.store.changes import Change

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from eventbus.agent.config.own_files import check_own_folders, read_own
 from eventbus.errors import ConfigError
 from eventbus.model.decodable import decodable
+from eventbus.util.own_files import check_own_folders, read_own
 
 FLAG: Final = "--authentication-config"
 #: Maximum size of the file in bytes.

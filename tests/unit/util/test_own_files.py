@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.config.own_files import check_own_folders, read_own
 from eventbus.errors import ConfigError
+from eventbus.util.own_files import check_own_folders, read_own
 
 
 @pytest.fixture
