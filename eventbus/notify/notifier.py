@@ -154,7 +154,7 @@ class Notifier:
         engine = acting.engine
         gauges |= {"alerts": len(engine.alerts), "groups": len(engine.groups), "lag_events": acting.lag}
         gauges["silences"] = engine.active_silences
-        gauges |= {"expected": len(acting.expected), "missing": acting.expected.missing}
+        gauges |= {"expected_events": len(acting.expected), "missing_events": acting.expected.missing}
         counts = {
             "failures": self._absence.failures_ever,
             "events": acting.taken,

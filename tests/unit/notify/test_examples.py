@@ -29,10 +29,16 @@ def test_the_example_of_a_service_has_no_mistake(service: str) -> None:
     assert {name.partition("[")[0] for name, _ in parsed.rules.receivers[0].integrations()} == {service}
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_rules_of_the_page_are_valid(number: int) -> None:
     page = (ROOT / "docs" / "warnings.md").read_text("utf-8")
     text = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[number]
     if "route:" not in text:
         text += "route: {receiver: a}\nreceivers: [{name: a}]\n"
     assert parse_rules(text).warnings == ()
+
+
+def test_the_example_of_expected_events_has_no_mistake() -> None:
+    parsed = load_rules(FOLDER / "expected.yaml")
+    assert parsed.warnings == ()
+    assert [rule.name for rule in parsed.rules.expect] == ["nightly-backup", "import"]
