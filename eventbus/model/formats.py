@@ -13,7 +13,9 @@ FORMATS: Final[tuple[int, ...]] = (2,)
 
 #: The codecs of a batch's events: uncompressed, or an LZ4 block. A reader cannot decode a batch with another codec.
 CODEC_NONE, CODEC_LZ4 = 0, 1
-CODECS: Final[tuple[int, ...]] = (CODEC_NONE, CODEC_LZ4)
+#: Not of a batch: producers may send events that workers collect to series (position 19 of an event).
+CODEC_SERIES: Final = 2
+CODECS: Final[tuple[int, ...]] = (CODEC_NONE, CODEC_LZ4, CODEC_SERIES)
 #: The default of a bus that lists none: every build reads these.
 BASELINE_CODECS: Final[tuple[int, ...]] = (CODEC_NONE, CODEC_LZ4)
 

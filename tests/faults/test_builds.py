@@ -282,10 +282,10 @@ def test_a_newer_recorder_uses_a_codec_that_older_workers_lack_only_after_the_bu
     new.run("format", "upgrade", "--force", env=fleet.env())
     fleet.finish(recorder, "a")
     recorder = fleet.recorder(new, "b", "")
-    eventually(lambda: 2 in codecs(fleet))
+    eventually(lambda: 3 in codecs(fleet))
     older = fleet.worker(old, "")
     assert older.process.wait(PATIENCE_S) == 2
-    assert "codecs 0,1,2, and this build reads 0,1" in older.said
+    assert "codecs 0,1,2,3, and this build reads 0,1,2" in older.said
     fleet.finish(recorder, "b")
     fleet.settled()
     newer.stop()

@@ -207,7 +207,7 @@ def later_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process is of a build that knows format 3 besides, and one codec more."""
     for module in (build_module, bus_module):
         monkeypatch.setattr(module, "FORMATS", (2, 3), raising=False)
-        monkeypatch.setattr(module, "CODECS", (0, 1, 7), raising=False)
+        monkeypatch.setattr(module, "CODECS", (0, 1, 2, 7), raising=False)
 
 
 def held(world: World) -> tuple[bytes, bytes]:
@@ -218,25 +218,25 @@ def held(world: World) -> tuple[bytes, bytes]:
 def test_a_later_build_opens_a_bus_as_it_is_and_upgrades_it_only_by_command(world: World, later_build: None) -> None:
     bus = open_bus(world.url, world.settings)
     bus.revalidate(world.admin)
-    assert (bus.format, bus.codecs, held(world)) == (2, (0, 1), (b"2", b"0,1"))
-    assert upgrade_format(world.admin, bus, force=False) == (3, (0, 1, 7))
-    assert held(world) == (b"3", b"0,1,7")
+    assert (bus.format, bus.codecs, held(world)) == (2, (0, 1, 2), (b"2", b"0,1,2"))
+    assert upgrade_format(world.admin, bus, force=False) == (3, (0, 1, 2, 7))
+    assert held(world) == (b"3", b"0,1,2,7")
     bus.revalidate(world.admin)
-    assert (bus.format, bus.codecs) == (3, (0, 1, 7))
+    assert (bus.format, bus.codecs) == (3, (0, 1, 2, 7))
 
 
 def test_a_bus_that_a_later_build_makes_has_its_newest_format(world: World, prefix: str, later_build: None) -> None:
     made = open_bus(world.url, Settings(prefix=f"{prefix}-new"))
-    assert (made.format, made.codecs) == (3, (0, 1, 7))
+    assert (made.format, made.codecs) == (3, (0, 1, 2, 7))
     assert world.admin.hget(bus_key(made.prefix), "format") == b"3"
 
 
 @pytest.mark.parametrize(
     ("text", "refused"),
     [
-        ("2 0,1 w", True),
-        ("2,3 0,1 w", True),
-        ("2,3 0,1,7 w", False),
+        ("2 0,1,2 w", True),
+        ("2,3 0,1,2 w", True),
+        ("2,3 0,1,2,7 w", False),
     ],
     ids=["lacks the format", "lacks the codec", "reads both"],
 )
@@ -248,8 +248,8 @@ def test_an_upgrade_is_refused_while_a_worker_that_cannot_read_it_is_there(
     if refused:
         with pytest.raises(ConfigError, match=f"cannot be read by build {OTHER}, worker w"):
             upgrade_format(world.admin, bus, force=False)
-        assert held(world) == (b"2", b"0,1")
-    assert upgrade_format(world.admin, bus, force=refused) == (3, (0, 1, 7))
+        assert held(world) == (b"2", b"0,1,2")
+    assert upgrade_format(world.admin, bus, force=refused) == (3, (0, 1, 2, 7))
 
 
 def test_a_build_refuses_a_format_that_it_does_not_know_in_one_line(world: World) -> None:
@@ -266,7 +266,7 @@ def test_a_build_refuses_a_format_that_it_does_not_know_in_one_line(world: World
 def test_workers_refuse_a_bus_with_a_codec_that_they_cannot_read_and_bury_nothing(world: World) -> None:
     opener = Opener(Settings(prefix=world.bus.prefix, redis_url=world.url), None, wait=lambda _s: False)
     world.admin.hset(bus_key(world.bus.prefix), "codecs", "0,1,7")
-    with pytest.raises(ConfigError, match="may use codecs 0,1,7, and this build reads 0,1, not 7"):
+    with pytest.raises(ConfigError, match="may use codecs 0,1,7, and this build reads 0,1,2, not 7"):
         opener.open()
     with pytest.raises(ConfigError):
         opener.news(world.bus, world.admin)
@@ -284,7 +284,7 @@ def test_a_consumer_that_runs_when_a_codec_is_announced_leaves_its_batches_to_ne
 ) -> None:
     """A program that runs the sink itself: no worker process looks for another codec."""
     monkeypatch.setattr(bus_module, "CODECS", (0,))
-    monkeypatch.setattr(wire, "CODECS", (0,))
+    monkeypatch.setattr(wire, "BASELINE_CODECS", (0,))
     world.admin.hset(bus_key(world.bus.prefix), "codecs", "0")
     runner = sink_worker(bus=open_bus(world.url, world.settings), clock=SystemClock(), block_ms=20)
     runner.start()

@@ -165,7 +165,7 @@ def test_status_suppressed_and_sinks_are_those_of_the_bus(bus: Bus, api: ApiConn
     assert len(found["partitions"]) == bus.partitions
     assert get(api, "suppressed") == {"items": []}
     assert get(api, "sinks") == {"items": []}
-    assert get(api, "bus") == {"id": bus.id, "partitions": bus.partitions, "eventTtlS": 3600, "codecs": [0, 1]}
+    assert get(api, "bus") == {"id": bus.id, "partitions": bus.partitions, "eventTtlS": 3600, "codecs": [0, 1, 2]}
 
 
 def test_the_histogram_counts_by_time_and_facet(bus: Bus, api: ApiConnection) -> None:

@@ -13,15 +13,17 @@ import eventbus
 from tests.starting import STRICT
 from tests.waiting import PATIENCE_S
 
-#: What a later build may add: a codec (2) that no earlier one reads, used by producers as soon as the bus says so.
+#: What a later build may add: a codec (3) that no earlier one reads, used by producers as soon as the bus says so.
 _NEW_CODEC = {
     "model/formats.py": (
-        ("\nCODECS: Final[tuple[int, ...]] = (CODEC_NONE, CODEC_LZ4)", "\nCODECS: Final[tuple[int, ...]] = (0, 1, 2)"),
+        ("\nCODECS: Final[tuple[int, ...]] = (CODEC_NONE, CODEC_LZ4, CODEC_SERIES)",
+         "\nCODECS: Final[tuple[int, ...]] = (0, 1, 2, 3)"),
     ),
     "model/encoding/wire.py": (
-        ("    if codec == CODEC_LZ4:", "    if codec in (1, 2):"),
+        ("    if codec not in BASELINE_CODECS:", "    if codec not in (0, 1, 3):"),
+        ("    if codec == CODEC_LZ4:", "    if codec in (1, 3):"),
         ("return PackedEvents(CODEC_LZ4, len(events), compressed)",
-         "return PackedEvents(2 if 2 in codecs else CODEC_LZ4, len(events), compressed)"),
+         "return PackedEvents(3 if 3 in codecs else CODEC_LZ4, len(events), compressed)"),
     ),
 }  # fmt: skip
 

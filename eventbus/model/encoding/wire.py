@@ -20,7 +20,7 @@ import msgspec
 from eventbus.errors import DeadCause, PoisonBatch
 from eventbus.model.decodable import decodable
 from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
-from eventbus.model.formats import BASELINE_CODECS, CODEC_LZ4, CODEC_NONE, CODECS
+from eventbus.model.formats import BASELINE_CODECS, CODEC_LZ4, CODEC_NONE
 
 SCHEMA_VERSION = 2
 MAX_BATCH_EVENTS = 64  #: events in one stream entry: bounds the cost of a redelivery
@@ -46,7 +46,8 @@ Pairs: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_PAIRS)]
 class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An event in the wire format. Times are µs since 1970; trailing defaults may be left out.
 
-    *reporting_component* and *reporting_instance* None mean "as in source"; recorders send None.
+    *reporting_component* and *reporting_instance* None mean "as in source"; recorders send None. *in_series* is 1 if
+    its repeats form a series (events.k8s.io), 0 if they raise its count.
     """
 
     name: str
@@ -68,6 +69,7 @@ class WireEvent(msgspec.Struct, array_like=True, frozen=True, gc=False):
     annotations: Pairs | None = None
     labels: Pairs | None = None
     generate_name: str = ""
+    in_series: int = 0
 
     @property
     def reporter(self) -> tuple[str, str]:
@@ -172,7 +174,7 @@ def _unpack_parts(body: bytes) -> tuple[str, int, int, Any]:
 
 def _open(codec: int, packed: Any) -> list[bytes]:
     """Return the events in *packed*, decoded with *codec*. Raises: PoisonBatch."""
-    if codec not in CODECS:
+    if codec not in BASELINE_CODECS:
         raise PoisonBatch(DeadCause.UNKNOWN_CODEC)
     if codec == CODEC_LZ4:
         try:

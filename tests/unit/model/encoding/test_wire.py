@@ -91,7 +91,7 @@ def test_trailing_fields_may_be_left_out(length: int) -> None:
 
 
 def test_fields_of_a_later_version_are_passed_over() -> None:
-    assert unpack_event(msgpack.packb([*GOOD, "field 20", {"of": "a later version"}])).reason == "Started"
+    assert unpack_event(msgpack.packb([*GOOD, 0, "field 21", {"of": "a later version"}])).reason == "Started"
 
 
 @pytest.mark.parametrize(

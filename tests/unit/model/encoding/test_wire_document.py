@@ -60,7 +60,7 @@ def test_the_positions_are_those_of_the_array() -> None:
 
 
 def test_the_defaults_are_those_of_the_array() -> None:
-    defaults = {"nil": None, "empty": "", "1": 1}
+    defaults = {"nil": None, "empty": "", "0": 0, "1": 1}
     said = [defaults[default] for _, _, _, default in table("An event") if default]
     assert tuple(said) == WireEvent.__struct_defaults__
 
