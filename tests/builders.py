@@ -8,6 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.reference import reference_to
+from eventbus.record.packing import Pending, pack
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
@@ -37,6 +39,34 @@ def make_event(**overrides: Any) -> Event:
         "reporting_instance": source.host,
     }
     return Event(**(fields | overrides))
+
+
+def make_packed_in_series(
+    at_ms: int,
+    *,
+    controller: str = "example.com/c",
+    instance: str = "one",
+    reason: str = "Failed",
+    action: str = "Binding",
+    type: str = "Normal",
+    name: str = "web-0",
+    uid: str = "uid-1",
+    related: str = "",
+    note: str = "note",
+) -> bytes:
+    """The bytes of the event that a recorder of events.k8s.io makes at that time, in ms since 1970."""
+    return pack(
+        Pending(
+            (controller, instance),
+            make_reference(name=name, uid=uid),
+            type,
+            reason,
+            note,
+            at_ms * 1_000_000,
+            action=action,
+            related=reference_to(related) if related else None,
+        )
+    )
 
 
 def make_similar_events(n: int, *, message: str = "message", **overrides: Any) -> list[Event]:

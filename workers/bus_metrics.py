@@ -50,6 +50,7 @@ COUNTERS = {
     "refused_full": ("refused_events", "Events that a full stream refused, counted at each try."),
     "created": ("created_events", "Events that were stored as new."),
     "patched": ("patched_events", "Repeats that were added to a stored event."),
+    "in_series": ("in_series_events", "Events that were counted in a series without a write of their own."),
     "aggregated": ("aggregated_events", "Events that were aggregated with similar ones."),
     "suppressed": ("suppressed_events", "Events that the spam filter suppressed."),
     "not_created": ("not_created_events", "Events that were not stored because the memory of Redis was full."),

@@ -130,7 +130,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "index_expiry": "TYPE ZCARD ZMSCORE ZADD ZREM",
         "index_forget": "TYPE ZCARD ZMSCORE ZADD ZREM",
     },
-    "refresh": {**_CHANGE, **_COUNT, "index_refresh": "TYPE ZMSCORE ZADD ZREM"},
+    "refresh": {**_CHANGE, **_COUNT, "index_refresh": "TYPE ZMSCORE ZADD ZREM", "index_expiry": "TYPE ZADD"},
     "forget": {
         **_NOTE,
         **_COUNT,

@@ -18,8 +18,8 @@ from eventbus.model.formats import CODECS, FORMATS
 #: Files that the functions share, in an order in which each local is declared before its use. A file with a comment
 #: `Exports:` shares only these functions, which it defines without `local`: Lua allows 200 locals at a time.
 SHARED = (
-    *("library", "corrupt", "objects", "incoming", "untrusted_numbers", "commit", "counting", "correlation", "state"),
-    "client_written",
+    *("library", "corrupt", "objects", "incoming", "untrusted_numbers", "commit", "counting", "series", "correlation"),
+    *("state", "client_written"),
 )
 #: Files with one function each.
 VERBS = (

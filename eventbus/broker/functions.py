@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 REFRESHED_A_SECOND = 200
 #: A bucket that never fills again is deleted after ten years, in seconds.
 LONGEST_BUCKET_S = 10 * 366 * 86_400
+#: A series ends after six to twelve minutes without an event.
+LONGEST_SERIES_GAP_S = 720
 #: Members of an index that are read at once.
 _PAGE = 1000
 
@@ -335,17 +337,17 @@ class Functions:
         reply = self._call("forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
         return int(reply[0])
 
-    def refresh(self, candidates: Sequence[bytes], now_ms: int | None = None) -> int:
+    def refresh(self, options: Options, candidates: Sequence[bytes], now_ms: int | None = None) -> int:
         """Publish the counts of those of *candidates* (ids, at most 200) that are due. Returns how many. Idempotent."""
         keys = self._keys
         reply = self._call(
             "refresh",
             (
                 *(keys.meta, keys.index_name, keys.index_object, keys.index_refresh, keys.changes_of(EVENTS)),
-                *(keys.version_of(EVENTS), keys.note_of(EVENTS), keys.corrupt),
+                *(keys.version_of(EVENTS), keys.note_of(EVENTS), keys.corrupt, keys.index_expiry),
                 *(keys.object + candidate for candidate in candidates),
             ),
-            *(REFRESHED_A_SECOND, "" if now_ms is None else now_ms),
+            *(REFRESHED_A_SECOND, "" if now_ms is None else now_ms, options.event_ttl_s * 1000),
         )
         return int(reply[0])
 
@@ -544,7 +546,8 @@ def subject_lives_ms(options: Options) -> tuple[int, int]:
     """
     refill_s = options.burst / options.qps if options.qps else math.inf
     bucket_s = math.ceil(min(2 * max(1, refill_s), LONGEST_BUCKET_S))
-    return 1000 * (2 * options.max_interval_s + options.hold_s), 1000 * (bucket_s + options.hold_s)
+    set_s = max(2 * options.max_interval_s, LONGEST_SERIES_GAP_S)
+    return 1000 * (set_s + options.hold_s), 1000 * (bucket_s + options.hold_s)
 
 
 def pack_argument(value: Any) -> bytes:

@@ -148,7 +148,7 @@ class Housekeeper:
                 *("ZRANGE", self._bus.keys[partition].index_refresh, 0, now_ms),
                 *("BYSCORE", "LIMIT", 0, REFRESHED_A_SECOND),
             )
-        return self._bus.functions(client, partition).refresh(due) if due else 0
+        return self._bus.functions(client, partition).refresh(self._bus.options, due) if due else 0
 
     def finish(self, client: Client, partition: int) -> int:
         """Finish interrupted writes of all kinds but events. Their objects are in partition 0 only. Returns how many.

@@ -32,6 +32,9 @@ from eventbus.settings import AggregateKey, Options, SpamKey
 KEY_WEIGHT = 8
 MAX_CALL_WEIGHT = 640
 
+#: `Subject.exempt` of events that form a series: neither similar events nor the spam filter matter to them.
+IN_SERIES = 2
+
 #: Longer messages are not cached.
 MAX_CACHED_CHARS = 1_024
 
@@ -44,7 +47,7 @@ class Subject(msgspec.Struct, frozen=True):
     aggregate_object: bytes
     suppressed_object: bytes
     event_prefix: Any  #: a hash, to be updated with the message
-    exempt: int
+    exempt: int  #: 1: from the spam filter; IN_SERIES
     namespace: str
     object_name: str
     about: str  #: /kind/name of its object, as in the index
@@ -52,7 +55,10 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event, its packed bytes, and the keys it is counted under: an id, and 8 bytes among similar ones."""
+    """An event, its packed bytes, and the keys it is counted under: an id, and 8 bytes among similar ones.
+
+    *local* is empty in a series: the set of its subject names the event that counts it.
+    """
 
     uid: PackedUid
     event: WireEvent
@@ -72,9 +78,21 @@ class Correlator:
         self._exempt = (options.exempt_namespaces, options.exempt_types, options.exempt_reasons)
         #: A repeat of an object saves two hashes.
         self._cached = lru_cache(maxsize=16_384)(self._make_cached)
+        self._cached_series = lru_cache(maxsize=16_384)(_CachedSeries)
 
     def keyed(self, uid: PackedUid, event: WireEvent, packed: bytes) -> KeyedEvent:
         """Return the event with its keys. Nothing is hashed if it repeats its subject's last message."""
+        if event.in_series and event.event_us is not None:
+            series = self._cached_series(
+                event.namespace,
+                event.involved_object,
+                event.reason,
+                event.type,
+                event.reporter,
+                event.action,
+                event.related or (),
+            )
+            return KeyedEvent(uid, event, series.body_of(event), series.subject, series.subject.aggregate, b"")
         cached = self._cached(
             event.namespace, event.involved_object, event.reason, event.type, event.source, event.reporter
         )
@@ -165,6 +183,51 @@ class _CachedKeys:
         return body
 
 
+class _CachedSeries:
+    """The subject of a series, and the body of its last message. A body has no name and time: these are stored apart.
+
+    Source: client-go tools/events, getKey. The message, name and annotations of an event are no part of it.
+    """
+
+    __slots__ = ("_body", "_cause", "subject")
+
+    def __init__(
+        self,
+        namespace: str,
+        reference: tuple[str, ...],
+        reason: str,
+        kind: str,
+        reporter: tuple[str, str],
+        action: str,
+        related: tuple[str, ...],
+    ) -> None:
+        parts = (pack_array(reference), pack_array(related), namespace, reason, kind, *reporter, action)
+        key = id_text(blake2b(pack_array(parts), digest_size=14, person=b"series").digest())[:ID_CHARS]
+        object_kind, _, name, *_ = (*reference, "", "", "")
+        self.subject = Subject(
+            aggregate=key,
+            spam=key,
+            aggregate_object=key,
+            suppressed_object=key,
+            event_prefix=None,
+            exempt=IN_SERIES,
+            namespace=namespace,
+            object_name=name,
+            about=f"/{object_kind.lower()}/{name}",
+            dimensions=f"{reporter[0]}\0{object_kind}\0{kind}\0{reason}",
+        )
+        self._cause: tuple[str, dict[str, str] | None] | None = None
+        self._body = b""
+
+    def body_of(self, event: WireEvent) -> bytes:
+        cause = (event.message, event.annotations)
+        if cause != self._cause:
+            bare = msgspec.structs.replace(event, name="", namespace="", event_us=None, in_series=0)
+            self._body = pack_array(bare)
+            self._cause = cause if len(event.message) <= MAX_CACHED_CHARS else None
+        return self._body
+
+
 class CallBuilder:
     """Collects decoded batches until a call has the weight `MAX_CALL_WEIGHT`."""
 
@@ -176,6 +239,7 @@ class CallBuilder:
         self._buckets: dict[bytes, int] = {}
         self._events: dict[bytes, int] = {}
         self._other_objects: dict[bytes, int] = {}
+        self._series: set[bytes] = set()
         self._minutes: dict[bytes, int] = {}
         self._subjects: dict[tuple[bytes, str], int] = {}
         self._bodies: dict[bytes, int] = {}
@@ -192,7 +256,7 @@ class CallBuilder:
         """Return True if a batch with these events keeps the call within its bounds; the first batch always does."""
         if not self._batches:
             return True
-        keys = len(self._events.keys() | {event.key for event in events})
+        keys = len(self._events.keys() | self._series | {event.key for event in events})
         return keys * KEY_WEIGHT + self.events + len(events) <= MAX_CALL_WEIGHT
 
     def add(
@@ -236,17 +300,20 @@ class CallBuilder:
 
     def _add_event(self, row: list[Any], keyed: KeyedEvent) -> None:
         event, numbers, bodies = keyed.event, self._events, self._bodies
+        first, last = event.first_us, event.last_us
         subject = self._subjects.get((keyed.subject.aggregate, keyed.subject.namespace))
         if subject is None:
             subject = self._add_subject(keyed.subject)
         key = numbers.get(keyed.key)
-        if key is None:
+        if key is None and not keyed.local:
+            self._series.add(keyed.key)
+            key, first = 0, event.event_us
+        elif key is None:
             key = numbers[keyed.key] = len(numbers) + 1
             self._locals.append(keyed.local)
         body = bodies.get(keyed.body)
         if body is None:
             body = bodies[keyed.body] = len(bodies) + 1
-        first, last = event.first_us, event.last_us
         row += (
             subject,
             key,

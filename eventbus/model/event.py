@@ -146,9 +146,14 @@ class Event(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False)
         return "v1"
 
     @property
+    def occurrences(self) -> int:
+        """Return the count of the series, else the count; 0: it has none."""
+        return self.series.count if self.series is not None else self.count
+
+    @property
     def times_seen(self) -> int:
         """Return how often it happened: by the series, else by the count; at least once."""
-        return max(1, self.series.count if self.series is not None else self.count)
+        return max(1, self.occurrences)
 
     @property
     def last_seen(self) -> datetime | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -11,10 +12,17 @@ import msgspec
 
 from eventbus.errors import InvalidEvent
 from eventbus.model.encoding.wire import MAX_EVENT_BYTES, pack_array, reference_array, unpack_event
-from eventbus.model.event import Event, EventType, ObjectReference
+from eventbus.model.event import Event, EventType, ObjectMeta, ObjectReference
 from eventbus.model.names import is_dns_label
 from eventbus.model.reference import event_name
-from eventbus.model.validation import MAX_KIND, MAX_NAME, check_annotations, validate_call
+from eventbus.model.validation import (
+    MAX_KIND,
+    MAX_NAME,
+    MAX_NEW_MESSAGE,
+    check_annotations,
+    validate_call,
+    validate_recorded,
+)
 from eventbus.util.text import byte_length, cut_bytes, is_clean, repair
 
 TYPES = frozenset(kind.value for kind in EventType)
@@ -30,6 +38,8 @@ SHORT_MESSAGE = 1024
 #: Bytes of an object's reference. Its uid and fieldPath have no bounds of their own, and must leave room for a message.
 MAX_REFERENCE_BYTES = 6 * 1024
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
+#: The event time of a check: events.k8s.io requires one.
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 #: The packed parts that stay from event to event: before the time in the name, before the message, after it.
 Template = tuple[bytes, bytes, bytes]
@@ -38,7 +48,8 @@ Template = tuple[bytes, bytes, bytes]
 class Pending(msgspec.Struct, frozen=True, gc=False):
     """One call of a recorder. *past_ns* is 0, or the time it is about when that is not now.
 
-    *template* is that of `find_template`, if the recorder has looked it up already.
+    With an *action* it is of an `EventsRecorder`, and *source* is controller and instance. *template* is that of
+    `find_template`, if the recorder has looked it up already.
     """
 
     source: tuple[str, str]
@@ -50,6 +61,8 @@ class Pending(msgspec.Struct, frozen=True, gc=False):
     past_ns: int = 0
     annotations: Mapping[str, str] | None = None
     template: Template | None = None
+    action: str = ""
+    related: ObjectReference | None = None
 
 
 @lru_cache(maxsize=16_384)
@@ -61,11 +74,44 @@ def _checked(
     if not (_is_plain(reference) and _may_say(source, kind, reason)):
         validate_call(source, reference, namespace=namespace, type=kind, reason=reason)
     # Plain strings: the cached value serves every caller, and some pass equal strings of a subclass.
-    about = tuple(map(str.__str__, reference_array(reference)))
-    if (size := sum(map(byte_length, about))) > MAX_REFERENCE_BYTES:
+    return str.__str__(namespace), _reference_array("involvedObject", reference)
+
+
+@lru_cache(maxsize=16_384)
+def _checked_in_series(
+    source: tuple[str, str],
+    reference: ObjectReference,
+    kind: str,
+    reason: str,
+    action: str,
+    related: ObjectReference | None,
+) -> tuple[str, tuple[str, ...], tuple[str, ...] | None]:
+    """Return namespace and reference arrays, once they are valid. Cached as by `_checked`."""
+    namespace = reference.namespace or "default"
+    controller, instance = source
+    validate_recorded(
+        Event(
+            metadata=ObjectMeta(namespace=namespace),
+            involved_object=reference,
+            type=kind,
+            reason=reason,
+            action=action,
+            related=related,
+            reporting_component=controller,
+            reporting_instance=instance,
+            event_time=_ANY_TIME,
+        )
+    )
+    about = _reference_array("regarding", reference)
+    return str.__str__(namespace), about, None if related is None else _reference_array("related", related)
+
+
+def _reference_array(field: str, reference: ObjectReference) -> tuple[str, ...]:
+    array = tuple(map(str.__str__, reference_array(reference)))
+    if (size := sum(map(byte_length, array))) > MAX_REFERENCE_BYTES:
         problem = f"has {size} bytes, at most {MAX_REFERENCE_BYTES} are allowed; shorten uid or fieldPath"
-        raise InvalidEvent("involvedObject", problem)
-    return str.__str__(namespace), about
+        raise InvalidEvent(field, problem)
+    return array
 
 
 def _is_plain(reference: ObjectReference) -> bool:
@@ -145,12 +191,18 @@ def pack(pending: Pending) -> bytes:
     return packed
 
 
+def pack_counted(pending: Pending) -> bytes:
+    """Pack as `pack`, for a bus that does not allow series yet: workers count the repeats. Raises: InvalidEvent."""
+    return pack(msgspec.structs.replace(pending, action="", related=None) if pending.action else pending)
+
+
 def _pack_by_template(pending: Pending) -> bytes | None:
     """Join the same bytes as `_array` would be packed to. None: this event has no usual form."""
     message, time_ns = pending.message, pending.time_ns
     seen_ns = pending.past_ns or time_ns
     if (
         pending.annotations
+        or pending.action
         or "\0" in message
         or not (_FIRST_NS <= time_ns < _END_NS and _FIRST_NS <= seen_ns < _END_NS)
     ):
@@ -178,6 +230,8 @@ def build(pending: Pending) -> Event:
 
 
 def _array(pending: Pending) -> list[Any]:
+    if pending.action:
+        return _array_in_series(pending)
     message, source = pending.message, pending.source
     namespace, reference = _checked(source, pending.reference, pending.type, pending.reason)
     if "\0" in message:
@@ -203,9 +257,45 @@ def _array(pending: Pending) -> list[Any]:
     return array
 
 
+def _array_in_series(pending: Pending) -> list[Any]:
+    """Return the event as client-go makes it: without source, first and last time, and count."""
+    controller, instance = pending.source
+    namespace, regarding, related = _checked_in_series(
+        pending.source, pending.reference, pending.type, pending.reason, pending.action, pending.related
+    )
+    note = repair(pending.message) if "\0" in pending.message else pending.message
+    if (size := byte_length(note)) > MAX_NEW_MESSAGE:
+        raise InvalidEvent("note", f"has {size} bytes, at most {MAX_NEW_MESSAGE} are allowed; shorten it")
+    return [
+        event_name(pending.reference.name, pending.time_ns),
+        namespace,
+        regarding,
+        pending.reason,
+        note,
+        pending.type,
+        ("", ""),
+        None,
+        None,
+        0,
+        controller,
+        instance,
+        pending.time_ns // 1000,
+        pending.action,
+        None,
+        related,
+        None,
+        None,
+        "",
+        1,
+    ]
+
+
 def _repaired(pending: Pending) -> Pending:
     """Return *pending* with lone surrogates and NUL replaced in its texts. Raises: InvalidEvent: one is no text."""
     reference = ObjectReference(*(_text("involvedObject", part) for part in msgspec.structs.astuple(pending.reference)))
+    related = pending.related
+    if related is not None:
+        related = ObjectReference(*(_text("related", part) for part in msgspec.structs.astuple(related)))
     annotations = {
         _text("metadata.annotations", key): _text("metadata.annotations", value)
         for key, value in (pending.annotations or {}).items()
@@ -219,6 +309,8 @@ def _repaired(pending: Pending) -> Pending:
         message=_text("message", pending.message),
         annotations=annotations or None,
         template=None,
+        action=_text("action", pending.action),
+        related=related,
     )
 
 

@@ -28,6 +28,8 @@ from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, Ob
 
 #: The form of an event that was written through the store; its body is JSON.
 _WRITTEN: Final = b"w"
+#: The form of a series of events.k8s.io: its first time is eventTime, its count and last time are those of the series.
+_SERIES: Final = b"e"
 
 # Positions. The first five remain after the event has expired.
 _COUNT, _FIRST, _NAME, _NAMESPACE, _ENTRY = range(5)
@@ -131,8 +133,8 @@ def lay_over(packed: bytes, new: Event) -> Overlay:
         metadata.pop("resourceVersion", None)
     lasting = {key: value for key, value in patch.items() if key not in COUNTED and value != {}}
     once = {key: value for key, value in patch.items() if key in COUNTED}
-    if new.count < event.count:  # read before the last repeats, which change no version
-        once = {key: value for key, value in once.items() if key not in ("count", "lastTimestamp")}
+    if new.times_seen < event.times_seen:  # read before the last repeats, which change no version
+        once = {key: value for key, value in once.items() if key not in ("count", "lastTimestamp", "series")}
     stays, goes = (msgspec.json.encode(part) if part else b"" for part in (lasting, once))
     return Overlay(stays, goes, _overlaid(event, stays, goes))
 
@@ -176,7 +178,24 @@ def _recorded(fields: list[Any], version: int, shown: bool) -> Event:
         reporting_component="" if form else source.component if component is None else intern(component),
         reporting_instance="" if form else source.host if instance is None else intern(instance),
     )
+    if form == _SERIES:
+        return _in_series(event, wire)
     return event if form or body[0] == _USUAL_BODY or not wire.has_more else _with_more(event, wire)
+
+
+def _in_series(event: Event, wire: WireEvent) -> Event:
+    """Return *event* in the form of events.k8s.io; its first event alone is no series."""
+    controller, instance = wire.reporter
+    return msgspec.structs.replace(
+        _with_more(event, wire),
+        event_time=event.first_timestamp,
+        first_timestamp=None,
+        last_timestamp=None,
+        count=0,
+        series=EventSeries(event.count, event.last_timestamp) if event.count > 1 else None,
+        reporting_component=intern(controller),
+        reporting_instance=intern(instance),
+    )
 
 
 def _with_more(event: Event, wire: WireEvent) -> Event:

@@ -97,7 +97,7 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     "claim": lambda partition: partition.call.claim("sink", "one", "two", ""),
     "expire": lambda partition: partition.call.expire(partition.options, [b"0" * 18, b"1" * 18]),
     "forget": lambda partition: partition.call.forget(partition.options, [b"0" * 64]),
-    "refresh": lambda partition: partition.call.refresh([b"0" * 18]),
+    "refresh": lambda partition: partition.call.refresh(partition.options, [b"0" * 18]),
     "finish": lambda partition: partition.call.finish("nodes"),
     "put": lambda partition: partition.call.put(
         partition.options, functions.Item(plural="nodes", namespace="", name="n1", key=b"0" * 18, body=b"{}"), ""

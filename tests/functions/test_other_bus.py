@@ -28,6 +28,7 @@ _prefixes = itertools.count()
 @pytest.mark.parametrize("case", LATE, ids=str)
 def test_a_call_for_the_former_bus_changes_nothing_in_the_new_one(embedded_url: str, case: Case) -> None:
     partition = Partition(embedded_url, f"other-bus-{next(_prefixes)}", **({"burst": 1_000} | case.options))
+    partition.client.besides = partition.keys.object + b"*"  # series, which only their sets name
     try:
         partition.call = Functions(partition.client, partition.keys, partition.bus)
         given = case.prepare(partition)

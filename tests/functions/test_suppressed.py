@@ -87,7 +87,7 @@ def test_the_next_accepted_event_closes_it_with_the_whole_number(one_token: Part
 
 def refresh(partition: Partition, in_ms: int) -> int:
     due = partition.admin.zrange(partition.keys.index_refresh, 0, -1)
-    return partition.call.refresh(due, time.time_ns() // 1_000_000 + in_ms)
+    return partition.call.refresh(partition.options, due, time.time_ns() // 1_000_000 + in_ms)
 
 
 def test_without_a_later_event_refresh_closes_it_after_a_minute_and_it_goes_in_time(

@@ -17,7 +17,7 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.model.encoding.event_json import encode_core
 from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.model.event import Event
-from tests.builders import make_event, make_reference, make_similar_events
+from tests.builders import make_event, make_packed_in_series, make_reference, make_similar_events
 from tests.functions.partition import GENEROUS, MINUTE, T0, Partition
 
 HOUR = 3_600_000
@@ -51,14 +51,19 @@ def about(name: str, message: str = "", **fields: Any) -> Event:
     return make_event(involved_object=make_reference(name=name), message=message or f"about {name}", **fields)
 
 
+def in_series(name: str) -> bytes:
+    """An event of a series about the pod *name*, packed."""
+    return make_packed_in_series(T0, name=name)
+
+
 def send(
-    partition: Partition, producer: str, *events: Event, first: int = 1, unreadable: int = 0, **given: Any
+    partition: Partition, producer: str, *events: Event | bytes, first: int = 1, unreadable: int = 0, **given: Any
 ) -> None:
     """Publish a producer's batch that begins at *first*; sent again it is the same batch.
 
     *unreadable*: so many more are said to be in it.
     """
-    body = pack_batch(producer, first, [pack_event(event) for event in events])
+    body = pack_batch(producer, first, [event if isinstance(event, bytes) else pack_event(event) for event in events])
     partition.publish_raw(first, len(events) + unreadable, body, producer=producer, **given)
 
 
@@ -78,7 +83,7 @@ def drain_at(at_ms: int) -> Callable[[Partition, Any], None]:
     return lambda partition, _given: drain(partition, at_ms=at_ms)
 
 
-def sent(*batches: Sequence[Event]) -> Callable[[Partition], None]:
+def sent(*batches: Sequence[Event | bytes]) -> Callable[[Partition], None]:
     """Each batch by a producer of its own; nothing has been read."""
 
     def prepare(partition: Partition) -> None:
@@ -88,7 +93,9 @@ def sent(*batches: Sequence[Event]) -> Callable[[Partition], None]:
     return prepare
 
 
-def after(*before: Sequence[Event], then: Sequence[Event], in_ms: int | None = None) -> Callable[[Partition], None]:
+def after(
+    *before: Sequence[Event | bytes], then: Sequence[Event | bytes], in_ms: int | None = None
+) -> Callable[[Partition], None]:
     """The batches *before* were recorded, and with *in_ms* all that was due by then expired; *then* was sent."""
 
     def prepare(partition: Partition) -> None:
@@ -243,6 +250,24 @@ RECORD = [
         act=drain_at(T0),
     ),
     Case(
+        name="series begin",
+        verb="correlate_and_store",
+        prepare=sent([in_series("a"), in_series("a"), in_series("b"), about("c")], [in_series("a")]),
+        act=drain_at(T0),
+    ),
+    Case(
+        name="series go on",
+        verb="correlate_and_store",
+        prepare=after([in_series("a")] * 3 + [in_series("b")], then=[in_series("a"), in_series("b"), about("c")]),
+        act=drain_at(T0 + 10 * MINUTE),
+    ),
+    Case(
+        name="another series begins",
+        verb="correlate_and_store",
+        prepare=after([in_series("a")] * 3, then=[in_series("a")] * 2),
+        act=drain_at(T0 + HOUR),
+    ),
+    Case(
         name="the first event of a batch, alone", verb="correlate_and_store", prepare=_in_parts(0), act=_record_part(0)
     ),
     Case(
@@ -366,7 +391,7 @@ WORKERS = [
 # -- housekeeping ----------------------------------------------------------------------------------------------------
 
 
-def _stored(*events: Event) -> Callable[[Partition], None]:
+def _stored(*events: Event | bytes) -> Callable[[Partition], None]:
     def prepare(partition: Partition) -> None:
         send(partition, "p1", *events)
         drain(partition)
@@ -387,7 +412,7 @@ def _counted_and_not_written(partition: Partition) -> None:
 
 
 def _refresh(partition: Partition, candidates: Sequence[bytes]) -> None:
-    partition.call.refresh(candidates, time.time_ns() // 1_000_000 + HOUR)
+    partition.call.refresh(partition.options, candidates, time.time_ns() // 1_000_000 + HOUR)
 
 
 def _expire(in_ms: int) -> Callable[[Partition, Sequence[bytes]], object]:
@@ -491,6 +516,18 @@ HOUSEKEEPING = [
         options={"burst": 1, "report_suppressed": False},
         prepare=chosen(_counted_and_not_written, "index_refresh"),
         act=_refresh,
+    ),
+    Case(
+        name="the last counts of series are written",
+        verb="refresh",
+        prepare=chosen(_stored(*[in_series("a")] * 3, *[in_series("b")] * 2), "index_refresh"),
+        act=_refresh,
+    ),
+    Case(
+        name="series whose time has come",
+        verb="expire",
+        prepare=chosen(_stored(*[in_series("a")] * 3, in_series("b")), "index_expiry"),
+        act=_expire(HOUR),
     ),
     Case(
         name="events beyond the bound",

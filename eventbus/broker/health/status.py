@@ -421,6 +421,7 @@ _COUNTERS = {
     "recorded": "events",
     "created": "created",
     "patched": "patched",
+    "in_series": "in_series",
     "aggregated": "aggregated",
     "suppressed": "suppressed",
     "not_created": "not_created",

@@ -86,11 +86,12 @@ function store_written(k, o, former, given)
 end
 
 -- Adds the deletion of event *o*, and puts its remaining count into *strings*, *steps* and *forget*. Returns whether a count
--- remains.
-function remove_stored(c, strings, steps, forget, o, key, forget_at)
+-- remains: not that of a series that has ended.
+function remove_stored(c, strings, steps, forget, o, key, forget_at, now_ms)
   local id = id_of(key)
   local name_member, object_member = index_members(o, id)
-  local counts = o[FORM] ~= 'w' and pack_counts(o)
+  local ended = o[FORM] == 'e' and series_ended(series_seen_ms(o), now_ms)
+  local counts = o[FORM] ~= 'w' and not ended and pack_counts(o)
   o[RV], o[WRITTEN], o[HELD] = c.last + 1, false, false
   add_change(c, 'D', id, cmsgpack.pack(o), name_member, object_member)
   if counts then

@@ -8,7 +8,8 @@
 -- KEYS[9] changes:<kind> STREAM    KEYS[10] suppressed HASH   KEYS[11] dead STREAM        KEYS[12] attempts:<group> HASH
 -- KEYS[13] version:<kind> STRING   KEYS[14] note:<of> STRING   KEYS[15] spoiled HASH
 -- KEYS[16…] aggregate:…, spam:…, object:…, occurrences:… STRING|HASH      each once, counted from 1 in each group: sets,
---           buckets, events, other objects that may be written (an aggregate, a report of suppression), occurrences
+--           buckets, events, other objects that may be written (an aggregate, a report of suppression), occurrences.
+--           The object:… of a series is none of them: only its set names it
 -- ARGV[1] group   ARGV[2] consumer
 -- ARGV[3] burst   ARGV[4] qps %.17g   ARGV[5] max_events   ARGV[6] max_interval_ms   ARGV[7] aggregate message prefix
 -- ARGV[8] event_ttl_ms   ARGV[9] record_ttl_ms   ARGV[10] report_suppressed 0|1
@@ -18,7 +19,7 @@
 -- ARGV[17] bus       id of the bus that the worker has opened, '' is not compared
 -- ARGV[18] subjects  msgpack [sets, buckets, events, others: the number of keys, [local key of each event key], [subject, …]]
 --           subject  nine values in one array: set, bucket, aggregate, report, exempt 0|1, namespace, object name, /kind/name,
---                    component\0kind\0type\0reason
+--                    component\0kind\0type\0reason. exempt 2: its events form a series
 -- ARGV[19] members   msgpack {id: [member of index:name | '', member of index:object | '']} of the corrupt events that an
 --           earlier reply has named; '' in the first call
 -- ARGV[20] bodies    number of bodies that follow, each once
@@ -27,11 +28,13 @@
 --           next   '': acknowledge the batch afterwards; else only one event is given, and this is noted as the next
 -- position
 --           start  position of the first event in its batch; events before the noted next position are stored already
---           event  eight values in one array: subject, event key, body, name, first µs | '', last µs | '', count, uid
+--           event  eight values in one array: subject, event key (0: of a series), body, name, first µs | '',
+--                  last µs | '', count, uid
 -- Reply   one string a batch: '-' another worker has taken the batch over: nothing was done, '<' it starts before the noted
 --         next position (nothing was done: read the note again and continue there), else a letter an event:
 --         c create  k create, replacing its former self  p patch  r patch, then create (it had expired)
 --         n patch, then create, of an event never seen  s suppressed as spam  m not created, memory is full
+--         u counted in a series, not written
 --         upper case: an aggregate
 --         Or 'members': nothing was done. The named keys have corrupt events: find their members in the indexes, in pages,
 --         and call again with them.
@@ -142,6 +145,13 @@ local function step_acknowledge(steps, incoming, attempts, group, done, noted)
   end
 end
 
+-- Returns when `refresh` must look at a series again, and notes when its count must be written.
+local function series_due(o)
+  local seen_ms = series_seen_ms(o)
+  o[WRITE_DUE] = o[WRITE_DUE] or series_refresh_ms(seen_ms)
+  return math.min(o[WRITE_DUE], series_end_ms(seen_ms))
+end
+
 -- Puts the new state of the objects into *strings*, *c* and *indexes*.
 local function write_objects(state, keys, places, c, strings, indexes, given)
   local objects, used, events_at = state.objects, state.used_objects, places.events
@@ -171,6 +181,10 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
         shown[WRITTEN], shown[DUE], shown[CHANGED] = false, false, given.now_ms
         if shown[WRITE_DUE] then shown[WRITE_DUE] = false end
       end
+      if shown[FORM] == 'e' and shown[COUNT] > 1 then
+        shown[DUE] = series_due(shown)
+        put(indexes.refresh, integer_text(shown[DUE]), id)
+      end
       local packed, at = pack(shown), #strings
       strings[at + 1], strings[at + 2] = key, packed
       if r.stored then add_change(c, 'M', id, packed)
@@ -182,6 +196,7 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
       if r.stored then
         if r.refresh and not r.former then
           local due = math.max(given.now_ms, (shown[CHANGED] or shown[CREATED] or 0) + given.refresh_ms)
+          if shown[FORM] == 'e' then due = math.min(due, series_due(shown)) end
           if shown[FORM] == 's' and not shown[WRITE_DUE] then
             shown[WRITE_DUE] = (shown[CHANGED] or shown[CREATED] or 0) + REPORT_EVERY_MS
           end
@@ -287,12 +302,13 @@ local function correlate_and_store(keys, args)
     batch.is_outdated = next_noted and batch[5] < next_noted
   end
   local state = new_state(keys, places, index_name)
-  state.read_all(subjects, rules.max_events)
+  state.read_all(subjects, rules.max_events, batches[1] and batches[1][2] or 0)
 
   -- Decide.
   local decide, tally, by_subject, used = new_decision({
     subjects = subjects, locals = locals, bodies = bodies, rules = rules, now_ms = now_ms, full = full,
     similar = state.similar, bucket = state.bucket, object = state.object, free_name = state.free_name,
+    set_id = state.set_id, number_of = state.number_of,
   })
   local replies, done, buried, occurrences, decided = decide_batches(batches, subjects, decide)
   if #done == 0 then return replies end

@@ -1,12 +1,18 @@
 -- Decides each event by the rules, in the order of client-go: aggregate, count, spam filter. If the filter holds an event
--- back, it stays counted. This file does not read or write keys: correlate_and_store.lua does.
+-- back, it stays counted. Events of a series are only counted. This file does not read or write keys:
+-- correlate_and_store.lua does.
 
 local SIMILAR_LAST = 1
+-- The set of a series has the time of its last event, and the id of the event that counts them.
+local SERIES_ID = 2
 local REPORT_EVERY_MS = 60000
 
 -- A subject is nine values in one array for all subjects, an event eight: a table each would cost more than the decision.
 local SUBJECT_FIELDS, EVENT_FIELDS = 9, 8
 local SET, BUCKET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, ABOUT, DIMENSIONS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+
+-- EXEMPT of a subject with events that form a series.
+local SERIES = 2
 
 local NIL, ONE = '\192', '\1'
 
@@ -53,6 +59,7 @@ end
 
 local function is_similar(s)
   return type(s) == 'table' and type(s[SIMILAR_LAST]) == 'number'
+    and (s[SERIES_ID] == nil or type(s[SERIES_ID]) == 'string')
 end
 
 -- Packs a short array of numbers and a text of eight bytes, as cmsgpack does. Most sets and buckets of a call have the same
@@ -153,7 +160,7 @@ end
 
 -- *given*: subjects, locals, bodies, rules (burst, qps, max_events, max_interval_ms, prefix, reporting, report_message,
 -- report_type), now_ms, full (no memory), and the readers of the state under key i: similar(i), bucket(i), object(i),
--- free_name(namespace, name, i).
+-- free_name(namespace, name, i), set_id(i); and number_of(id, is_new), the i of an object that is not among KEYS.
 -- Returns a function that decides one event, and its counters.
 local function new_decision(given)
   local subjects, rules, now_ms, full = given.subjects, given.rules, given.now_ms, given.full
@@ -162,7 +169,7 @@ local function new_decision(given)
   local max_events, max_interval_ms, burst, qps = rules.max_events, rules.max_interval_ms, rules.burst, rules.qps
   local report_at = #locals -- reports and aggregates are numbered after the events
   local tally = {
-    suppressed = 0, aggregated = 0, not_created = 0, patched = 0, created = 0, late = 0,
+    suppressed = 0, aggregated = 0, not_created = 0, patched = 0, created = 0, late = 0, in_series = 0,
   }
   local by_subject, used = { S = {}, A = {}, M = {} }, {}
 
@@ -246,16 +253,57 @@ local function new_decision(given)
     end
   end
 
+  -- A series is one event. Its first two events are written, the others only counted: `refresh` writes the count.
+  local function decide_in_series(entry, at_ms, s, body, name, at_us, uid)
+    local set = similar_of(subjects[s + SET])
+    local last_ms, id = set[SIMILAR_LAST], set[SERIES_ID]
+    local is_new = not id or series_ended(last_ms, at_ms)
+    if is_new then
+      id = sub(redis.sha1hex(given.set_id(subjects[s + SET]) .. pack(uid)), 1, ID_CHARS)
+      last_ms, set[SERIES_ID] = at_ms, id
+    end
+    set[SIMILAR_LAST] = math.max(last_ms, at_ms)
+
+    local i, namespace = given.number_of(id, is_new), subjects[s + SUBJECT_NAMESPACE]
+    local r = object_of(i)
+    local o, before = r.o, r.o[COUNT] or 0
+    if before == 0 then
+      o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] = at_us, free_name(namespace, name, i), namespace, ''
+    end
+    o[COUNT], r.counted = math.min(before + 1, MOST_COUNT), true
+    if r.present and before > 1 then
+      count_unwritten(r, at_us)
+      tally.in_series = tally.in_series + 1
+      return 'u'
+    end
+    if r.present then
+      tally.patched = tally.patched + 1
+      if patch(r, entry, false, at_us) then tally.late = tally.late + 1 end
+      return 'p'
+    end
+    if full then
+      tally.not_created = tally.not_created + 1
+      note('M', s)
+      return 'm'
+    end
+    tally.created = tally.created + 1
+    if before > 0 then o[NAME] = free_name(o[NAMESPACE], o[NAME], i) end
+    create(r, entry, subjects[s + ABOUT], uid, body, 'e', false, at_us, now_ms)
+    return before > 0 and 'r' or 'c'
+  end
+
   -- After *at_ms*: the eight values of an event.
   local function decide(entry, at_ms, n, key, n_body, name, first, last, times, uid)
     local s = (n - 1) * SUBJECT_FIELDS
+    local exempt = subjects[s + EXEMPT]
     used[n] = true
+    if exempt == SERIES then return decide_in_series(entry, at_ms, s, bodies[n_body], name, first, uid) end
     local aggregated = aggregate(s, at_ms, locals[key])
     local r, i, seen = count(s, at_ms, aggregated, key, name, first, times)
     if aggregated then last = at_ms * 1000 end
     local body = bodies[n_body]
 
-    local bucket = subjects[s + EXEMPT] ~= 1 and bucket_of(subjects[s + BUCKET])
+    local bucket = exempt ~= 1 and bucket_of(subjects[s + BUCKET])
     if bucket and not pass_filter(bucket, at_ms, burst, qps) then
       if r.present then count_unwritten(r, last) end
       held_back(bucket, s, at_ms, entry, body)

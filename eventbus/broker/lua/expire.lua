@@ -16,11 +16,11 @@ local function scores_of(index, ids)
   return ask('ZMSCORE', index, unpack(ids))
 end
 
--- If `refresh` had too much to do, publishes the last suppressed count now. Returns whether this was so.
+-- If `refresh` had too much to do, publishes the last count of a report or series now. Returns whether this was so.
 local function publish_last(c, strings, o, key, now_ms)
-  if o[FORM] ~= 's' or o[COUNT] == o[STORED_COUNT] then return false end
+  if o[FORM] ~= 's' and o[FORM] ~= 'e' or o[COUNT] == o[STORED_COUNT] then return false end
   o[STORED_COUNT], o[RV], o[WRITTEN], o[DUE], o[CHANGED] = o[COUNT], c.last + 1, false, false, now_ms
-  o[WRITE_DUE] = false
+  o[LAST], o[SEEN], o[WRITE_DUE] = o[SEEN] or o[LAST], false, false
   local packed = cmsgpack.pack(o)
   add_change(c, 'M', id_of(key), packed)
   strings[#strings + 1], strings[#strings + 2] = key, packed
@@ -62,7 +62,7 @@ local function expire(keys, args)
         due_no_more[#due_no_more + 1] = id
       else
         local outcome, subject = due <= now_ms and 1 or 2, due > now_ms and subject_of(o)
-        if remove_stored(c, strings, steps, forget, o, key, forget_at) then counts = counts + 1 end
+        if remove_stored(c, strings, steps, forget, o, key, forget_at, now_ms) then counts = counts + 1 end
         due_no_more[#due_no_more + 1] = id
         stored, reply[outcome] = stored - 1, reply[outcome] + 1
         if subject then evicted[subject] = (evicted[subject] or 0) + 1 end

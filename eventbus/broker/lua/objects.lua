@@ -11,7 +11,7 @@ local WRITTEN, SEEN, DUE, CHANGED = 16, 17, 18, 19
 -- The fields of a PATCH: permanent, and until the next repeat.
 local OVERLAY, ONCE = 20, 21
 local FIELDS = 21
--- Only in a report of suppression: when its running count must be written, ms; false or nil: it is written.
+-- Only in a report of suppression and a series: when its running count must be written, ms; false or nil: it is written.
 local WRITE_DUE = 22
 
 -- Counts are int32, as in core/v1.
@@ -58,13 +58,14 @@ local function index_members(o, id, about)
   return o[NAMESPACE] .. '/' .. o[NAME] .. '\0' .. id, subject .. '\0' .. id
 end
 
--- Returns component, kind, type, reason of a stored event, for counting; positions as in docs/wire.md. nil: it was written
--- through the store, and its body is JSON.
+-- Returns component (of a series: the controller), kind, type, reason of a stored event, for counting; positions as in
+-- docs/wire.md. nil: it was written through the store, and its body is JSON.
 local function subject_of(o)
   if o[FORM] == 'w' then return nil end
   local ok, body = pcall(cmsgpack.unpack, o[BODY])
   if not ok then return nil end
-  return (body[7][1] or '') .. '\0' .. (body[3][1] or '') .. '\0' .. body[6] .. '\0' .. body[4]
+  local component = o[FORM] == 'e' and body[BODY_REPORTER] or body[7][1] or ''
+  return component .. '\0' .. (body[3][1] or '') .. '\0' .. body[6] .. '\0' .. body[4]
 end
 
 -- A stored object that is not an event.

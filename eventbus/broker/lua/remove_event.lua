@@ -22,11 +22,12 @@ local function remove_event(keys, args)
   if not o or not o[BODY] then return { 'MISSING' } end
   if wanted ~= '' and wanted ~= integer_text(o[RV]) then return { 'CONFLICT', integer_text(o[RV]) } end
   local us = now_us()
+  local now_ms = math.floor(us / 1000)
   local rv, bytes = last_version(version, values[1], changes, us)
 
   local c = new_changes(changes, version, rv, bytes, prefix_of(key), index_name, index_object)
   local strings, steps, forget = {}, {}, {}
-  remove_stored(c, strings, steps, forget, o, key, integer_text(math.floor(us / 1000) + record_ttl_ms))
+  remove_stored(c, strings, steps, forget, o, key, integer_text(now_ms + record_ttl_ms), now_ms)
   step(steps, 'ZREM', index_expiry, id_of(key))
   step_each(steps, forget, 'ZADD', index_forget)
   commit(note, strings, c, steps)

@@ -43,7 +43,7 @@ function new_state(keys, places, index_name)
   local read, read_each, packed = new_reader(keys)
   local sets_at, buckets_at, events_at = places.sets, places.buckets, places.events
   local similars, buckets, objects, used_objects, names = {}, {}, {}, {}, {}
-  local used_sets, used_buckets = {}, {}
+  local used_sets, used_buckets, numbers = {}, {}, {}
 
   -- Missing keys were checked for another type when they were read.
   local function unpacked(i, unpack_it)
@@ -82,6 +82,19 @@ function new_state(keys, places, index_name)
     return r
   end
 
+  -- Returns the number of the object with *id*, which is none of KEYS: only the set of a series names it. *is_new*: it is not
+  -- read.
+  local function number_of(id, is_new)
+    local n = numbers[id]
+    if not n then
+      keys[#keys + 1] = prefix_of(keys[events_at + 1]) .. id
+      n = #keys - events_at
+      if is_new then packed[#keys] = false end
+      numbers[id] = n
+    end
+    return n
+  end
+
   local function free_name(namespace, name, n)
     local full_name = namespace .. '/' .. name
     local taken = names[full_name]
@@ -101,23 +114,31 @@ function new_state(keys, places, index_name)
     return name
   end
 
-  -- Reads the keys that every event needs, and those that are probably written: aggregates of full sets, and reports of
-  -- buckets that have suppressed events.
-  local function read_all(subjects, max_events)
+  -- Reads the keys that every event needs, and those that are probably written: aggregates of full sets, reports of buckets
+  -- that have suppressed events, and series that have not ended at *at_ms*, the time of the first batch.
+  local function read_all(subjects, max_events, at_ms)
     if places.events_end <= sets_at then return end
     read(sets_at + 1, places.events_end)
     local more, listed = {}, {}
-    local function need(n)
-      if not listed[n] then
-        listed[n] = true
-        more[#more + 1] = places.events_end + n
+    local function need(place)
+      if not listed[place] then
+        listed[place] = true
+        more[#more + 1] = place
       end
     end
     for s = 0, #subjects - 1, SUBJECT_FIELDS do
       local set, shared = subjects[s + SET], subjects[s + BUCKET]
-      if packed[sets_at + set] and #similar(set) > max_events then need(subjects[s + AGGREGATE]) end
-      if packed[buckets_at + shared] and subjects[s + EXEMPT] ~= 1 and bucket(shared)[SUPPRESSED] then
-        need(subjects[s + REPORT])
+      local is_series = subjects[s + EXEMPT] == SERIES
+      if is_series then
+        local known = packed[sets_at + set] and similar(set)
+        if known and known[SERIES_ID] and not series_ended(known[SIMILAR_LAST], at_ms) then
+          need(events_at + number_of(known[SERIES_ID]))
+        end
+      else
+        if packed[sets_at + set] and #similar(set) > max_events then need(places.events_end + subjects[s + AGGREGATE]) end
+        if packed[buckets_at + shared] and subjects[s + EXEMPT] ~= 1 and bucket(shared)[SUPPRESSED] then
+          need(places.events_end + subjects[s + REPORT])
+        end
       end
     end
     if #more > 0 then read_each(more) end
@@ -126,7 +147,8 @@ function new_state(keys, places, index_name)
   return {
     read_all = read_all, packed = packed, similars = similars, buckets = buckets, objects = objects,
     used_objects = used_objects, used_sets = used_sets, used_buckets = used_buckets, free_name = free_name,
-    object = object,
+    object = object, number_of = number_of,
+    set_id = function(n) return id_of(keys[sets_at + n]) end,
     similar = function(n)
       used_sets[n] = true
       return similars[n] or similar(n)

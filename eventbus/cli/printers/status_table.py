@@ -27,6 +27,7 @@ _MEANING = {
     "recorded": "events that the sink workers have counted",
     "created": "stored as a new event",
     "patched": "raised the count of a stored event",
+    "in_series": "counted in a series of events.k8s.io, to be written later",
     "aggregated": "counted in an event '(combined from similar events)'",
     "suppressed": "counted, but suppressed by the spam filter: eventbus get suppressed",
     "refused_full": "rejected because the stream was full; producers keep them and retry",
