@@ -44,9 +44,10 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
         return EventPatch(
             name=known.name if known else event.metadata.name,
             version=known.version if known else "",
-            count=event.count,
+            count=event.occurrences,
             last_timestamp=event.last_timestamp,
             message=event.message,
+            series=event.series,
         )
 
 

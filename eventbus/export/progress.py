@@ -134,7 +134,7 @@ class ExportProgress:
         if outcome.returned is not None and delivery.version:  # else as in `_buried`
             name, version = outcome.returned.metadata.name, outcome.returned.metadata.resource_version
             settled.returned[delivery.key] = UpdateState(
-                name or delivery.event.metadata.name, version, delivery.version, delivery.event.count, now_ms
+                name or delivery.event.metadata.name, version, delivery.version, delivery.event.occurrences, now_ms
             )
 
     def _buried(self, outcome: Outcome, cause: DeadCause, settled: ExportCheckpoint) -> None:
@@ -149,7 +149,7 @@ class ExportProgress:
             # The rule then treats later changes as repeats. Else each would be written and become a dead letter.
             name, version = (known.name, known.version) if known else ("", "")
             settled.returned[delivery.key] = UpdateState(
-                name, version, delivery.version, event.count, self._now_ms(), written=known is not None
+                name, version, delivery.version, event.occurrences, self._now_ms(), written=known is not None
             )
         producer, _, sequence = event.metadata.uid.rpartition(":")
         # The uid of a batch's event is producer:sequence; the store's own reports have another.

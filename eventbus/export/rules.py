@@ -179,7 +179,7 @@ class ExportFilter:
             return False
         if delivery.forget and known is not None and self._every_ms:
             # The event is gone from the store, so the delayed repeat is written now.
-            return known.count < delivery.event.count
+            return known.count < delivery.event.occurrences
         if delivery.only_forget:
             return False
         # A clock that was set back must not silence an event.

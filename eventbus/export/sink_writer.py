@@ -239,7 +239,7 @@ class SinkWriter:
 
     def _first_verb(self, delivery: SinkDelivery) -> Verb:
         if self._outage is Outage.COUNT:
-            return Verb.PATCH if delivery.event.count > 1 else Verb.CREATE
+            return Verb.PATCH if delivery.event.occurrences > 1 else Verb.CREATE
         if delivery.known is not None:
             return Verb.PATCH
         return delivery.verb or (Verb.CREATE if delivery.added else Verb.PATCH)
@@ -250,7 +250,11 @@ class SinkWriter:
     def _sleep_s(self, failed: Sequence[_Item]) -> float:
         """Return the time to sleep.
 
-        The first is random, so that sinks that failed together are not called all at once."""
+        The first is random, so that sinks that failed together are not called all at once. `tools/events` of client-go
+        has no short first one.
+        """
+        if self._outage is Outage.COUNT and all(item.delivery.event.event_time for item in failed):
+            return RETRY_S * self._uniform(1, 1.25)
         return RETRY_S * (self._uniform(0, 1) if all(item.tries <= 1 for item in failed) else 1)
 
     def _call(self, chunk: Sequence[_Item], meanwhile: Callable[[], Waits[None]] | None) -> Waits[Sequence[SinkAnswer]]:
@@ -333,9 +337,11 @@ class SinkWriter:
                 return _follow(item, Verb.CREATE)
             case NotFound() if counting:
                 return Outcome(delivery, None, DeadCause.REJECTED, str(answer))
-            case AlreadyExists() if counting:
+            case AlreadyExists() if counting and delivery.event.series is None:
                 return Outcome(delivery)
-            case AlreadyExists() if item.verb is Verb.CREATE and delivery.event.count == 1:
+            case AlreadyExists() if counting:  # of a series: the next try patches it
+                return self._failed(item, answer)
+            case AlreadyExists() if item.verb is Verb.CREATE and delivery.event.occurrences in (0, 1):
                 # The sink has the event, but did not return its version.
                 return Outcome(delivery, with_metadata(delivery.event, resource_version=""))
             case AlreadyExists() if item.verb is Verb.CREATE and item.follows < 2:

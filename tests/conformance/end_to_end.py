@@ -1,13 +1,17 @@
-"""The end-to-end vectors of client-go's tools/record: what its sink was called with, driven through our own export.
+"""The end-to-end vectors of client-go: what the sinks of its two recorders were called with, driven through our export.
 
 The server of the vectors is a sink here, with the same faults; the exporter runs with `outage=count`, in the test's
-own thread and time. Events are recorded by the real function at the vector's times.
+own thread and time. Events are recorded by the real function at the vector's times. Those of tools/events are made by
+our `EventsRecorder`, and the housekeeping of their series runs when it is due.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import random
 import secrets
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,23 +34,35 @@ from eventbus.export.exporter import PartitionExporter
 from eventbus.export.rules import ExportOptions, Outage
 from eventbus.export.sink_writer import ExportStopped
 from eventbus.export.sinks import EventPatch, EventSink, SinkMode
-from eventbus.model.encoding.event_json import to_core
+from eventbus.model.encoding.event_json import to_core, to_events_v1
+from eventbus.model.encoding.wire import pack_event
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
+from eventbus.record.losses import Losses
+from eventbus.record.packing import Pending, pack
+from eventbus.record.recorder import EventsRecorder
 from eventbus.settings import Options
+from eventbus.util.clock import SystemClock
 from tests.conformance.recording import Recording
+from tests.conformance.runner import cut
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "end_to_end"
 
-#: Vectors of tools/record that say nothing about an export, and why.
+#: Vectors that say nothing about an export, and why.
 NOT_OURS = {
     "003_record_inputs": "what the recorder refuses reaches no sink; tests/unit/record/test_recorder.py has the rules",
     "038_record_queue_full": "client-go drops what its queue of 1000 cannot hold; ours are streams",
+    "073_events_finish_http": "a failed write of the last count is retried after seconds, not after six minutes",
+    "075_events_refresh_http": "a failed write of a running count is retried after seconds, not after half an hour",
 }
 #: Fields that differ on purpose, by vector.
 DIFFERENT = {
     "002_record_aggregate": {
         "rv": "client-go forgets what the server returned for an aggregate (its key is another); ours is kept"
     },
+}
+#: The same in all vectors of tools/events.
+DIFFERENT_IN_SERIES = {
+    "rv": "client-go forgets what the server returned, except for a refresh; ours is kept",
 }
 
 #: The vectors' time 0.
@@ -65,22 +81,37 @@ _FAULTS: dict[str, type[EventBusError]] = {
 
 
 class Vector(msgspec.Struct, frozen=True):
-    """One recording: what was done, and every line of what came of it."""
+    """One recording: what was done, and every line of what came of it.
+
+    Of tools/events that is the outcome in v0.36 where it differs: later versions drop events when their queue is full,
+    and counts when the program ends; ours are in Redis.
+    """
 
     name: str
     options: Mapping[str, Any]
     steps: list[dict[str, Any]]
     wanted: list[dict[str, Any]]
 
+    @property
+    def in_series(self) -> bool:
+        """Whether it is of tools/events."""
+        return bool(self.options["api"] == "events")
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls of the sink."""
+        return [line for line in self.wanted if line["kind"] == "call"]
+
 
 def recorded() -> list[Vector]:
-    """Those of tools/record, by number."""
+    """All of them, by number."""
     found = []
     for path in sorted(VECTORS.glob("*.in.jsonl")):
         first, *steps = _lines(path)
-        if first["options"]["api"] == "record":
-            wanted = _lines(path.with_name(path.name.replace(".in.", ".out.")))
-            found.append(Vector(path.name.removesuffix(".in.jsonl"), first["options"], steps, wanted))
+        out = path.with_name(path.name.replace(".in.", ".out."))
+        older = out.with_name(out.name.replace(".out.", ".out.v0.36.3."))
+        wanted = _lines(older if first["options"]["api"] == "events" and older.exists() else out)
+        found.append(Vector(path.name.removesuffix(".in.jsonl"), first["options"], steps, wanted))
     return found
 
 
@@ -96,7 +127,7 @@ class OwnTime:
         self.end_s = float("inf")
 
     def time_ns(self) -> int:
-        return int((EPOCH.timestamp() + self.now_s) * 1e9)
+        return int(EPOCH.timestamp()) * 10**9 + round(self.now_s * 1e9)
 
     def monotonic(self) -> float:
         return self.now_s
@@ -124,7 +155,7 @@ class RecordedServer:
 
     def create(self, event: Event) -> Event:
         answer = self._answer("exists" if event.metadata.name in self.objects else "ok")
-        core = to_core(event)
+        core = to_events_v1(event) if event.event_time else to_core(event)
         core["metadata"] = {k: v for k, v in core["metadata"].items() if k in ("name", "namespace", "annotations")}
         del core["kind"], core["apiVersion"]
         self._note("create", answer, event, event=core)
@@ -150,6 +181,7 @@ class RecordedServer:
         return usual if fault == "ok" else fault
 
     def _note(self, verb: str, answer: str, about: Event, **more: Any) -> None:
+        count = about.occurrences if about.series or about.event_time is None else None
         self.calls.append(
             {
                 "t_ms": round(self._time.now_s * 1000),
@@ -157,7 +189,7 @@ class RecordedServer:
                 "answer": answer,
                 "name": about.metadata.name,
                 "ns": about.metadata.namespace,
-                "count": about.count,
+                "count": count,
                 "message": about.message,
                 **more,
             }
@@ -182,6 +214,7 @@ def run(vector: Vector, url: str) -> tuple[list[dict[str, Any]], int]:
 
 def drive(vector: Vector, url: str, sink: EventSink, time: OwnTime, *, delete: Callable[[], None]) -> int:
     """Do what the vector says, and export to *sink*, which is closed then. Returns: how many events were buried."""
+    events = _recorded_events(vector)
     recording = Recording(url, f"e2e-{secrets.token_hex(6)}", Options(report_suppressed=False))
     exporter = PartitionExporter(
         bus=recording.bus,
@@ -199,11 +232,16 @@ def drive(vector: Vector, url: str, sink: EventSink, time: OwnTime, *, delete: C
         cancelled = [step["t_ms"] / 1000 for step in vector.steps if step.get("op") == "cancel"]
         time.end_s = min(cancelled, default=time.end_s)
         for step in vector.steps:
+            while (due_ms := recording.refresh_due(_ms_of(step))) is not None and time.now_s < time.end_s:
+                time.now_s = max(time.now_s, due_ms / 1000 - EPOCH.timestamp())
+                _run_until_idle(exporter)
             time.now_s = max(time.now_s, step["t_ms"] / 1000)
             if step.get("op") == "delete":
                 delete()
-            elif "op" not in step and time.now_s < time.end_s:
-                recording.send(int(EPOCH.timestamp() * 1000) + step["t_ms"], [_event(vector, step)])
+            elif step.get("op") == "shutdown":
+                events = {}
+            elif "op" not in step and time.now_s < time.end_s and (found := events.get(step["t_ms"])):
+                recording.send(_ms_of(step), packed=found)
                 _run_until_idle(exporter)
         return sum(1 for _ in DeadLetter(recording.bus, recording.client).list())
     finally:
@@ -219,6 +257,63 @@ def _run_until_idle(exporter: PartitionExporter) -> None:
                 return
         except ExportStopped:
             return
+
+
+def _ms_of(step: Mapping[str, Any]) -> int:
+    return int(EPOCH.timestamp()) * 1000 + int(step["t_ms"])
+
+
+def _recorded_events(vector: Vector) -> dict[int, list[bytes]]:
+    """The events by the time of their step; none of a step that the recorder refuses."""
+    found: dict[int, list[bytes]] = {}
+    steps = [step for step in vector.steps if "op" not in step]
+    if not vector.in_series:
+        for step in steps:
+            found.setdefault(step["t_ms"], []).append(pack_event(_event(vector, step)))
+        return found
+    time, pendings = OwnTime(), deque[Pending]()
+    controller = vector.options["controller"]
+    recorder = EventsRecorder(
+        controller, f"{controller}-HOSTNAME", put=pendings.append, losses=Losses(SystemClock()), clock=time
+    )
+    for step in steps:
+        time.now_s = step["t_ms"] / 1000
+        words = (step["type"], step["reason"], step.get("action", ""), step["message"])
+        recorder.eventf(step["object"], step.get("related"), *words)
+        found.setdefault(step["t_ms"], []).extend(pack(pending) for pending in pendings)
+        pendings.clear()
+    return found
+
+
+def shown_in_batches(vector: Vector, url: str, seed: int) -> dict[str, tuple[Any, ...]]:
+    """What readers see of the series after all events, several a call: name → note, time, count, last time."""
+    recording = Recording(url, f"e2e-{secrets.token_hex(6)}", Options(report_suppressed=False))
+    ended = min((step["t_ms"] for step in vector.steps if step.get("op") == "shutdown"), default=math.inf)
+    events = [(at, found) for at, found in _recorded_events(vector).items() if found and at < ended]
+    try:
+        for call in cut(events, random.Random(f"{seed} {vector.name}")):
+            entries = [recording.append(_ms_of({"t_ms": at}), packed=found) for at, found in call]
+            recording.take("driver", len(entries))
+            recording.record("driver", entries)
+        shown = [to_events_v1(event) for event in recording.store.list().items]
+    finally:
+        recording.close()
+    return {each["metadata"]["name"]: _of_series(each, each.get("series")) for each in shown}
+
+
+def series_after(vector: Vector) -> dict[str, tuple[Any, ...]]:
+    """The same as the calls of client-go have it."""
+    created: dict[str, dict[str, Any]] = {}
+    series: dict[str, Any] = {}
+    for call in vector.calls:
+        created.setdefault(call["name"], call.get("event", {}))
+        found = call.get("patch") or call.get("event") or {}
+        series[call["name"]] = found.get("series") or series.get(call["name"])
+    return {name: _of_series(event, series[name]) for name, event in created.items()}
+
+
+def _of_series(event: Mapping[str, Any], series: Any) -> tuple[Any, ...]:
+    return event["note"], event["eventTime"], series
 
 
 def _event(vector: Vector, step: Mapping[str, Any]) -> Event:
@@ -248,9 +343,13 @@ def _event(vector: Vector, step: Mapping[str, Any]) -> Event:
 
 def differences(vector: Vector, calls: list[dict[str, Any]], *, unseen: Collection[str] = ()) -> list[str]:
     """List the differences from the recording, call by call, except in the fields that are *unseen*."""
-    wanted = [line for line in vector.wanted if line["kind"] == "call"]
+    wanted = vector.calls
+    if vector.in_series:  # those of one moment have no order: client-go iterates over a map
+        wanted, calls = (
+            sorted(each, key=lambda call: (call.get("t_min", call["t_ms"]), call["name"])) for each in (wanted, calls)
+        )
     found = [f"{len(calls)} calls, recorded were {len(wanted)}"] if len(calls) != len(wanted) else []
-    ignored = {*DIFFERENT.get(vector.name, {}), *unseen}
+    ignored = {*DIFFERENT.get(vector.name, {}), *(DIFFERENT_IN_SERIES if vector.in_series else ()), *unseen}
     for number, (want, got) in enumerate(zip(wanted, calls, strict=False), 1):
         for field in ("verb", "answer", "name", "ns", "rv", "count", "message", "patch", "event"):
             if field not in ignored and field not in got.get("unseen", ()) and want.get(field) != got.get(field):
@@ -264,7 +363,8 @@ def differences(vector: Vector, calls: list[dict[str, Any]], *, unseen: Collecti
 def given_up(vector: Vector) -> int:
     """Count the events that client-go gave up with an error in its log; if the event exists it lost nothing."""
     found, answer = 0, ""
-    for line in vector.wanted:
+    # Of tools/events, a line of the log comes before its call.
+    for line in reversed(vector.wanted) if vector.in_series else vector.wanted:
         if line["kind"] == "call":
             answer = line["answer"]
         elif answer != "exists" and any(words in line["log"] for words in ("event (will not retry", "limit exceeded")):

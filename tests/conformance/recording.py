@@ -25,6 +25,7 @@ class Entry(msgspec.Struct, frozen=True):
     id: bytes
     at_ms: int
     events: Sequence[Event]
+    packed: Sequence[bytes]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -46,11 +47,11 @@ class Recording:
         self.store = ObjectStore(self.bus, self.client)
         self._correlator = Correlator(options)
 
-    def append(self, at_ms: int, events: Sequence[Event]) -> Entry:
-        """Put one batch at the end of the stream."""
-        fields: dict[Any, Any] = {"n": len(events), "to": 0, "at": 0, "b": msgspec.msgpack.encode([])}
+    def append(self, at_ms: int, events: Sequence[Event] = (), packed: Sequence[bytes] = ()) -> Entry:
+        """Put one batch at the end of the stream: of *events*, or as a recorder has *packed* them."""
+        fields: dict[Any, Any] = {"n": len(events) + len(packed), "to": 0, "at": 0, "b": msgspec.msgpack.encode([])}
         entry: Any = self.client.xadd(self.keys.incoming, fields)
-        return Entry(entry, at_ms, events)
+        return Entry(entry, at_ms, events, packed or [pack_event(event) for event in events])
 
     def take(self, consumer: str, count: int = 1) -> None:
         """Give the next *count* entries to *consumer*."""
@@ -60,16 +61,28 @@ class Recording:
         """One call. Returns the reply's letters, a string for each entry."""
         builder = CallBuilder(self.keys, self.bus.options)
         for entry in entries:
-            packed = [pack_event(event) for event in entry.events]
-            keyed = [self._correlator.keyed("uid", unpack_wire(data), data) for data in packed]
+            numbered = enumerate(entry.packed)
+            keyed = [self._correlator.keyed(f"{entry.id!r}:{n}", unpack_wire(data), data) for n, data in numbered]
             builder.add(entry.id, entry.at_ms, keyed)
         return self.functions.correlate_and_store(SINK_GROUP, consumer, self.bus.options, builder.call())
 
-    def send(self, at_ms: int, events: Sequence[Event], consumer: str = "one") -> str:
+    def send(
+        self, at_ms: int, events: Sequence[Event] = (), consumer: str = "one", packed: Sequence[bytes] = ()
+    ) -> str:
         """Append, take and record one batch. Returns its letters."""
-        entry = self.append(at_ms, events)
+        entry = self.append(at_ms, events, packed)
         self.take(consumer)
         return self.record(consumer, [entry])[0]
+
+    def refresh_due(self, until_ms: int) -> int | None:
+        """Let housekeeping write what is due next, by *until_ms*. Returns when it was due; None: nothing is."""
+        due: Any = self.client.zrange(self.keys.index_refresh, 0, 0, withscores=True)
+        if not due or due[0][1] > until_ms:
+            return None
+        at_ms = int(due[0][1])
+        ids: Any = self.client.zrange(self.keys.index_refresh, 0, at_ms, byscore=True)
+        self.functions.refresh(self.bus.options, ids, at_ms)
+        return at_ms
 
     def change_options(self, options: Options) -> None:
         """Go on with these, over the state that is there."""

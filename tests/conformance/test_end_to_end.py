@@ -11,6 +11,7 @@ from tests.conformance.end_to_end import NOT_OURS, Vector
 from tests.conformance.end_to_end_kubernetes import NOT_KUBERNETES, UNSEEN
 
 VECTORS = [vector for vector in end_to_end.recorded() if vector.name not in NOT_OURS]
+IN_SERIES = [vector for vector in end_to_end.recorded() if vector.in_series]
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector.name for vector in VECTORS])
@@ -21,9 +22,14 @@ def test_the_sink_is_called_as_client_go_calls_it(vector: Vector, embedded_url: 
     assert buried == end_to_end.given_up(vector), "what client-go gives up is in the dead letter"
 
 
+@pytest.mark.parametrize("vector", IN_SERIES, ids=[vector.name for vector in IN_SERIES])
+def test_in_batches_series_are_the_same(vector: Vector, embedded_url: str) -> None:
+    assert end_to_end.shown_in_batches(vector, embedded_url, seed=0) == end_to_end.series_after(vector)
+
+
 @pytest.mark.parametrize(
     "vector",
-    [vector for vector in VECTORS if vector.name not in NOT_KUBERNETES],
+    [vector for vector in VECTORS if end_to_end_kubernetes.applies(vector)],
     ids=lambda vector: vector.name,
 )
 def test_an_api_server_gets_the_requests_that_it_gets_of_client_go(
@@ -44,4 +50,6 @@ def test_a_call_too_many_or_too_late_is_a_difference(embedded_url: str) -> None:
 
 
 def test_what_does_not_apply_exists() -> None:
-    assert NOT_OURS.keys() | NOT_KUBERNETES.keys() <= {vector.name for vector in end_to_end.recorded()}
+    recorded = end_to_end.recorded()
+    assert NOT_OURS.keys() <= {vector.name for vector in recorded}
+    assert NOT_KUBERNETES.keys() <= {end_to_end_kubernetes.subject_of(vector) for vector in recorded}

@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from eventbus.errors import EventBusError
-from eventbus.model.event import Event
+from eventbus.model.encoding.event_json import micros_to_json
+from eventbus.model.event import Event, EventSeries
 
 
 class SinkMode(StrEnum):
@@ -46,12 +47,19 @@ class EventPatch(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     last_timestamp: datetime | None = None
     message: str = ""
+    series: EventSeries | None = None
 
     def body(self) -> dict[str, Any]:
         """Return the strategic merge patch of client-go: count, lastTimestamp (null if unset), message unless empty.
 
-        Source: tools/record/events_cache.go, eventObserve. Departure: a last time of 1970-01-01T00:00:00Z is sent too.
+        Of a series it has the series alone.
+
+        Source: tools/record/events_cache.go, eventObserve; tools/events/event_broadcaster.go, recordEvent.
+        Departure: a last time of 1970-01-01T00:00:00Z is sent too.
         """
+        if self.series is not None:
+            observed = micros_to_json(self.series.last_observed_time)
+            return {"series": {"count": self.series.count, "lastObservedTime": observed}}
         last = self.last_timestamp
         text = None if last is None else last.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         body: dict[str, Any] = {"count": self.count, "lastTimestamp": text}
@@ -239,7 +247,7 @@ def object_of(event: Event) -> tuple[str, str, str]:
 
 
 def delivery_id(event: Event) -> str:
-    """Return `<event uid>/<count>`.
+    """Return `<event uid>/<count>`, with the count of the series if it has one.
 
     Appending sinks write it together with the event; a webhook sends it as Idempotency-Key."""
-    return f"{event.metadata.uid}/{event.count}"
+    return f"{event.metadata.uid}/{event.occurrences}"

@@ -162,7 +162,7 @@ class KubernetesSink:
             namespace=namespace,
             name=name or event.metadata.name,
             version=version_of(event),
-            count=event.count,
+            count=event.occurrences,
             about=core["involvedObject"],
             marks={VERSION: event.metadata.resource_version, UID: event.metadata.uid},
             core=core,
@@ -228,7 +228,9 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that a repeat changes, as `EventPatch.body`; null removes a time."""
-        body: dict[str, Any] = {"count": self.count, "lastTimestamp": self.core["lastTimestamp"]}
+        body: dict[str, Any] = {"count": self.core.get("count", 0), "lastTimestamp": self.core["lastTimestamp"]}
+        if not body["count"] and "series" in self.core:
+            return {"series": self.core["series"]}
         return body | {key: self.core[key] for key in ("message", "series") if key in self.core}
 
     def is_of_another(self, current: dict[str, Any]) -> bool:
@@ -239,7 +241,8 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
         """Compare by our version; an event that never had one is compared by its count."""
         marked = str((current["metadata"].get("annotations") or {}).get(VERSION, ""))
         version = int(marked) if marked.isascii() and marked.isdecimal() else -1
-        count = current.get("count") or 0
+        series = current.get("series")
+        count = (series if isinstance(series, dict) else current).get("count") or 0
         return version >= self.version or (isinstance(count, int) and count > self.count)
 
 

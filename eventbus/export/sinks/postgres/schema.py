@@ -62,7 +62,7 @@ UPSERT: Final[LiteralString] = """
            (meta->>'resourceVersion')::bigint,
            coalesce(object->>'kind', ''), coalesce(object->>'name', ''), coalesce(object->>'uid', ''),
            coalesce(event->>'type', ''), coalesce(event->>'reason', ''), coalesce(event->>'message', ''),
-           coalesce((event->>'count')::integer, 0),
+           coalesce((event->'series'->>'count')::integer, (event->>'count')::integer, 0),
            coalesce(event->>'firstTimestamp', event->>'eventTime', meta->>'creationTimestamp')::timestamptz,
            coalesce((coalesce(event->'series'->>'lastObservedTime', event->>'lastTimestamp', event->>'eventTime',
                               event->>'firstTimestamp', meta->>'creationTimestamp'))::timestamptz, now()),
