@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from eventbus.model.list_watch import ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
     from eventbus.model.objects.cluster import Lease, LeaseSpec, Node, NodeCondition, NodeSpec, NodeStatus
     from eventbus.record.broadcaster import EventBroadcaster
-    from eventbus.record.default import make_event_recorder
+    from eventbus.record.default import make_event_recorder, make_events_recorder
     from eventbus.record.local_watchers import FullQueue
     from eventbus.record.process_hooks import install_signal_handlers
-    from eventbus.record.recorder import EventRecorder
+    from eventbus.record.recorder import EventRecorder, EventsRecorder
     from eventbus.settings import FullBuffer, Options, Settings
     from eventbus.store.object_store import ObjectStore
 
@@ -98,10 +98,10 @@ _MODULES = {
         "NodeStatus",
     ),
     "eventbus.record.broadcaster": ("EventBroadcaster",),
-    "eventbus.record.default": ("make_event_recorder",),
+    "eventbus.record.default": ("make_event_recorder", "make_events_recorder"),
     "eventbus.record.local_watchers": ("FullQueue",),
     "eventbus.record.process_hooks": ("install_signal_handlers",),
-    "eventbus.record.recorder": ("EventRecorder",),
+    "eventbus.record.recorder": ("EventRecorder", "EventsRecorder"),
     "eventbus.settings": (
         "FullBuffer",
         "Options",
@@ -127,7 +127,9 @@ __all__ = [
     # recording
     "EventBroadcaster",
     "EventRecorder",
+    "EventsRecorder",
     "make_event_recorder",
+    "make_events_recorder",
     "install_signal_handlers",
     "heartbeat",
     "FullBuffer",

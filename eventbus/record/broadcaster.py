@@ -28,7 +28,7 @@ from eventbus.record.local_watchers import (
 from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.packing import Pending
-from eventbus.record.recorder import EventRecorder, check_source, count_call
+from eventbus.record.recorder import EventRecorder, EventsRecorder, check_controller, check_source, count_call
 from eventbus.settings import Settings
 from eventbus.util.clock import Clock, SystemClock
 
@@ -118,6 +118,18 @@ class EventBroadcaster:
         check_source(component, host)
         process_hooks.arm()
         return EventRecorder(component, host, put=self._accept, losses=self.losses, clock=self._clock)
+
+    def new_events_recorder(self, controller: str, *, instance: str | None = None) -> EventsRecorder:
+        """Make a recorder of events.k8s.io for *controller*, like `example.com/name`: equal events form series.
+
+        *instance*: None is the controller and this machine's name. Processes with equal ones share their series.
+
+        Raises: ConfigError: a name is not valid (128 bytes at most).
+        """
+        instance = f"{controller}-{socket.gethostname()}" if instance is None else instance
+        check_controller(controller, instance)
+        process_hooks.arm()
+        return EventsRecorder(controller, instance, put=self._accept, losses=self.losses, clock=self._clock)
 
     def start_event_watcher(
         self,

@@ -19,9 +19,10 @@ from eventbus.broker.keys import partition_of
 from eventbus.broker.transport import Transport
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, InvalidEvent
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS
+from eventbus.model.formats import CODEC_SERIES
 from eventbus.record.latch import Latch
 from eventbus.record.losses import Losses
-from eventbus.record.packing import Pending, pack
+from eventbus.record.packing import Pending, pack, pack_counted
 from eventbus.record.resend import ANSWER_S, Producer
 from eventbus.record.sender import LATE_S, Sender
 from eventbus.settings import FullBuffer, Settings
@@ -508,7 +509,8 @@ class Outbox:
 
     def _pack(self, room: int) -> int:
         """Pack events until the buffer is empty, or *room* events are. Returns the room that is left."""
-        items, small, pack_one, sender = self._items, self._small, pack, self._sender
+        items, small, sender = self._items, self._small, self._sender
+        pack_one = pack if CODEC_SERIES in sender.codecs else pack_counted
         adds = [producer.add for producer in sender.producers]
         partitions = len(adds)
         while room > 0 and items:

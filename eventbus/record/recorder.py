@@ -1,4 +1,4 @@
-"""The recorder, which programs call. It never blocks on the network and never raises into the caller."""
+"""The recorders, which programs call. They never block on the network and never raise into the caller."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 from eventbus.errors import ConfigError, InvalidEvent
 from eventbus.model.event import ObjectReference
+from eventbus.model.names import is_qualified_name
 from eventbus.model.reference import reference_to
-from eventbus.model.validation import MAX_COMPONENT, MAX_HOST
+from eventbus.model.validation import MAX_COMPONENT, MAX_HOST, MAX_NEW_INSTANCE
 from eventbus.record.losses import Losses
-from eventbus.record.packing import SHORT_MESSAGE, TYPES, Pending, find_template, prepare
+from eventbus.record.packing import SHORT_MESSAGE, TYPES, Pending, find_template, pack, prepare
 from eventbus.util.clock import Clock
+from eventbus.util.log import log
 from eventbus.util.text import byte_length, cut_bytes, printable
 
 #: `past_eventf` beyond this is a mistake of units, not history.
@@ -111,11 +113,10 @@ class EventRecorder:
         args: tuple[object, ...],
         **more: Any,
     ) -> None:
-        values: Any = args[0] if len(args) == 1 and isinstance(args[0], Mapping) and args[0] else args
         try:
-            message = message_format % values if args else message_format
-        except Exception as error:  # a format string and its arguments are the caller's: any of them may raise
-            self._refuse(InvalidEvent("message", f"cannot be formatted: {_described(error)}"), obj, reason)
+            message = _formatted(message_format, args)
+        except InvalidEvent as error:
+            self._refuse(error, obj, reason)
             return
         self._record(obj, event_type, reason, message, **more)
 
@@ -131,10 +132,7 @@ class EventRecorder:
         cut = False
         try:
             reference = reference_to(obj)
-            if not isinstance(message, str):
-                raise InvalidEvent("message", f"must be a string, is {type(message).__name__}")
-            if not isinstance(event_type, str) or event_type not in TYPES:
-                raise InvalidEvent("type", f"Unsupported event type {event_type!r}; use Normal or Warning")
+            _check_texts(message, event_type)
             if annotations is not None:
                 annotations = _copied(annotations)
             pending = Pending(
@@ -166,6 +164,90 @@ class EventRecorder:
 
     def _count(self, cause: str, problem: str, kind: str, obj: object, reason: object) -> None:
         count_call(self._losses, cause, problem, kind, source=self._source, obj=obj, reason=reason)
+
+
+class EventsRecorder:
+    """Records events of events.k8s.io, on behalf of one controller. Thread-safe.
+
+    Equal events form a series: one event with a count and the time of the last one. Events are equal if controller,
+    instance, type, reason, action, *regarding* and *related* are; the note is that of the first. A series ends when
+    six to twelve minutes have passed without an event. No event is aggregated or held back as spam.
+
+    A mistake in a call is logged and counted as `refused`, as by `EventRecorder`.
+
+    Source: client-go tools/events EventRecorder. Departure: the rules of the API server are checked here.
+    """
+
+    __slots__ = ("_clock", "_losses", "_put", "_source")
+
+    def __init__(
+        self, controller: str, instance: str, *, put: Callable[[Pending], None], losses: Losses, clock: Clock
+    ) -> None:
+        self._source = (controller, instance)
+        self._put = put
+        self._losses = losses
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<EventsRecorder of {self._source[0]!r}, instance {self._source[1]!r}>"
+
+    def eventf(
+        self,
+        regarding: object,
+        related: object | None,
+        event_type: str,
+        reason: str,
+        action: str,
+        note: str,
+        *args: object,
+    ) -> None:
+        """Record that the controller did *action* to *regarding*, or failed to, because of *reason*.
+
+        Args:   regarding: the object, as for `EventRecorder`.  related: a second object, or None; an unreadable one is
+                left out.  event_type: `Normal` or `Warning`.  reason, action: CamelCase, at most 128 bytes.
+                note: for people, with *args* as `note % args`; at most 1024 bytes.
+        """
+        try:
+            note = _formatted(note, args)
+            reference = reference_to(regarding)
+            _check_texts(note, event_type)
+            if not action:
+                raise InvalidEvent(
+                    "action", "is empty; name the act of the controller in one CamelCase word, like Binding"
+                )
+            pending = Pending(
+                self._source,
+                reference,
+                event_type,
+                reason,
+                note,
+                self._clock.time_ns(),
+                action=action,
+                related=None if related is None else _related(related),
+            )
+            pack(pending)
+        except InvalidEvent as error:
+            count_call(
+                self._losses, "refused", str(error), error.kind, source=self._source, obj=regarding, reason=reason
+            )
+        except Exception as error:  # objects are the caller's: a property may raise anything
+            problem = str(InvalidEvent("regarding", f"cannot be read: {_described(error)}"))
+            count_call(self._losses, "refused", problem, "regarding", source=self._source, obj=regarding, reason=reason)
+        else:
+            self._put(pending)
+
+
+def check_controller(controller: object, instance: object) -> None:
+    """Raise unless an `EventsRecorder` can have these names. Raises: ConfigError: with the cure."""
+    if not isinstance(controller, str) or not is_qualified_name(controller) or len(controller) > MAX_COMPONENT:
+        raise ConfigError(
+            f"the controller of a recorder must be a name like 'example.com/controller', of at most {MAX_COMPONENT} "
+            f"characters; not {_shown(controller)}"
+        )
+    if not isinstance(instance, str) or not 0 < byte_length(instance) <= MAX_NEW_INSTANCE:
+        raise ConfigError(
+            f"the instance of a recorder must be a string of 1 to {MAX_NEW_INSTANCE} bytes; not {_shown(instance)}"
+        )
 
 
 def check_source(component: object, host: object) -> None:
@@ -218,6 +300,30 @@ def _shown(value: object) -> str:
     if value is None or isinstance(value, int | float):
         return repr(value)
     return cut_bytes(printable(repr(value)), _SHOWN_BYTES) if isinstance(value, str) else f"a {type(value).__name__}"
+
+
+def _formatted(message_format: str, args: tuple[object, ...]) -> str:
+    """Return the message. Raises: InvalidEvent: it cannot be formatted."""
+    values: Any = args[0] if len(args) == 1 and isinstance(args[0], Mapping) and args[0] else args
+    try:
+        return message_format % values if args else message_format
+    except Exception as error:  # a format string and its arguments are the caller's: any of them may raise
+        raise InvalidEvent("message", f"cannot be formatted: {_described(error)}") from None
+
+
+def _check_texts(message: object, event_type: object) -> None:
+    if not isinstance(message, str):
+        raise InvalidEvent("message", f"must be a string, is {type(message).__name__}")
+    if not isinstance(event_type, str) or event_type not in TYPES:
+        raise InvalidEvent("type", f"Unsupported event type {event_type!r}; use Normal or Warning")
+
+
+def _related(obj: object) -> ObjectReference | None:
+    try:
+        return reference_to(obj)
+    except Exception as error:
+        log.debug("a related object is left out: %s", _described(error))
+        return None
 
 
 def _fits(pending: Pending) -> bool:

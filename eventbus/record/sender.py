@@ -67,7 +67,8 @@ class Sender:
         self._spool = spool
         self._transport: Transport | None = None
         self._bus = BusDescription(0, 0)
-        self._codecs: tuple[int, ...] = ()
+        #: those that the bus lets producers use; none before the first connection
+        self.codecs: tuple[int, ...] = ()
         self._waits = PartitionWaits(clock)
         #: events in the spool when it was released
         self.left_in_spool = 0
@@ -226,8 +227,8 @@ class Sender:
 
     def _use_codecs(self, codecs: tuple[int, ...]) -> None:
         """Let the producers use these *codecs* for the events that they number from now on."""
-        if codecs is not self._codecs:
-            self._codecs = codecs
+        if codecs is not self.codecs:
+            self.codecs = codecs
             for producer in self.producers:
                 producer.codecs = codecs
 

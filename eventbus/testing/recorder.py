@@ -11,7 +11,7 @@ from eventbus.model.reference import reference_to
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending, build
-from eventbus.record.recorder import EventRecorder
+from eventbus.record.recorder import EventRecorder, EventsRecorder
 from eventbus.util.clock import Clock, SystemClock
 
 #: Real seconds that a full recorder waits for a reader before it raises. client-go's waits without a limit.
@@ -105,6 +105,15 @@ class RecordedEvents(Sequence[Event]):
         """Return a recorder that adds its events to this list."""
         return _Recorder(self._events, component, host)
 
+    def events_recorder(self, controller: str = "example.com/test", instance: str = "test") -> EventsRecorder:
+        """Return a recorder of events.k8s.io that adds each of its events to this list; they form no series."""
+        clock = SystemClock()
+
+        def put(pending: Pending) -> None:
+            self._events.append(build(pending))
+
+        return EventsRecorder(controller, instance, put=put, losses=Losses(clock), clock=clock)
+
     @property
     def lines(self) -> list[str]:
         """Return each as `Warning BackOff Pod/web-0: restarting`."""
@@ -160,9 +169,16 @@ def record_here(events: RecordedEvents, monkeypatch: pytest.MonkeyPatch) -> None
     def new_recorder(_broadcaster: EventBroadcaster, component: str, host: str | None = None) -> FakeRecorder:
         return events.recorder(component, host or "")
 
+    def new_events_recorder(
+        _broadcaster: EventBroadcaster, controller: str, *, instance: str | None = None
+    ) -> EventsRecorder:
+        return events.events_recorder(controller, instance or controller)
+
     monkeypatch.setattr(EventBroadcaster, "new_recorder", new_recorder)
+    monkeypatch.setattr(EventBroadcaster, "new_events_recorder", new_events_recorder)
     # Those of make_event_recorder are kept for the process: for the test there are others.
     monkeypatch.setattr(default, "_recorders", {})
+    monkeypatch.setattr(default, "_events_recorders", {})
 
 
 def _line(event: Event) -> str:

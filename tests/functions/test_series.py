@@ -82,7 +82,7 @@ def test_one_call_counts_a_series_once(series: Partition) -> None:
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_events_that_differ_in_this_field_are_of_two_series(series: Partition, other: dict[str, str]) -> None:
+def test_events_that_differ_in_this_field_are_of_two_series(series: Partition, other: dict[str, Any]) -> None:
     assert record(series) + record(series, **other) + record(series) == "ccp"
 
 

@@ -22,6 +22,7 @@ from eventbus import (
     EventRecorder,
     EventSeries,
     EventSource,
+    EventsRecorder,
     EventType,
     Expired,
     FullBuffer,
@@ -74,6 +75,10 @@ def broadcast() -> None:
         assert_type(broadcaster, EventBroadcaster)
         assert_type(broadcaster.new_recorder("scheduler"), EventRecorder)
         record(broadcaster.new_recorder("scheduler", host="node-1"))
+        events_recorder = broadcaster.new_events_recorder("example.com/scheduler", instance="one")
+        assert_type(events_recorder, EventsRecorder)
+        events_recorder.eventf("Pod/web-0", None, "Normal", "Bound", "Binding", "to %s", "n1")
+        events_recorder.eventf("Pod/web-0", "Normal", "Bound", "Binding", "x")  # type: ignore[call-arg]
 
         def handle(event: Event) -> None:
             assert_type(event, Event)
