@@ -45,12 +45,12 @@ def require(request: web.Request, verb: str, resource: str, namespace: str = "")
     return user
 
 
-def readable_namespaces(request: web.Request, resource: str = "events") -> Callable[[str], bool]:
-    """Return the test of the namespaces in which the user may list *resource*. Raises: ApiError: 403: in none."""
+def readable_namespaces(request: web.Request) -> Callable[[str], bool]:
+    """Return the test of the namespaces in which the user may list events. Raises: ApiError: 403: in none."""
     access, user = request.app[API].access, request[USER]
-    if not any(access.allowed(user, "list", resource, grant.namespace) for grant in access.grants_of(user)):
-        require(request, "list", resource)
-    return lambda namespace: access.allowed(user, "list", resource, namespace)
+    if not any(access.allowed(user, "list", "events", grant.namespace) for grant in access.grants_of(user)):
+        require(request, "list", "events")
+    return lambda namespace: access.allowed(user, "list", "events", namespace)
 
 
 #: Header of an export worker's webhook requests: the id of the source bus.

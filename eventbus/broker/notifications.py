@@ -180,7 +180,7 @@ def get_records(bus: Bus, client: Client, names: Sequence[str]) -> dict[str, byt
     return found
 
 
-class FailingIntegration(msgspec.Struct, frozen=True):
+class FailingIntegration(msgspec.Struct, frozen=True, rename="camel"):
     """An integration of a receiver that is tried again. *error*: of the last try."""
 
     name: str

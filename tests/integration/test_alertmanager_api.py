@@ -1,4 +1,7 @@
-"""Alertmanager's API v2 on an API worker: its answers beside a real Alertmanager's, a real amtool, and rights."""
+"""Alertmanager's API v2 on an API worker: its answers beside a real Alertmanager's, a real amtool, and rights.
+
+The groups of the web page, which are made of the same state, are tested here, too.
+"""
 
 from __future__ import annotations
 
@@ -295,6 +298,63 @@ def test_an_editor_of_a_namespace_silences_its_alerts_only(worker: ApiWorker) ->
         assert (reply.status, reply.json["code"]) == (403, 403), (user, method, path)
     assert get(worker, f"silence/{own}", user="vic")["createdBy"] == "ed"
     assert ask(worker, "DELETE", f"silence/{own}", user="ed").status == 200
+
+
+# The page
+
+
+def groups_of(worker: ApiWorker, user: str = "admin") -> dict[tuple[str, ...], dict[str, Any]]:
+    """Return the open groups of the page, by reason, namespace and receiver."""
+    reply = worker.call("GET", "/eventbus/v1/notifications", Authorization=f"Bearer {user}")
+    assert reply.status == 200, reply.data
+    return {(each["labels"]["reason"], each["namespace"], each["receiver"]): each for each in reply.json["items"]}
+
+
+def test_the_page_is_sent_groups_with_their_state(worker: ApiWorker) -> None:
+    assert {name: group["state"] for name, group in groups_of(worker).items()} == {
+        ("BackOff", "shop", "team"): "firing",
+        ("BackOff", "bank", "team"): "firing",
+        ("NodeNotReady", "default", "infra"): "firing",
+        ("NodeNotReady", "default", "team"): "firing",
+        ("Evicted", "shop", "team"): "inhibited",
+    }
+    id_ = add(worker, silence(("name", "web-0")))
+    shop = groups_of(worker)["BackOff", "shop", "team"]
+    assert (shop["state"], shop["firing"], shop["silenced"]) == ("firing", 2, 1)
+    assert [(alert["name"], alert["silencedBy"]) for alert in shop["alerts"]] == [("web-0", [id_]), ("web-1", [])]
+    add(worker, silence(("namespace", "shop")))
+    assert groups_of(worker)["BackOff", "shop", "team"]["state"] == "silenced"
+    assert groups_of(worker)["Evicted", "shop", "team"]["state"] == "silenced"
+
+
+def test_the_page_is_sent_only_what_its_user_may_read(worker: ApiWorker) -> None:
+    assert {name[1] for name in groups_of(worker, "vic")} == {"shop"}
+    reply = worker.call("GET", "/eventbus/v1/notifications", Authorization="Bearer vic").json
+    assert (reply["notifier"], reply["running"], reply["receivers"]) == ("one", True, [])
+    assert worker.call("GET", "/eventbus/v1/notifications", Authorization="Bearer nobody").status == 403
+    sessions = {
+        user: worker.call("GET", "/eventbus/v1/session", Authorization=f"Bearer {user}").json
+        for user in ("admin", "ed", "vic")
+    }
+    assert {user: (each["may"]["silence"], each["silenceIn"]) for user, each in sessions.items()} == {
+        "admin": (True, []),
+        "ed": (False, ["shop"]),
+        "vic": (False, []),
+    }
+
+
+def test_an_acknowledged_group_names_its_user(worker: ApiWorker) -> None:
+    about = {"kind": "Pod", "namespace": "shop", "name": "web-0"}
+    body = {"apiVersion": "eventbus.dev/v1", "kind": "Acknowledgement", "spec": {"object": about}}
+    path = "/apis/eventbus.dev/v1/acknowledgements"
+    reply = worker.call("POST", path, body, Authorization="Bearer ed", Content_Type=JSON)
+    assert reply.status == 201, reply.data
+    shop = groups_of(worker)["BackOff", "shop", "team"]
+    assert (shop["state"], shop["acknowledgedBy"]) == ("acknowledged", "ed")
+    assert groups_of(worker)["BackOff", "bank", "team"]["state"] == "firing"
+    name = reply.json["metadata"]["name"]
+    assert worker.call("DELETE", f"{path}/{name}", Authorization="Bearer ed").status == 200
+    assert groups_of(worker)["BackOff", "shop", "team"]["state"] == "firing"
 
 
 # amtool

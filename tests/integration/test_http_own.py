@@ -196,7 +196,7 @@ def test_every_path_of_ours_has_a_schema_and_every_answer_fits_it(bus: Bus, api:
     for name in references(document):
         assert name in known
     paths = ("bus", "status", "suppressed", "sinks", "histogram", "dead", "events", "session", "stream/position")
-    for path in (*paths, "expected", "why?kind=Pod&name=web-0"):
+    for path in (*paths, "expected", "notifications", "why?kind=Pod&name=web-0"):
         operations = document["paths"][f"{ROOT}/{path.partition('?')[0]}"]
         answers = operations["get"]["responses"]["200"]["content"]["application/json"]
         schema = known[answers["schema"]["$ref"].rpartition("/")[2]]
@@ -209,7 +209,7 @@ OWN_PATHS = (
     "why",
     "verdicts",
     *("bus", "record", "producers", "cloudevents", "stream", "stream/position", "status", "suppressed", "sinks"),
-    *("expected", "histogram", "events", "why", "session", "dead", "dead/{partition}/{entry}"),
+    *("expected", "histogram", "notifications", "events", "why", "session", "dead", "dead/{partition}/{entry}"),
     *("dead/{partition}/{entry}/replay", "dead/{partition}/{entry}/discard"),
     *(
         f"{before}ping/{{namespace}}/{{kind}}/{{name}}{end}"

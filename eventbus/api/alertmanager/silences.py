@@ -8,26 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.alertmanager.answers import filters_of, time_text
-from eventbus.api.context import API, USER, readable_namespaces
+from eventbus.api.context import API, USER, require
 from eventbus.api.kube.authors import Author
 from eventbus.api.kube.bodies import decode_as
 from eventbus.api.kube.handler import typed_body
 from eventbus.api.kube.negotiation import JSON
 from eventbus.api.responses import compute_json, reply_json
 from eventbus.api.thread_context import ThreadContext
-from eventbus.model.kinds import SILENCE
-from eventbus.model.list_watch import ListOptions
+from eventbus.model.kinds import SILENCE, Kind
+from eventbus.model.list_watch import HasMetadata, ListOptions
 from eventbus.model.matchers import Matchers
 from eventbus.model.objects.silence import ACTIVE, EXPIRED, PENDING, Silence, SilenceMatcher, SilenceSpec
-from eventbus.model.silence_rules import matchers_of, namespaces_of
+from eventbus.model.silence_rules import matchers_of
 from eventbus.store.storage import replaced
+
+T = TypeVar("T", bound=HasMetadata)
 
 #: Silences of one answer, and of one page of a list.
 MOST: Final = 10_000
@@ -49,15 +51,17 @@ class PostedSilence(msgspec.Struct, frozen=True, rename="camel"):
 
 async def silences(request: web.Request) -> web.Response:
     """Silences that the user may read: active, pending, then expired ones."""
-    readable = readable_namespaces(request, SILENCE.plural)
+    author = Author(request[USER], request.app[API].access)
+    if not author.may_try("list", SILENCE):
+        require(request, "list", SILENCE.plural)
     wanted = {str(matcher) for matcher in filters_of(request)}
 
     def work(context: ThreadContext) -> Any:
         now = datetime.now(UTC)
         found = [
             silence
-            for silence in all_silences(context)
-            if wanted.issubset(map(str, silence.spec.matchers)) and any(map(readable, ("", *namespaces_of(silence))))
+            for silence in read_all(context, SILENCE)
+            if wanted.issubset(map(str, silence.spec.matchers)) and author.may("list", SILENCE, silence)
         ]
         return [_plain(each, now) for each in sorted(found, key=lambda each: _order(each.spec, now))]
 
@@ -151,13 +155,13 @@ def _order(spec: SilenceSpec, now: datetime) -> tuple[int, float]:
     return _STATES.index(state), -seconds if state == EXPIRED else seconds
 
 
-def all_silences(context: ThreadContext) -> Iterator[Silence]:
-    """Yield the stored silences, `MOST` at the most."""
+def read_all(context: ThreadContext, kind: Kind[T]) -> Iterator[T]:
+    """Yield the stored objects of a kind, `MOST` at the most."""
 
-    def pages() -> Iterator[Silence]:
+    def pages() -> Iterator[T]:
         options = ListOptions(limit=_PAGE)
         while True:
-            page = context.objects(SILENCE).list(options)
+            page = context.objects(kind).list(options)
             yield from page.items
             if not page.continue_:
                 return
@@ -166,14 +170,14 @@ def all_silences(context: ThreadContext) -> Iterator[Silence]:
     return islice(pages(), MOST)
 
 
-class Silencing:
+class ActiveSilences:
     """The silences that are active now."""
 
     def __init__(self, context: ThreadContext) -> None:
         now = datetime.now(UTC)
         self._active: list[tuple[str, Matchers]] = [
             (silence.metadata.name, matchers_of(silence.spec))
-            for silence in all_silences(context)
+            for silence in read_all(context, SILENCE)
             if silence.spec.state(now) == ACTIVE
         ]
 

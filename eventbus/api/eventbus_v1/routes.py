@@ -22,6 +22,7 @@ from eventbus.api.eventbus_v1.dead import (
     replay_dead,
     show_dead,
 )
+from eventbus.api.eventbus_v1.notifications import Notifications, notifications
 from eventbus.api.eventbus_v1.numbers import (
     ExpectedQuery,
     Histogram,
@@ -98,6 +99,7 @@ def own_routes(app: web.Application, authenticator: Authenticator) -> list[Route
         Route("GET", "suppressed", suppressed, "Suppressed events, by source.", Sources),
         Route("GET", "sinks", sinks, "External sinks.", Sinks),
         Route("GET", "expected", expected, "Expected events and their states.", Expected, ExpectedQuery),
+        Route("GET", "notifications", notifications, "Open groups of the notifier.", Notifications),
         Route("GET", "histogram", histogram, "Numbers of events, by time and facet.", Histogram, HistogramQuery),
         Route("GET", "events", search, "Stored events, the one last seen first.", Found, SearchQuery),
         Route("GET", "why", why, "One object's story, and events around it.", Why, WhyQuery),

@@ -21,6 +21,7 @@ from eventbus.api.kube.bodies import decode_as
 from eventbus.api.kube.handler import typed_body
 from eventbus.api.kube.negotiation import JSON
 from eventbus.api.responses import reply_json
+from eventbus.model.kinds import SILENCE
 
 #: A wrong token is answered so much later, seconds.
 _WRONG_S: Final = 1.0
@@ -39,19 +40,24 @@ class SignIn(msgspec.Struct):
 
 
 class Rights(msgspec.Struct, frozen=True, rename="camel"):
-    """The parts of the page that its user may use."""
+    """The parts of the page that its user may use. *silence*: and acknowledge, on the whole bus."""
 
     replay: bool
     discard: bool
     see_health: bool
+    silence: bool
 
 
 class SessionReply(msgspec.Struct, frozen=True, rename="camel"):
-    """The user of the page. *namespaces*: where the user may list events; null: everywhere."""
+    """The user of the page. *namespaces*: where the user may list events; null: everywhere.
+
+    *silence_in*: namespaces in which the user may silence and acknowledge alerts.
+    """
 
     user: str
     signed_in: bool
     namespaces: list[str] | None
+    silence_in: list[str]
     may: Rights
     event_ttl_s: int
     occurrences_s: int
@@ -105,10 +111,12 @@ def _session(request: web.Request, user: User, *, signed_in: bool) -> SessionRep
         user=user.name,
         signed_in=signed_in,
         namespaces=None if everywhere else [name for name in places if allowed(user, "list", "events", name)],
+        silence_in=[name for name in places if allowed(user, "create", SILENCE.plural, name)],
         may=Rights(
             replay=allowed(user, "update", "dead"),
             discard=allowed(user, "delete", "dead"),
             see_health=allowed(user, "get", "status"),
+            silence=allowed(user, "create", SILENCE.plural),
         ),
         event_ttl_s=options.event_ttl_s,
         occurrences_s=options.occurrences_s,
