@@ -30,11 +30,24 @@ PICTURES = {
     "story-dark": ("", 1280, "dark"),
     "health": ("?view=health", 1280, "dark"),
     "health-light": ("?view=health", 1280, "light"),
+    "notifications": ("?view=notifications", 1280, "light"),
+    "notifications-dark": ("?view=notifications", 1280, "dark"),
+    "notifications-phone": ("?view=notifications", 360, "light"),
+    "notifications-phone-dark": ("?view=notifications", 360, "dark"),
     "phone": ("", 360, "light"),
     "phone-dark": ("", 360, "dark"),
     "health-phone": ("?view=health", 360, "light"),
     "health-phone-dark": ("?view=health", 360, "dark"),
 }
+#: The rules of the notifier, and the port of its receiver, `examples.notify.catcher`.
+RULES = """
+route: {{receiver: chat, group_by: [namespace, kind, name], group_wait: 0s, routes: [
+  {{receiver: duty, matchers: ['kind="Node"']}}]}}
+receivers:
+- {{name: chat, webhook_configs: [{{url: "http://127.0.0.1:{port}/chat"}}]}}
+- {{name: duty, webhook_configs: [{{url: "http://127.0.0.1:{port}/duty"}}]}}
+"""
+CATCHER_PORT = 18099
 #: Longest wait for the demo or the worker, in seconds.
 PATIENCE_S = 240.0
 #: Time for parts that load later: the chart, the counts.
@@ -50,10 +63,25 @@ def main() -> None:
         url = server.start()
         bus = open_bus(url, Settings(), options=OPTIONS)
         client = bus.client(name="eventbus-pictures")
-        children = Processes(folder, environment_of(url))
+        environment = environment_of(url) | {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}
+        children = Processes(folder, environment)
         start_workers(screen, children, bus, client, folder / "events.jsonl")
         children.start("worker-lifecycle", "-m", "eventbus", "worker", "lifecycle")
         children.start("worker-agent", "-m", "eventbus", "worker", "agent")
+        (folder / "rules.yaml").write_text(RULES.format(port=CATCHER_PORT))
+        children.start("catcher", "-m", "examples.notify.catcher", str(CATCHER_PORT))
+        children.start("worker-notify", "-m", "eventbus", "worker", "notify", "--rules", str(folder / "rules.yaml"))
+        silence = (
+            "silence",
+            "add",
+            "namespace=demo",
+            "name=not-installed",
+            "--for",
+            "2h",
+            "--comment",
+            "it is installed tomorrow",
+        )
+        children.start("silence", "-m", "eventbus", *silence)
         api = children.start("worker-api", "-m", "eventbus", "worker", "api", "--listen", "127.0.0.1:0")
         programs = [start_program(screen, children, name) for name in PROGRAMS]
         wait_for(lambda: all(program.exit_code is not None for program in programs))

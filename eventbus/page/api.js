@@ -31,6 +31,16 @@ export async function call(path, query = {}, { method = "GET", body, signal } = 
   return response.status === 204 ? null : response.json();
 }
 
+/** The answer of a request, or {missing} if it is not served or not allowed for this user. */
+export async function optional(request) {
+  try {
+    return await request;
+  } catch (error) {
+    if (error instanceof Refused && [403, 404].includes(error.code)) return { missing: error.message };
+    throw error;
+  }
+}
+
 /** The lines of a watch, parsed, as an async iterator over what arrived at once. Ends with the response. */
 export async function* watchLines(path, query, signal, onOpen) {
   const response = await fetch(withQuery(path, query), {
@@ -55,7 +65,8 @@ export async function* watchLines(path, query, signal, onOpen) {
 async function refusalOf(response) {
   let message = `${response.status} ${response.statusText}`;
   try {
-    message = (await response.json()).message || message;
+    const body = await response.json();
+    message = (typeof body === "string" ? body : body.message) || message; // Alertmanager's API answers with a string
   } catch {
     // no Status: a proxy's answer
   }

@@ -1,8 +1,8 @@
 // @ts-check
 // The health of the bus: one sentence, then groups, exports, nodes, pods, the dead letter, dropped repeats and partitions.
 import { html, useState } from "./vendor/preact-htm.js";
-import { call, Refused } from "./api.js";
-import { Ago, At, number, ObjectLink, State, Type, usePolled, useViewKeys } from "./parts.js";
+import { call, optional } from "./api.js";
+import { Ago, At, Card, number, ObjectLink, State, Table, Type, usePolled, useViewKeys } from "./parts.js";
 import { block, line } from "./text.js";
 import { duration, parse } from "./time.js";
 import { rowOf } from "./event.js";
@@ -12,16 +12,6 @@ const EVERY_MS = 5000;
 /** Rows of a table. More nodes are requested, so that those with problems can be shown first. */
 const MOST = 200,
   MOST_NODES = 1000;
-
-/** The answer of a request, or {missing} if it is not served or not allowed for this user. */
-async function optional(request) {
-  try {
-    return await request;
-  } catch (error) {
-    if (error instanceof Refused && [403, 404].includes(error.code)) return { missing: error.message };
-    throw error;
-  }
-}
 
 async function requestAll(signal) {
   const paths = {
@@ -73,30 +63,6 @@ function Summary({ found }) {
   if (troubles.length) return html`<${TroubleList} troubles=${troubles} />`;
   if (status.missing) return null;
   return html`<p class="summary"><${State} good=${true}>All is well<//>: every group and export keeps up, every node is ready, and the dead letter is empty.</p>`;
-}
-
-function Card({ id, title, note, missing, empty, children }) {
-  return html`<section class="card" id=${`${id}-card`} aria-labelledby=${id}>
-    <div class="caption"><h2 id=${id}>${title}</h2>${note && html`<span class="faint">${note}</span>`}</div>
-    ${missing ? html`<p class="faint">${missing}</p>` : empty ? html`<p class="faint">${empty}</p>` : children}</section>`;
-}
-
-/**
- * A table; on a narrow screen each row becomes a list of its cells with their column names.
- *
- * *columns*: a # before a name aligns numbers. *rows*: {key, cells, after}; *after* is a row of its own below.
- */
-function Table({ label, columns, rows }) {
-  const names = columns.map((name) => name.replace("#", ""));
-  const kind = (at) => (columns[at].startsWith("#") ? "number" : "");
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`${label}, table`}><table class="stacked" aria-labelledby=${label}>
-    <thead><tr>${names.map((name, at) => html`<th scope="col" key=${name} class=${kind(at)}>${name}</th>`)}</tr></thead>
-    <tbody>${rows.map(({ key, cells: [head, ...cells], after }) => [
-      html`<tr key=${key}><th scope="row">${head}</th>${cells.map(
-        (cell, at) => html`<td class=${kind(at + 1)} data-name=${names[at + 1]}><span>${cell}</span></td>`,
-      )}</tr>`,
-      after && html`<tr key=${`${key} after`}><td colspan=${columns.length}>${after}</td></tr>`,
-    ])}</tbody></table></div>`;
 }
 
 function Groups({ status }) {

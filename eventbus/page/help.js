@@ -11,7 +11,7 @@ const KEYS = [
   ["w", "Warnings only, or all"],
   ["p", "pause or resume"],
   ["n", "show new events"],
-  ["1, 2", "overview, health"],
+  ["1, 2, 3", "overview, health, notifications"],
   ["t", "colors: dark, light, as the system"],
   ["?", "this list"],
 ];

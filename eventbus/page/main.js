@@ -5,6 +5,7 @@ import { objectAddress, objectOf, read, write } from "./address.js";
 import { call } from "./api.js";
 import { Health } from "./health.js";
 import { hasShortcuts, Help } from "./help.js";
+import { Notifications } from "./notifications.js";
 import { Overview } from "./overview.js";
 import { Go } from "./parts.js";
 import { SignIn } from "./sign_in.js";
@@ -13,6 +14,8 @@ import { line } from "./text.js";
 
 const SCHEMES = ["auto", "dark", "light"];
 const SCHEME_WORDS = { auto: "as the system", dark: "dark", light: "light" };
+
+const TITLES = { health: "Health", notifications: "Notifications" };
 
 /** Requested before anything is drawn, because all else waits for it. */
 const firstSession = call("/eventbus/v1/session");
@@ -48,16 +51,18 @@ function Page() {
   };
   useKeys(
     keys,
-    { "?": () => setHelp(true), 1: () => go(""), 2: () => go(write({ view: "health" })), t: nextScheme },
+    {
+      "?": () => setHelp(true),
+      1: () => go(""),
+      2: () => go(write({ view: "health" })),
+      3: () => go(write({ view: "notifications" })),
+      t: nextScheme,
+    },
     help,
   );
   const about = objectOf(state);
   const title =
-    state.view === "object"
-      ? `${line(about.kind)}/${line(about.name)}`
-      : state.view === "health"
-        ? "Health"
-        : "Overview";
+    state.view === "object" ? `${line(about.kind)}/${line(about.name)}` : (TITLES[state.view] ?? "Overview");
   useEffect(() => {
     document.title = `${title} · eventbus`;
   }, [title]);
@@ -77,6 +82,7 @@ function Page() {
       <nav aria-label="Views">
         <${Go} to="" onGo=${go} aria-current=${state.view === "overview" ? "page" : undefined}>Overview<//>
         <${Go} to=${write({ view: "health" })} onGo=${go} aria-current=${state.view === "health" ? "page" : undefined}>Health<//>
+        <${Go} to=${write({ view: "notifications" })} onGo=${go} aria-current=${state.view === "notifications" ? "page" : undefined}>Notifications<//>
         ${state.view === "object" && html`<span class="here" aria-current="page">${title}</span>`}
       </nav>
       <span class="grow"></span>
@@ -92,6 +98,7 @@ function Page() {
 function view(rest) {
   if (rest.state.view === "object") return html`<${Story} key=${rest.state.object} ...${rest} />`;
   if (rest.state.view === "health") return html`<${Health} ...${rest} />`;
+  if (rest.state.view === "notifications") return html`<${Notifications} ...${rest} />`;
   return html`<${Overview} ...${rest} />`;
 }
 

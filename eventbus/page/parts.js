@@ -5,6 +5,31 @@ import { block, line, pieces } from "./text.js";
 import { clock, duration, iso, utc } from "./time.js";
 import { objectAddress } from "./address.js";
 
+/** A section with a title: its *children*, or why there are none. */
+export function Card({ id, title, note, missing, empty, children }) {
+  return html`<section class="card" id=${`${id}-card`} aria-labelledby=${id}>
+    <div class="caption"><h2 id=${id}>${title}</h2>${note && html`<span class="faint">${note}</span>`}</div>
+    ${missing ? html`<p class="faint">${missing}</p>` : empty ? html`<p class="faint">${empty}</p>` : children}</section>`;
+}
+
+/**
+ * A table; on a narrow screen each row becomes a list of its cells with their column names.
+ *
+ * *columns*: a # before a name aligns numbers. *rows*: {key, cells, after}; *after* is a row of its own below.
+ */
+export function Table({ label, columns, rows }) {
+  const names = columns.map((name) => name.replace("#", ""));
+  const kind = (at) => (columns[at].startsWith("#") ? "number" : "");
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`${label}, table`}><table class="stacked" aria-labelledby=${label}>
+    <thead><tr>${names.map((name, at) => html`<th scope="col" key=${name} class=${kind(at)}>${name}</th>`)}</tr></thead>
+    <tbody>${rows.map(({ key, cells: [head, ...cells], after }) => [
+      html`<tr key=${key}><th scope="row">${head}</th>${cells.map(
+        (cell, at) => html`<td class=${kind(at + 1)} data-name=${names[at + 1]}><span>${cell}</span></td>`,
+      )}</tr>`,
+      after && html`<tr key=${`${key} after`}><td colspan=${columns.length}>${after}</td></tr>`,
+    ])}</tbody></table></div>`;
+}
+
 /** How long ago, updated each second by itself; local time and UTC on hover. */
 export function Ago({ ms, suffix = "" }) {
   const age = useTicking(() => duration((Date.now() - ms) / 1000));
@@ -23,8 +48,7 @@ export function Type({ warning, type }) {
 }
 
 /** Good, bad or unknown, as a word with a sign. */
-export function State({ good, children }) {
-  const sign = good === null ? "?" : good ? "✓" : "✕";
+export function State({ good, sign = good === null ? "?" : good ? "✓" : "✕", children }) {
   return html`<span class=${`state ${good === null ? "unknown" : good ? "good" : "bad"}`}><span aria-hidden="true">${sign}</span> ${children}</span>`;
 }
 

@@ -19,6 +19,7 @@ import {
   useNow,
   useViewKeys,
 } from "./parts.js";
+import { maySilence, SilenceForm } from "./silence_form.js";
 import { block, line, shellWord } from "./text.js";
 import { duration, iso, parse, utc } from "./time.js";
 import { Timeline } from "./timeline.js";
@@ -39,8 +40,10 @@ const LINKS = {
   "same-reason": "same reason",
 };
 
-export function Story({ state, onGo, keys }) {
+export function Story({ state, onGo, keys, session }) {
   const about = objectOf(state);
+  const [silencing, setSilencing] = useState(false),
+    [report, setReport] = useState("");
   const [before, setBefore] = useState("10m");
   const now = useNow(5000); // the end of the timeline
   const [found, setFound] = useState(null),
@@ -63,7 +66,8 @@ export function Story({ state, onGo, keys }) {
   const rows = [...own, ...others]
     .map((row) => ({ ...row, rhythm: rhythms.get(row.key) }))
     .sort((a, b) => a.first - b.first);
-  const warnings = rows.filter((row) => row.warning);
+  const warnings = rows.filter((row) => row.warning),
+    ownWarnings = own.filter((row) => row.warning);
   const verdicts = found.verdicts.map(read);
   const { object, stored } = found;
   const owned = others.length > 0;
@@ -74,6 +78,12 @@ export function Story({ state, onGo, keys }) {
     <p class="verdict"><${Verdict} verdict=${verdicts[0]} rows=${rows} /></p>
     <${Relations} found=${found} onGo=${onGo} />
     <${Commands} about=${object} />
+    ${
+      ownWarnings.length > 0 &&
+      maySilence(session, ownWarnings[0].namespace) &&
+      html`<p><button type="button" onClick=${() => setSilencing(true)}>Silence its notifications …</button> <span role="status">${report}</span></p>`
+    }
+    ${silencing && html`<${SilenceForm} labels=${labelsOf(ownWarnings)} onDone=${setReport} onClose=${() => setSilencing(false)} />`}
     ${
       rows.length > 0 &&
       html`<section aria-labelledby="timeline">
@@ -89,6 +99,13 @@ export function Story({ state, onGo, keys }) {
     }
     ${stored && html`<${Stored} object=${stored} />`}
   </main>`;
+}
+
+/** The labels of an object's alerts: with the reason, if there is one only. */
+function labelsOf([{ event, namespace, about }, ...others]) {
+  const { reason } = event;
+  const same = others.every((row) => row.event.reason === reason);
+  return { kind: about.kind, namespace, name: about.name, ...(same && { reason }) };
 }
 
 function Stored({ object }) {

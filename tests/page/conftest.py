@@ -112,6 +112,15 @@ def load(page: Any, address: str) -> None:
         load(page, address)
 
 
+def barriers(page: Any) -> list[str]:
+    """Return what axe finds; the page is opened with `bypass_csp`."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    nodes = [(one["id"], node) for one in found for node in one["nodes"]]
+    return [f"{rule}: {node['html'][:200]} {node['failureSummary'][:300]}" for rule, node in nodes]
+
+
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Open]:
     """Opens a page at an address; at the end nothing may have been said on its console, but of an expected status."""
