@@ -27,7 +27,7 @@ MOST_ALERTS: Final = 20
 
 
 class GroupState(StrEnum):
-    """What happens to the messages of a group, the most urgent first."""
+    """The state of a group in the order of urgency."""
 
     FIRING = "firing"
     ACKNOWLEDGED = "acknowledged"  #: not repeated
