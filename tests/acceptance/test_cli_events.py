@@ -106,30 +106,10 @@ def test_nothing_found_is_said_aside(env: dict[str, str], arguments: tuple[str, 
     assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", said + more if said else "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--types", "Info"), "valid --types are Normal or Warning"),
-        (("--types", ""), "valid --types are Normal or Warning"),
-        (("--for", "web-0"), "KIND/NAME"),
-        (("--for", "pod/"), "KIND/NAME"),
-        (("--since", "yesterday"), "yesterday"),
-        (("-n", "No_Namespace"), "DNS label"),
-        (("-o", "xml"), "xml"),
-        (("--bogus",), "--bogus"),
-    ],
-)
-def test_a_wrong_question_is_refused(env: dict[str, str], arguments: tuple[str, ...], said: str) -> None:
-    listed = run("get", "events", *arguments, env=env)
-    assert (listed.returncode, listed.stdout) == (2, "")
-    assert said in listed.stderr
-    assert "Traceback" not in listed.stderr
-
-
-@pytest.mark.parametrize(("url", "code"), [("unix:///nobody.sock", 1), ("http://x", 2), ("none", 2)])
-def test_a_bus_that_cannot_be_opened_is_one_line(url: str, code: int) -> None:
+@pytest.mark.parametrize("url", ["http://x", "none"])
+def test_a_url_that_is_no_bus_is_one_line(url: str) -> None:
     listed = run("get", "events", env=environment(url, "none"))
-    assert (listed.returncode, listed.stdout) == (code, "")
+    assert (listed.returncode, listed.stdout) == (2, "")
     assert listed.stderr.startswith("error: ")
     assert listed.stderr.count("\n") == 1
 

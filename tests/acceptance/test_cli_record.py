@@ -110,57 +110,6 @@ def test_a_line_says_that_no_worker_stores_the_event(redis_env: dict[str, str], 
     assert run(*words, env=redis_env).stderr == hint
 
 
-GOOD = {"about": "pod/web-0", "--reason": "R", "--message": "m"}
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"about": "web-0"}, "KIND/NAME"),
-        ({"about": "pod/"}, "KIND/NAME"),
-        ({"about": "/web-0"}, "KIND/NAME"),
-        ({"about": "shop/pod/web/0"}, "apart from its kind"),
-        ({"about": "pod/" + "x" * 254}, "253"),
-        ({"about": b"pod/\xff"}, "UTF-8"),
-        ({"-n": "Not_A_Label"}, "DNS label"),
-        ({"--type": "Info"}, "Info"),
-        ({"--reason": ""}, "reason"),
-        ({"--reason": "x" * 129}, "128"),
-        ({"--message": b"\xff"}, "UTF-8"),
-        ({"--message": None}, "--message"),
-        ({"--component": "x" * 129}, "128"),
-        ({"--component": b"\xc3"}, "UTF-8"),
-        ({"--annotation": "novalue"}, "KEY=VALUE"),
-        ({"--annotation": "a=" + "x" * 1025}, "1024"),
-        ({"--annotation": b"a=\xff"}, "UTF-8"),
-        ({"--at": "noon"}, "noon"),
-        ({"--at": "2020-01-01T00:00:00"}, "zone"),
-        ({"--at": "1970-01-01T00:00:00Z"}, "ten years"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_is_sent(
-    changed: dict[str, str | bytes | None], said: str, env: dict[str, str], client: Any, bus: Bus
-) -> None:
-    options = {**GOOD, **changed}
-    about = options.pop("about")
-    given = [word for option, value in options.items() if value is not None for word in (option, value)]
-    assert about is not None
-    ended = run("record", about, *given, env=env)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert said in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert queued(client, bus) == []
-
-
-def test_a_redis_that_is_away_is_said_with_exit_code_1(redis_env: dict[str, str]) -> None:
-    ended = run(
-        *("record", "pod/web-0", "--reason", "R", "--message", "m"),
-        env=redis_env | {"EVENTBUS_REDIS_URL": "unix:///nobody.sock"},
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
-    assert ended.stderr.startswith("error: ")
-
-
 def test_an_event_that_redis_does_not_take_in_time_is_not_called_recorded(short_path: Path) -> None:
     server = EmbeddedServer(short_path / "s")
     settings = Settings(redis_url=server.start())

@@ -208,11 +208,6 @@ def test_what_is_not_there_is_1_and_wrong_usage_is_2(env: dict[str, str], words:
     assert "Traceback" not in ended.stderr
 
 
-def test_each_command_has_examples_in_its_help(env: dict[str, str]) -> None:
-    for verb in ("list", "show", "replay", "discard"):
-        assert f"eventbus dead {verb}" in run("dead", verb, "--help", env=env).stdout
-
-
 def test_what_a_deleted_group_has_buried_is_kept_and_said(env: dict[str, str], bus: Bus, client: Any) -> None:
     bury(bus, client, pack_batch("p", 7, [GOOD]), group="billing", cause="handler-failed")
     bury(bus, client, pack_batch("p", 8, [GOOD]))

@@ -292,15 +292,6 @@ def test_events_are_followed_until_ctrl_c(stored: dict[str, str]) -> None:
     assert "Traceback" not in terminal.text
 
 
-def test_a_bus_that_is_away_is_one_line(of_workers: dict[str, str]) -> None:
-    away = {**of_workers, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
-    for words in (("describe", "pod/web-0"), ("events",)):
-        ran = run(*words, env=away)
-        assert (ran.returncode, ran.stdout) == (1, "")
-        assert ran.stderr.startswith("error: redis://127.0.0.1:1/0: nothing listens there")
-        assert ran.stderr.count("\n") == 1
-
-
 @pytest.mark.usefixtures("objects")
 @pytest.mark.parametrize(
     ("spec", "why"),

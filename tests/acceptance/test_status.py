@@ -114,13 +114,6 @@ def test_json_under_watch_is_a_line_each(env: dict[str, str], bus: Bus, tmp_path
     assert [json.loads(line)["prefix"] for line in lines] == [bus.prefix] * 2
 
 
-def test_a_bus_that_is_away_is_one_line(env: dict[str, str]) -> None:
-    for words in (("status",), ("group", "list"), ("group", "delete", "x", "--yes")):
-        ran = run(*words, env={**env, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"})
-        assert (ran.returncode, ran.stdout) == (1, "")
-        assert ran.stderr.count("\n") == 1
-
-
 def test_under_watch_a_bus_that_is_away_is_waited_for(short_path: Path, prefix: str, tmp_path: Path) -> None:
     server = EmbeddedServer(short_path)
     url = server.start()

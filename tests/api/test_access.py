@@ -169,15 +169,6 @@ def test_nobody_can_ask_as_somebody_else(users_worker: ApiWorker, header: str) -
     )
 
 
-def test_a_changed_token_file_is_read_again(embedded_url: str, prefix: str, tmp_path: Path) -> None:
-    options = with_users(tmp_path)
-    with api_worker(embedded_url, prefix, tmp_path, *options, token="admin-token") as worker:
-        assert worker.call("GET", EVENTS).status == 200
-        digest = "54d11f6acdc79ebf8aaa6ddad1c6cd2cd5bfc24c09e1a1a58ab2b1dbd40a41b1"
-        (tmp_path / "tokens.csv").write_text(f'sha256:{digest},other,9,"system:masters"\n')
-        eventually(lambda: worker.call("GET", EVENTS).status == 401)
-
-
 def test_processes_of_our_own_user_are_admins_and_no_operators(local_worker: ApiWorker) -> None:
     review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
