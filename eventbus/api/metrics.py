@@ -45,19 +45,12 @@ LABELS: Final = web.RequestKey("labels", Labels)
 
 
 class Metrics:
-    """The metrics of a worker. Lives in the loop."""
+    """The metrics of a worker, and the *numbers* of its other parts. Lives in the loop."""
 
-    def __init__(
-        self,
-        *,
-        limits: Limits,
-        event_rate: EventRate,
-        tokens_refused: Mapping[str, int] | None,
-        files_invalid: Callable[[], int],
-    ) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each series: as many lines again
         self._registry = CollectorRegistry()
-        self._registry.register(_Collector(limits, event_rate, tokens_refused, files_invalid))
+        self._registry.register(numbers)
         self._requests = self._counter("request", "Requests by their response.", (*Labels._fields, "code"))
         self._aborts = self._counter("request_aborts", "Connections of clients that read nothing.", Labels._fields)
         self._durations = self._histogram(
@@ -123,11 +116,12 @@ class Metrics:
         return Histogram(_PREFIX + name, text, labels, buckets=bounds, registry=self._registry)
 
 
-class _Collector:
+class Numbers:
     """Reads the numbers that other parts of the worker keep."""
 
     def __init__(
         self,
+        *,
         limits: Limits,
         event_rate: EventRate,
         tokens_refused: Mapping[str, int] | None,

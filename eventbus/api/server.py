@@ -36,7 +36,7 @@ from eventbus.api.kube.openapi import OpenApi
 from eventbus.api.kube.resources import Resources
 from eventbus.api.limits import Bounds, EventRate, Limits
 from eventbus.api.listeners import BACKLOG, Listener
-from eventbus.api.metrics import Metrics
+from eventbus.api.metrics import Metrics, Numbers
 from eventbus.api.middleware import Middleware, prepare
 from eventbus.api.page.files import ROOT as PAGE
 from eventbus.api.page.files import PageFiles
@@ -168,12 +168,13 @@ class ApiServer:
         options = self._options
         api = Api(bus=self._bus, pool=pool, access=options.access, event_rate=options.event_rate)
         limits = Limits(options.bounds)
-        metrics = Metrics(
+        numbers = Numbers(
             limits=limits,
             event_rate=options.event_rate,
             tokens_refused=options.authenticator.refused,
             files_invalid=options.files_invalid,
         )
+        metrics = Metrics(numbers)
         app = _make_app(api, options, watch_hub, limits, metrics)
         runner = web.AppRunner(
             app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
