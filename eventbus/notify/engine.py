@@ -533,6 +533,7 @@ class Engine:
         hidden = {each for each in firing if each in inhibited or self._silencing.silence_of(each)}
         visible = firing - hidden if route else set()
         acknowledged = self._acknowledgement(group) is not None
+        self._changed.update(f"a{each}" for each in firing & self._held)  # no repeat writes them, and records expire
         sends = []
         for name, config in self._integrations[group.receiver].items():
             sent = group.sent.setdefault(name, IntegrationState())

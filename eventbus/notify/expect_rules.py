@@ -16,6 +16,10 @@ from eventbus.notify.time_intervals import Location
 from eventbus.util.extras import is_needed
 
 MAX_EXPECTED: Final = 1000
+#: Entries that each event is compared with, because they have no index.
+MAX_UNINDEXED: Final = 20
+#: Labels that entries are found by, the most selective first.
+INDEXED: Final = ("name", "reason", "kind")
 #: An event so much before its scheduled time counts for this time: clocks differ by seconds.
 EARLY_MS: Final = 60_000
 _MAX_SCHEDULE: Final = 200
@@ -78,6 +82,12 @@ class ExpectRule(Strict, frozen=True, kw_only=True):
         except InvalidEvent as error:
             raise ValueError(str(error)) from None
         raise ValueError("the matchers do not name one object with kind= and name=: add object: NAMESPACE/KIND/NAME")
+
+    @property
+    def index(self) -> tuple[str, str]:
+        """Return a label and the value that each event needs which matches; ("", ""): there is none."""
+        named = {each.name: each.value for each in self.matchers.all if each.type is MatchType.EQUAL}
+        return next(((label, named[label]) for label in INDEXED if label in named), ("", ""))
 
     @property
     def typed(self) -> bool:

@@ -17,10 +17,10 @@ import msgspec
 from eventbus.broker.notifications import ExpectedEvent, Report
 from eventbus.model.decodable import decodable
 from eventbus.model.event import Event, EventType, ObjectReference
-from eventbus.model.matchers import MatchType, labels_of
+from eventbus.model.matchers import labels_of
 from eventbus.notify.alerts import alert_id, digest, ms_of
 from eventbus.notify.engine import Engine, Occurrence
-from eventbus.notify.expect_rules import ExpectRule
+from eventbus.notify.expect_rules import INDEXED, ExpectRule
 from eventbus.store.story.verdict import last_seen
 from eventbus.util.log import log
 from eventbus.util.outcome import duration
@@ -29,8 +29,6 @@ MISSING_REASON: Final = "ExpectedEventMissing"
 ARRIVED_REASON: Final = "ExpectedEventArrived"
 #: Stored events that one entry knows the counts of; the least recently seen go first.
 MAX_EVENTS: Final = 32
-#: Labels that events are looked up by, the most selective first.
-_INDEXED: Final = ("name", "reason", "kind")
 
 
 class ExpectedEvents:
@@ -43,6 +41,7 @@ class ExpectedEvents:
         self._engine = engine
         self._states: dict[str, ExpectedEvent] = {}
         self._changed: set[str] = set()
+        self._next_ms = 0  #: no deadline passes before
         for id_, packed in stored.items():
             try:
                 self._states[id_] = _STATE.decode(packed)
@@ -66,9 +65,7 @@ class ExpectedEvents:
             self._define(id_, rule, now_ms)
         self._index: dict[tuple[str, str], list[str]] = {}
         for id_, rule in self._rules.items():
-            named = {each.name: each.value for each in rule.matchers.all if each.type is MatchType.EQUAL}
-            label = next((each for each in _INDEXED if each in named), "")
-            self._index.setdefault((label, named.get(label, "")), []).append(id_)
+            self._index.setdefault(rule.index, []).append(id_)
         self._find_next()
 
     def _define(self, id_: str, rule: ExpectRule, now_ms: int) -> None:
@@ -107,7 +104,7 @@ class ExpectedEvents:
             if event.reason in (MISSING_REASON, ARRIVED_REASON):
                 continue
             labels = labels_of(event)
-            keys = [("", ""), *((label, labels.get(label, "")) for label in _INDEXED)]
+            keys = [("", ""), *((label, labels.get(label, "")) for label in INDEXED)]
             for id_ in [id_ for key in keys for id_ in self._index.get(key, ())]:
                 rule = self._rules[id_]
                 if (rule.typed or event.type != EventType.WARNING) and rule.matchers.match(labels):
@@ -139,7 +136,7 @@ class ExpectedEvents:
             log.info("%s (due %s)", text, _text(rule, state.due_ms))
             self._engine.release(_alert_of(state.object), event.reason, at_ms)
         self._set_deadline(id_, state)
-        self._find_next()
+        self._next_ms = min(self._next_ms, state.deadline_ms)  # `advance` finds the exact one
 
     def _is_missing(self, about: ObjectReference) -> bool:
         return any(state.missing_ms and state.object == about for state in self._states.values())

@@ -40,6 +40,7 @@ from eventbus.model.decodable import decodable
 from eventbus.model.event import ObjectReference
 from eventbus.model.kinds import EVENT
 from eventbus.notify.alerts import Alert
+from eventbus.notify.bus_time import BusTime
 from eventbus.notify.change_reader import Batch, Reader
 from eventbus.notify.engine import Engine, Group, Links, Send
 from eventbus.notify.expected import ExpectedEvents
@@ -67,12 +68,8 @@ RETRY_S: Final = 0.5
 LAST_SENDS_S: Final = 5.0
 LOOK_FOR_RULES_S: Final = 1.0
 DELETE_EXPIRED_EVERY_S: Final = 3600.0
-#: Without a check for so long, Redis or this worker was away: recorders need time to send what they have buffered.
-LONGEST_PAUSE_S: Final = 10.0
 #: The time up to which all changes are taken in is stored so often.
 STORE_CAUGHT_UP_MS: Final = 10_000
-#: If the clocks of Redis and of this machine differ by more, the machine's is ignored.
-CLOCKS_DIFFER_MS: Final = 2 * 3_600_000
 SOURCE: Final = "eventbus-notify"
 
 _ALERTS: Final = msgspec.msgpack.Decoder(decodable(Alert))
@@ -302,7 +299,7 @@ class _Acting:
         self._since = setup.since
         self._absence = absence
         self._stop = stop
-        self._offset_ms = hold.now_ms - self._clock.monotonic() * 1000
+        self._time = BusTime(setup.clock, hold.now_ms)
         self._next_beat = self._clock.monotonic() + BEAT_EVERY_S
         self._unstored: dict[str, bytes] = {}
         self._sizes: dict[str, int] = {}
@@ -331,14 +328,13 @@ class _Acting:
         # Before the first `advance`, so that no silenced alert is sent.
         self._silences = SilenceReader(self._bus, self.inbox)
         self._silences.start()
-        self._silences.apply_all(self.engine, self._now_ms())
+        self._silences.apply_all(self.engine, self._time.bus_ms)
         self._delete_expired_at = 0.0
-        self._ready += self.engine.load(alerts, groups, self._now_ms())
-        self.expected = ExpectedEvents(rules.rules.expect, state.expected, self.engine, self._latest_ms())
-        self._caught_up_ms = self._stored_caught_up_ms = min(state.caught_up_ms, self._earliest_ms())
+        self._ready += self.engine.load(alerts, groups, self._time.bus_ms)
+        self.expected = ExpectedEvents(rules.rules.expect, state.expected, self.engine, self._time.latest_ms)
+        self._caught_up_ms = self._stored_caught_up_ms = min(state.caught_up_ms, self._time.earliest_ms)
         self._settle_s = setup.settle_s
         self._target: tuple[int, dict[int, int]] | None = None  #: positions at a time, not taken in yet
-        self._kept_at = self._steady_since = self._clock.monotonic()
         self._recorder = OccurrenceRecorder(bus=setup.bus, clock=setup.clock, component=SOURCE)
         self.senders = Senders(
             rules.rules, setup.opening, clock=setup.clock, results=self.inbox, on_change=setup.on_change
@@ -351,9 +347,9 @@ class _Acting:
     def turn(self) -> None:
         """Wait for messages or the next timer, and work on them. Raises: LeaseLost, Redis errors: call again."""
         batches = self._take()
-        now_ms = self._now_ms()
-        if self._clock.monotonic() - self._steady_since >= self._settle_s:
-            self.expected.advance(self._caught_up_ms, self._latest_ms())
+        now_ms = self._time.bus_ms
+        if self._time.steady_s >= self._settle_s:
+            self.expected.advance(self._caught_up_ms, self._time.latest_ms)
         self._ready += self.engine.advance(now_ms)
         self._save(batches)
         sends, self._ready = self._ready, []
@@ -363,8 +359,8 @@ class _Acting:
 
     def reload(self, rules: ParsedRules) -> None:
         """Go on with new rules. Raises: LeaseLost, Redis errors."""
-        self.engine.reload(rules.rules, self._now_ms())
-        self.expected.reload(rules.rules.expect, self._latest_ms())
+        self.engine.reload(rules.rules, self._time.bus_ms)
+        self.expected.reload(rules.rules.expect, self._time.latest_ms)
         self._rules = rules.rules
         self._save([])
         self.senders.reload(rules.rules)
@@ -396,18 +392,18 @@ class _Acting:
         next_ms = self.engine.next_ms()
         until = self._next_beat
         if next_ms is not None:
-            until = min(until, (next_ms - self._offset_ms) / 1000)
+            until = min(until, self._time.monotonic_at(next_ms))
         batches: list[Batch] = []
         try:
             message = self.inbox.get(timeout=max(0.0, until - self._clock.monotonic()))
             for _ in range(TURN):
                 if isinstance(message, Batch):
-                    self.engine.take(message.occurrences, self._now_ms())
-                    self.expected.take(message.occurrences, self._caught_up_ms, self._latest_ms())
+                    self.engine.take(message.occurrences, self._time.bus_ms)
+                    self.expected.take(message.occurrences, self._caught_up_ms, self._time.latest_ms)
                     self.taken += len(message.occurrences)
                     batches.append(message)
                 elif isinstance(message, SilenceChange):
-                    self._silences.apply(message, self.engine, self._now_ms())
+                    self._silences.apply(message, self.engine, self._time.bus_ms)
                 else:
                     self._settle(message)
                 message = self.inbox.get_nowait()
@@ -429,7 +425,7 @@ class _Acting:
         if isinstance(message, Result):
             send = message.send
             self.engine.settle(
-                *(send.group, send.integration, send.notification.key, message.handle, self._now_ms(), message.error)
+                *(send.group, send.integration, send.notification.key, message.handle, self._time.bus_ms, message.error)
             )
         elif isinstance(message, Send):  # its integration was closed before it was sent
             self.senders.submit([message])
@@ -511,12 +507,8 @@ class _Acting:
         hold = self._store.acquire(rules)
         if not hold.ours:
             raise LeaseLost
-        answered = self._clock.monotonic()
-        self._offset_ms = hold.now_ms - answered * 1000
-        if answered - self._kept_at > LONGEST_PAUSE_S:
-            self._steady_since = answered
-        self._kept_at = answered
-        asked_ms, partitions = self._earliest_ms(), range(self._bus.partitions)
+        self._time.take_reply(hold.now_ms)
+        asked_ms, partitions = self._time.earliest_ms, range(self._bus.partitions)
         newest = read_versions(self._bus, self._client, EVENT.plural, partitions)
         versions = dict(zip(partitions, newest, strict=True))
         self.lag = float(sum(max(0, at - self._positions.get(p, at)) for p, at in versions.items()))
@@ -531,7 +523,7 @@ class _Acting:
         return True
 
     def _delete_expired(self) -> None:
-        now = datetime.fromtimestamp(self._now_ms() / 1000, UTC)
+        now = datetime.fromtimestamp(self._time.bus_ms / 1000, UTC)
         try:
             deleted = self._silences.delete_expired(now, self.engine.acknowledges)
         except EventBusError as error:
@@ -546,7 +538,7 @@ class _Acting:
         states = []
         for receiver in self._rules.receivers:
             failing = [
-                FailingIntegration(name, int(found.failing_since + self._offset_ms / 1000) * 1000, found.error)
+                FailingIntegration(name, self._time.bus_ms_at(found.failing_since) // 1000 * 1000, found.error)
                 for name, _ in receiver.integrations()
                 if (found := figures[f"{receiver.name}/{name}"]).failing_since is not None
             ]
@@ -557,18 +549,3 @@ class _Acting:
         self._bytes += size - self._sizes.pop(name, 0)
         if size:
             self._sizes[name] = size
-
-    def _now_ms(self) -> int:
-        return int(self._clock.monotonic() * 1000 + self._offset_ms)
-
-    # One clock may be wrong: an expected event is missing only if both agree, and arrives at the later time.
-
-    def _earliest_ms(self) -> int:
-        return min(self._clocks_ms())
-
-    def _latest_ms(self) -> int:
-        return max(self._clocks_ms())
-
-    def _clocks_ms(self) -> tuple[int, int]:
-        bus_ms, local_ms = self._now_ms(), self._clock.time_ns() // 1_000_000
-        return bus_ms, local_ms if abs(local_ms - bus_ms) <= CLOCKS_DIFFER_MS else bus_ms

@@ -20,7 +20,7 @@ import msgspec
 from eventbus.errors import ConfigError
 from eventbus.model.matchers import Matchers, MatchType, label_problem, matcher_problem
 from eventbus.notify.bounded_yaml import MAX_BYTES, Document
-from eventbus.notify.expect_rules import MAX_EXPECTED, ExpectRule
+from eventbus.notify.expect_rules import INDEXED, MAX_EXPECTED, MAX_UNINDEXED, ExpectRule
 from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
 from eventbus.notify.receivers.alertmanager import AlertmanagerConfig
 from eventbus.notify.receivers.apprise import AppriseConfig
@@ -333,6 +333,9 @@ class _Check:
     def _check_expected(self) -> None:
         if len(self._rules.expect) > MAX_EXPECTED:
             self.fail("$.expect", f"there are more than {MAX_EXPECTED} expected events")
+        if sum(rule.index == ("", "") for rule in self._rules.expect) > MAX_UNINDEXED:
+            problem = f"more than {MAX_UNINDEXED} have no matcher with = on {', '.join(INDEXED)}"
+            self.fail("$.expect", f"{problem}: each event is compared with all of them")
         self._check_unique((each.name for each in self._rules.expect), "$.expect", "expected event")
         for number, rule in enumerate(self._rules.expect):
             path = f"$.expect[{number}]"

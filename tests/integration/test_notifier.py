@@ -25,6 +25,7 @@ from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT
+from eventbus.notify import bus_time
 from eventbus.notify import notifier as notifier_module
 from eventbus.notify import senders as senders_module
 from eventbus.notify.group_reader import read_groups
@@ -34,6 +35,7 @@ from eventbus.notify.receivers.webhook import WebhookConfig
 from eventbus.notify.rules import ParsedRules, parse_rules
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.occurrence import OccurrenceRecorder
+from eventbus.store.changes import read_versions
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import SystemClock
@@ -478,7 +480,7 @@ def test_a_deadline_that_passes_without_a_notifier_is_found_by_the_next(
 def test_an_event_that_was_recorded_while_redis_was_away_is_not_missing(
     service: Service, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifier_module, "LONGEST_PAUSE_S", 0.1)
+    monkeypatch.setattr(bus_time, "LONGEST_PAUSE_S", 0.1)
     with own_server(tmp_path) as server, ExitStack() as stack:
         assert server.url
         bus = open_bus(server.url, settings_of(prefix))
@@ -488,19 +490,37 @@ def test_an_event_that_was_recorded_while_redis_was_away_is_not_missing(
         (state,) = read_expected_of(bus)
         acting = notifier._acting
         assert acting is not None
-        steady_since = acting._steady_since
+        steady_since = acting._time._steady_since
         server.stop()
         eventually(lambda: time.time() * 1000 > state.deadline_ms and not notifier.loop_health()[0].ready)
         server.start()
 
         eventually(lambda: acting._caught_up_ms > state.deadline_ms)  # before the recorder connects again
-        assert acting._steady_since > steady_since, "an outage gives recorders time again"
+        assert acting._time._steady_since > steady_since, "an outage gives recorders time again"
         broadcaster = EventBroadcaster(settings=settings_of(prefix, redis_url=server.url))
         broadcaster.new_recorder("backup").event("default/Backup/db", "Normal", "Completed", "42 GiB")
         eventually(lambda: any(state.last_ms for state in read_expected_of(bus)))
         broadcaster.shutdown()
         with ObjectStore.of(bus) as store:
             assert recorded(store) == []
+
+
+def test_the_time_up_to_which_changes_are_taken_in_outlives_a_worker(
+    workers: Workers, service: Service, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier_module, "STORE_CAUGHT_UP_MS", 0)
+    monkeypatch.setattr(notifier_module, "read_versions", lambda *_: [1 << 60] * bus.partitions)
+    with bus.client() as client:
+        NotifyStore(bus=bus, client=client, consumer="one").acquire("rules")
+        client.hset(bus.keys[0].notify, "caught_up", 1_700_000_000_000)
+    notifier = workers.start("one", EXPECT)
+    eventually(lambda: acts(notifier))
+    assert notifier._acting is not None
+    assert notifier._acting._caught_up_ms == 1_700_000_000_000
+    monkeypatch.setattr(notifier_module, "read_versions", read_versions)
+    with bus.client() as client:
+        store = NotifyStore(bus=bus, client=client, consumer="test")
+        eventually(lambda: store.load().caught_up_ms > 1_700_000_000_000)
 
 
 def test_a_removed_entry_is_deleted_from_redis(workers: Workers, service: Service, bus: Bus) -> None:

@@ -30,6 +30,8 @@ expect:
 NIGHTLY = """
 - {name: nightly, matchers: ['kind="Backup",namespace="shop",name="db",reason="Completed"'], every: 25h}
 """
+MANY = '- {name: n%d, matchers: [\'kind="Backup",name="db",reason="Completed"\'], every: 25h}'
+UNINDEXED = "- {name: n%d, matchers: ['reason=~\"Complete.*\"'], every: 25h, object: Backup/db}"
 AT_THREE = """
 - name: nightly
   matchers: [kind="Backup", name="db", reason="Completed"]
@@ -389,6 +391,16 @@ def test_an_arrival_that_is_taken_in_before_its_warning_ends_it() -> None:
     assert world.firing() == []
 
 
+def test_the_alert_of_a_missing_event_is_stored_again_and_again_so_that_it_does_not_expire() -> None:
+    world = World(NIGHTLY)
+    world.wait(30 * HOUR)
+    world.engine.changed()
+    world.wait(HOUR)
+    assert [name for name in world.engine.changed() if name.startswith("a")] == [
+        f"a{each}" for each in world.engine.alerts
+    ]
+
+
 def test_its_own_events_are_no_arrivals() -> None:
     world = World('- {name: any, matchers: [\'kind="Backup",name="db",type=~".*"\'], every: 1h}')
     world.wait(5 * HOUR)
@@ -426,6 +438,14 @@ def test_corrupt_state_begins_again() -> None:
         (NIGHTLY.replace('namespace="shop"', 'namespace!="shop"'), "add object: NAMESPACE/KIND/NAME"),
         (NIGHTLY.replace("25h", "25h, object: a/b/c/d"), "expect[0].object: "),
         (NIGHTLY.replace("25h", "25h, every_: 1h"), "there is no such field; did you mean every?"),
+        pytest.param(
+            "\n".join(UNINDEXED % number for number in range(21)),
+            "more than 20 have no matcher with = on name, reason",
+            id="unindexed",
+        ),
+        pytest.param(
+            "\n".join(MANY % number for number in range(1001)), "there are more than 1000 expected events", id="many"
+        ),
         (NIGHTLY * 2, "there are 2 of expected event 'nightly'"),
     ],
 )
