@@ -128,6 +128,8 @@ constraints:
 	.state/pin/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.state/pin/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file constraints.txt $(UPGRADE)
+	.state/pin/bin/uv pip compile pyproject.toml --extra all --universal --python-version 3.11 --constraints constraints.txt \
+	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file constraints-runtime.txt
 	.state/pin/bin/uv pip compile --group release --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file .ci/release-tools.txt $(UPGRADE)
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from eventbus.model.formats import FORMATS
 from eventbus.util.extras import EXTRAS
@@ -73,12 +72,13 @@ def sums(wheel: zipfile.ZipFile) -> dict[str, int]:
     return {file.filename: file.CRC for file in wheel.infolist() if not file.filename.endswith("/RECORD")}
 
 
-def test_the_image_of_compose_is_built_from_the_same_files(wheel: Path, tmp_path: Path) -> None:
-    compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
-    copied = re.findall(r"^COPY (.+) (\S+)$", compose["x-worker"]["build"]["dockerfile_inline"], re.MULTILINE)
+def test_the_image_is_built_from_the_same_files(wheel: Path, tmp_path: Path) -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) (\S+)$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    sent = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
     source = tmp_path / "source"
     for names, target in copied:
         for name in names.split():
+            assert f"!{name}" in sent
             if (ROOT / name).is_dir():
                 shutil.copytree(ROOT / name, source / target, symlinks=True)
             else:

@@ -12,6 +12,7 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PROCFILE = dict(
     line.split(":", 1) for line in (ROOT / "Procfile").read_text(encoding="utf-8").splitlines() if line.strip()
@@ -74,10 +75,16 @@ def test_the_settings_of_a_service_are_known(name: str) -> None:
 
 
 def test_both_files_start_the_same_workers() -> None:
-    # The API alone has options: in a container others reach it, so it needs TLS and users.
     assert {name: words(line) for name, line in PROCFILE.items()} == {
-        name: words(service["command"])[: 3 if name == "api" else None] for name, service in OURS.items()
+        name: words(service["command"])[:3] for name, service in OURS.items()
     }
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_serves_the_port_that_the_health_check_of_the_image_asks(name: str) -> None:
+    port = words(OURS[name]["command"])[-2:]
+    assert port[0] == "--metrics-port"
+    assert f"http://127.0.0.1:{port[1]}/livez" in DOCKERFILE
 
 
 def test_the_server_keeps_what_it_acknowledged_and_evicts_nothing() -> None:
@@ -91,12 +98,3 @@ def test_a_worker_is_given_longer_to_stop_than_it_takes_to_drain(name: str) -> N
     from eventbus.settings import Settings
 
     assert int(OURS[name]["stop_grace_period"].removesuffix("s")) > Settings().drain_s
-
-
-def test_the_image_is_built_from_files_that_are_there() -> None:
-    for service in OURS.values():
-        dockerfile = service["build"]["dockerfile_inline"]
-        for line in dockerfile.splitlines():
-            if line.startswith("COPY "):
-                *sources, _ = line.split()[1:]
-                assert all((ROOT / source).exists() for source in sources), line
