@@ -1,11 +1,12 @@
 // @ts-check
-// The health of the bus: one sentence, then groups, exports, nodes, pods, the dead letter, dropped repeats and partitions.
+// The health of the bus: one sentence, then groups, exports, expected events, nodes, pods, the dead letter, dropped repeats and partitions.
 import { html, useState } from "./vendor/preact-htm.js";
 import { call, optional } from "./api.js";
 import { Ago, At, Card, number, ObjectLink, State, Table, Type, usePolled, useViewKeys } from "./parts.js";
 import { block, line } from "./text.js";
 import { duration, parse } from "./time.js";
 import { rowOf } from "./event.js";
+import { Expected, expectedTroubles } from "./expected.js";
 import { badConditions, exportTroubles, fleetTroubles, groupTroubles, heartbeatOf, TroubleList } from "./troubles.js";
 
 const EVERY_MS = 5000;
@@ -17,6 +18,7 @@ async function requestAll(signal) {
   const paths = {
     status: "/eventbus/v1/status",
     sinks: "/eventbus/v1/sinks",
+    expected: "/eventbus/v1/expected",
     suppressed: "/eventbus/v1/suppressed",
     dead: `/eventbus/v1/dead?limit=${MOST}`,
     nodes: `/api/v1/nodes?limit=${MOST_NODES}`,
@@ -34,7 +36,7 @@ export function Health({ session, onGo, keys }) {
   useViewKeys(keys, { Escape: () => onGo("") });
   if (!found)
     return html`<main id="main" tabindex="-1" aria-label="Health" class="health"><h1>Health</h1><p class=${error ? "bad" : "faint"} role="status">${error ? error.message : "Loading …"}</p></main>`;
-  const { status, sinks, suppressed, dead, nodes, leases, pods } = found;
+  const { status, sinks, expected, suppressed, dead, nodes, leases, pods } = found;
   return html`<main id="main" tabindex="-1" aria-label="Health" class="health">
     <div class="title"><h1>Health</h1>
       ${error ? html`<span class="line bad"><span aria-hidden="true">✕</span> cut off: ${error.message}</span>` : html`<span class="faint">updated every ${EVERY_MS / 1000} s</span>`}
@@ -43,6 +45,7 @@ export function Health({ session, onGo, keys }) {
     <div class="cards">
       <${Groups} status=${status} />
       <${Exports} sinks=${sinks} />
+      <${Expected} expected=${expected} onGo=${onGo} />
       <${Nodes} nodes=${nodes} leases=${leases} onGo=${onGo} />
       ${pods?.items?.length > 0 && html`<${Pods} pods=${pods} onGo=${onGo} />`}
       <${Dead} dead=${dead} session=${session} onDone=${again} onGo=${onGo} />
@@ -54,10 +57,11 @@ export function Health({ session, onGo, keys }) {
 
 /** All well, or a line for each problem. */
 function Summary({ found }) {
-  const { status, sinks } = found;
+  const { status, sinks, expected } = found;
   const troubles = [
     ...(status.missing ? [] : groupTroubles(status)),
     ...exportTroubles(sinks),
+    ...expectedTroubles(expected),
     ...fleetTroubles(found),
   ];
   if (troubles.length) return html`<${TroubleList} troubles=${troubles} />`;

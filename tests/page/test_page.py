@@ -14,6 +14,7 @@ import pytest
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.keys import Keys
+from eventbus.broker.notifications import ExpectedEvent
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT, LEASE, NODE, POD
 from eventbus.model.list_watch import ListOptions
@@ -623,6 +624,31 @@ def test_health_shows_sinks_that_are_paused_what_was_held_back_and_pods(bus: Bus
     pods.get_by_role("link", name="Pod/oom-0").click()
     expect(page.locator(".relations")).to_contain_text("web 5, last ended")
     expect(page.locator(".relations")).to_contain_text("with code 137 (OOMKilled)")
+
+
+@pytest.mark.volume
+def test_health_shows_expected_events_and_names_missing_ones(bus: Bus, url: str, open_page: Open) -> None:
+    hour, now_ms = 3_600_000, int(datetime.now(UTC).timestamp() * 1000)
+    missing = ExpectedEvent(
+        name="<b>nightly</b>",
+        object=ObjectReference(kind="Backup", namespace="shop", name="db"),
+        since_ms=now_ms - 50 * hour,
+        base_ms=now_ms - 30 * hour,
+        due_ms=now_ms - 5 * hour,
+        deadline_ms=now_ms - 4 * hour,
+        last_ms=now_ms - 30 * hour,
+        missing_ms=now_ms - 4 * hour,
+    )
+    with bus.client() as client:
+        client.hset(bus.keys[0].notify, "expected:1", msgspec.json.encode(missing))
+        page = open_page(f"{url}?view=health")
+        expect(page.locator(".troubles")).to_contain_text("1 expected event is missing <b>nightly</b>")
+        card = page.get_by_role("region", name="Expected events", exact=True)
+        expect(card.locator("tbody tr")).to_contain_text("Missing 4h")
+        expect(card.locator("tbody tr")).to_contain_text("30h ago")
+        expect(card.get_by_role("link", name="Backup/db")).to_be_visible()
+        client.delete(bus.keys[0].notify)
+        expect(card).to_have_count(0)
 
 
 @pytest.mark.volume
