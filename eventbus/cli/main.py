@@ -99,6 +99,13 @@ GROUPS: dict[str, str] = {
       eventbus options get
       eventbus options set burst=50 exempt_namespaces=kube-system,audit
     """,
+    "postgres": """Give the table of a PostgreSQL sink partitions by day, or take them away.
+
+    \b
+    Examples:
+      eventbus postgres partition --to 'postgresql://events@db/events'
+      eventbus postgres unpartition --to 'postgresql://events@db/events'
+    """,
     "rules": """Check and try the rules of notifications, before `eventbus worker notify` uses them.
 
     \b
@@ -178,6 +185,12 @@ COMMANDS: dict[str, Lazy] = {
     "logs": Lazy("eventbus.cli.commands.logs:logs", "Print the output of a pod."),
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers."),
+    "postgres partition": Lazy(
+        "eventbus.cli.commands.postgres:partition_table", "Give the table of a sink partitions by day."
+    ),
+    "postgres unpartition": Lazy(
+        "eventbus.cli.commands.postgres:unpartition_table", "Make one table of all partitions again."
+    ),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
     "rules check": Lazy("eventbus.cli.commands.rules:check_rules", "Check a rules file of the notifier."),
     "rules import": Lazy("eventbus.cli.commands.rules:import_rules", "Convert a file of another program to rules."),

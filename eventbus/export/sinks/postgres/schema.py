@@ -9,14 +9,7 @@ The tables lie in the first schema of the role's search_path. One bus a schema: 
 
 from __future__ import annotations
 
-from typing import Any, Final, LiteralString
-
-import psycopg
-
-from eventbus.errors import SinkUnreachable
-
-#: The key of the advisory lock, unlikely to be used by other programs: "eventbus" in ASCII, read as an integer.
-_LOCK: Final = int.from_bytes(b"eventbus", "big")
+from typing import Final, LiteralString
 
 #: Step n leads from version n to n + 1. A step that was released is never changed.
 STEPS: Final[tuple[LiteralString, ...]] = (
@@ -101,37 +94,3 @@ DELETE: Final[LiteralString] = """
      WHERE old.namespace = coalesce(meta->>'namespace', '') AND old.name = coalesce(meta->>'name', '')
        AND old.uid = coalesce(meta->>'uid', '') AND old.rv = (meta->>'resourceVersion')::bigint
 """
-
-
-def migrate(connection: psycopg.Connection[Any], *, lock_timeout_ms: int) -> None:
-    """Bring the tables to the newest version.
-
-    Workers that start together migrate one at a time. A role without DDL rights may use tables of another role.
-
-    Raises:   SinkUnreachable: the tables are of a newer version.  psycopg.Error.
-    """
-    if _version(connection) == len(STEPS):
-        return
-    with connection.transaction():
-        connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{lock_timeout_ms}ms",))
-        connection.execute("SELECT set_config('statement_timeout', '0', true)")  # an index over old rows takes its time
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS eventbus_schema"
-            " (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
-        )
-        version = _version(connection)
-        if version > len(STEPS):
-            raise SinkUnreachable(f"the tables have version {version}, this worker knows {len(STEPS)}: upgrade it")
-        for number, step in enumerate(STEPS[version:], start=version + 1):
-            connection.execute(step)
-            connection.execute("INSERT INTO eventbus_schema (version) VALUES (%s)", (number,))
-
-
-def _version(connection: psycopg.Connection[Any]) -> int:
-    """Read the version of the tables; 0 if there are none."""
-    exists = connection.execute("SELECT to_regclass('eventbus_schema') IS NOT NULL").fetchone()
-    if exists is None or not exists[0]:
-        return 0
-    row = connection.execute("SELECT coalesce(max(version), 0) FROM eventbus_schema").fetchone()
-    return 0 if row is None else int(row[0])

@@ -1,6 +1,7 @@
 """Writes events into PostgreSQL: one row an event, in batches, never overwritten by an older version.
 
 postgresql://role@host/database?sslmode=verify-full     password: EVENTBUS_POSTGRES_PASSWORD, …_FILE, or ~/.pgpass
+…?retention=90d     partitions by day, of which old ones are dropped: see `partitions.py`
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from eventbus.errors import (
 )
 from eventbus.export.sinks.common import check_host, storable_core, version_of
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
-from eventbus.export.sinks.postgres.schema import CLASHES, DELETE, HELD, UPSERT, migrate
+from eventbus.export.sinks.postgres.partitions import MAINTAIN_EVERY_S, PARTITIONED_UPSERT, maintain, migrate
+from eventbus.export.sinks.postgres.schema import CLASHES, DELETE, HELD, UPSERT
 from eventbus.export.sinks.registry import SinkOptions, safe_sink_url
 from eventbus.model.encoding.event_json import decode_core
 from eventbus.model.event import Event
+from eventbus.util.log import log
 from eventbus.util.text import cut_bytes, printable
 
 PASSWORD: Final = "EVENTBUS_POSTGRES_PASSWORD"
@@ -64,11 +67,39 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 def make_postgres_sink(url: str, options: SinkOptions) -> PostgresSink:
     """Make the sink of `postgresql://…`: libpq's URL, all of its parameters. Raises: ConfigError."""
+    url, retention_days = split_retention(url)
     parameters = _parameters(url)
     options.secret(PASSWORD)  # report an unreadable file at start
     return PostgresSink(
-        options.name, parameters, password=lambda: options.secret(PASSWORD), timeout_s=options.timeout_s
+        options.name,
+        parameters,
+        password=lambda: options.secret(PASSWORD),
+        timeout_s=options.timeout_s,
+        retention_days=retention_days,
     )
+
+
+def connect_to_tables(url: str, environ: Mapping[str, str]) -> psycopg.Connection[Any]:
+    """Connect to the database of a sink's URL, for a command. Raises: ConfigError, SinkUnreachable."""
+    sink = make_postgres_sink(url, SinkOptions(name="tables", environ=environ, timeout_s=10))
+    try:
+        return sink.dial()
+    except psycopg.Error as error:
+        raise translate(error) from error
+
+
+def split_retention(url: str) -> tuple[str, int]:
+    """Take `retention=90d` out of *url*: libpq does not know it. Return both; 0: none. Raises: ConfigError."""
+    query = urlsplit(url).query
+    options = query.split("&")
+    given = [option.partition("=")[2] for option in options if option.startswith("retention=")]
+    if not given:
+        return url, 0
+    days = re.fullmatch(r"([1-9]\d{0,3})d", given[-1])
+    if days is None:
+        raise ConfigError(f"retention={given[-1]!a} in the sink's URL: give whole days, like retention=90d")
+    rest = "&".join(option for option in options if not option.startswith("retention="))
+    return url.replace(f"?{query}", f"?{rest}" if rest else "", 1), int(days[1])
 
 
 def target_of(url: str, environ: Mapping[str, str]) -> str:
@@ -76,7 +107,7 @@ def target_of(url: str, environ: Mapping[str, str]) -> str:
 
     The user and the options of the connection are not part of it. Raises: ConfigError.
     """
-    parameters = _parameters(url)
+    parameters = _parameters(split_retention(url)[0])
     target = {name: str(parameters.get(name) or environ.get(variable, "")) for name, variable in _TARGET.items()}
     target["port"] = target["port"] or "5432"
     # libpq's default: the database is called as the user.
@@ -115,12 +146,24 @@ class PostgresSink:
 
     Args:     parameters: libpq's.  password: called at every connect, because the password may change; "": use the
               parameters' password.  timeout_s: of a statement; the server's own limit is half of it.
+              retention_days: how long events stay in a table with partitions; 0: for ever, with or without them.
     """
 
     mode = SinkMode.UPSERT
 
-    def __init__(self, name: str, parameters: dict[str, Any], *, password: Callable[[], str], timeout_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        parameters: dict[str, Any],
+        *,
+        password: Callable[[], str],
+        timeout_s: float,
+        retention_days: int = 0,
+    ) -> None:
         self.name = name
+        self._retention_days = retention_days
+        self._upsert: LiteralString = UPSERT
+        self._maintained = -MAINTAIN_EVERY_S  #: when, by the monotonic clock
         self._parameters = parameters
         self._password = password
         self._timeout_s = timeout_s
@@ -148,7 +191,7 @@ class PostgresSink:
             hosts = str(self._parameters.get("host") or "").split(",")
             check_host(*(host for host in hosts if host and not host.startswith("/")))
         try:
-            self._dial().close()
+            self.dial().close()
         except SinkUnreachable:
             return  # no password as yet
         except psycopg.Error as error:
@@ -256,7 +299,7 @@ class PostgresSink:
         events = "[" + ",".join(row.json for row in rows) + "]"
         try:
             connection = self._connected()
-            rows_written = send(connection, UPSERT, (events, origin), timeout_s=self._timeout_s)
+            rows_written = send(connection, self._upsert, (events, origin), timeout_s=self._timeout_s)
         except (psycopg.Error, SinkError) as error:
             return partial(_raise, error)
 
@@ -278,22 +321,35 @@ class PostgresSink:
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
             self._connection = self._connect()
+        if self._upsert is not UPSERT and time.monotonic() - self._maintained >= MAINTAIN_EVERY_S:
+            self._maintain(self._connection)
         return self._connection
 
     def _connect(self) -> psycopg.Connection[Any]:
         timeout_ms = int(self._timeout_s * 1000)
-        connection = self._dial()
+        connection = self.dial()
         try:
             # If the client has timed out, the server must end the statement as well.
             with hang_up_after(_MIGRATION_S, connection.fileno()):
                 connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{timeout_ms // 2}ms",))
-                migrate(connection, lock_timeout_ms=timeout_ms)
+                is_partitioned = migrate(connection, lock_timeout_ms=timeout_ms, retention=bool(self._retention_days))
+                self._upsert = PARTITIONED_UPSERT if is_partitioned else UPSERT
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _dial(self) -> psycopg.Connection[Any]:
+    def _maintain(self, connection: psycopg.Connection[Any]) -> None:
+        """Make and drop partitions. Without it events are written all the same."""
+        self._maintained = time.monotonic()
+        try:
+            with hang_up_after(_MIGRATION_S, connection.fileno()):
+                maintain(connection, self._retention_days)
+        except psycopg.errors.InsufficientPrivilege as error:  # the owner's worker does it
+            log.debug("the partitions are not maintained: %s", error)
+
+    def dial(self) -> psycopg.Connection[Any]:
+        """Connect, without the tables. Raises: psycopg.Error; SinkUnreachable: the password cannot be read."""
         options: dict[str, Any] = {
             "connect_timeout": min(CONNECT_TIMEOUT_S, max(2, int(self._timeout_s))),
             "application_name": f"eventbus {self.name}"[:63],
