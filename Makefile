@@ -12,7 +12,7 @@ RELEASE_TOOLS := .state/release/installed
 # Empty is off, whatever the shell says: what tests start is compiled once, and not by each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install lint test test-page test-long test-matrix test-clients test-go vendored pictures faults soak ends away demo bench docs constraints release clean model
+.PHONY: install lint test test-page test-long test-matrix test-upgrade test-clients test-go vendored pictures faults soak ends away demo bench docs constraints release clean model
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -90,6 +90,10 @@ test-go: install
 # docs/reliability.md. ARGS='-k failover' for one of them, EVENTBUS_TEST_SEED=… for a seed that was printed.
 faults: install
 	EVENTBUS_TEST_FAULTS=long $(BIN)/python -m pytest tests/faults -m "" -n 2 --timeout 300 $(ARGS)
+
+# Upgrade and rollback under load, from the wheel of the last tag (or EVENTBUS_TEST_OLD_WHEEL) to that of this tree.
+test-upgrade: install
+	EVENTBUS_TEST_FAULTS=long $(BIN)/python -m pytest tests/faults/test_builds.py -m "" -k wheels --timeout 300 $(ARGS)
 
 MINUTES ?= 30
 soak: install

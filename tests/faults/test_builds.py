@@ -1,6 +1,7 @@
 """Two builds on one bus: a fleet is upgraded and rolled back under load, in the order of docs/production.md.
 
-The other build is another code tree (`tests/support/build_tree.py`). Users have the rights that `eventbus acl` prints.
+The other build is another code tree, or a wheel of the last release (`tests/support/build_tree.py`). Users have the
+rights that `eventbus acl` prints.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from eventbus.model.encoding.wire import SCHEMA_VERSION
 from eventbus.settings import Settings
 from tests.functions.cluster import Cluster
 from tests.functions.servers import binaries, own_server
-from tests.support.build_tree import BuildTree
+from tests.support.build_tree import Build, BuildTree, BuildWheel, changed_wheel, released_wheel
 from tests.support.harness import stored_events
+from tests.support.installed import build
 from tests.waiting import PATIENCE_S, eventually
 
 ROLES = ("producer", "worker", "deploy", "admin")
@@ -89,11 +91,12 @@ class Child:
 class Fleet:
     """A bus at *url* whose processes are of two trees. *nodes* are all of its servers, where users are made."""
 
-    def __init__(self, url: str, nodes: list[Redis], folder: Path, prefix: str, ends: ExitStack) -> None:
+    def __init__(
+        self, url: str, nodes: list[Redis], folder: Path, prefix: str, ends: ExitStack, builds: tuple[Build, Build]
+    ) -> None:
         self.url, self.prefix = url, prefix
         self._nodes, self._folder, self._ends = nodes, folder, ends
-        self.old = BuildTree(folder / "old", changed=False)
-        self.new = BuildTree(folder / "new", changed=True)
+        self.old, self.new = builds
         assert self.old.build != self.new.build
         self._password = folder / "password"
         self._password.write_text(PASSWORD)
@@ -111,12 +114,12 @@ class Fleet:
         found = {"EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": self.prefix}
         return found | {"EVENTBUS_PARTITIONS": "4"}
 
-    def make_users(self, tree: BuildTree, *more: str) -> None:
+    def make_users(self, tree: Build, *more: str) -> None:
         """Make all users anew, with the rights that *tree* prints."""
         for role in ROLES:
             self._apply(tree.run("acl", "--role", role, "--password-file", str(self._password), *more, env=self.env()))
 
-    def add_rights(self, tree: BuildTree) -> None:
+    def add_rights(self, tree: Build) -> None:
         """Give the users of the bus what *tree* needs besides."""
         for role in ROLES[:3]:
             self._apply(tree.run("acl", "--role", role, "--add", env=self.env()))
@@ -125,13 +128,13 @@ class Fleet:
         for node in self._nodes:
             node.execute_command(*shlex.split(line))  # type: ignore[no-untyped-call]
 
-    def worker(self, tree: BuildTree, role: str = "worker") -> Child:
+    def worker(self, tree: Build, role: str = "worker") -> Child:
         return self._child(tree, ["-m", "eventbus", "worker", "sink"], role)
 
-    def recorder(self, tree: BuildTree, name: str, role: str = "producer") -> Child:
+    def recorder(self, tree: Build, name: str, role: str = "producer") -> Child:
         return self._child(tree, [str(self._folder / "recorder.py"), name], role)
 
-    def _child(self, tree: BuildTree, words: list[str], role: str) -> Child:
+    def _child(self, tree: Build, words: list[str], role: str) -> Child:
         log = self._folder / f"{len(list(self._folder.glob('*.log')))}.log"
         process = tree.start(words, self.env(role), log)
         assert process.stdin is not None
@@ -180,9 +183,7 @@ class Fleet:
         assert all(each == found[0] for each in found), found
         return found[0]
 
-    def upgrade(
-        self, old: BuildTree, new: BuildTree, worker: Child, recorder: Child, *, events: int
-    ) -> tuple[Child, Child]:
+    def upgrade(self, old: Build, new: Build, worker: Child, recorder: Child, *, events: int) -> tuple[Child, Child]:
         """Replace a worker and a recorder (named for its tree) of *old* under load, in the order of the page.
 
         Returns: those of *new*, named for its tree, which have begun before they could.
@@ -209,7 +210,7 @@ class Fleet:
         self.go_on(events, of_new)
         return early, early_recorder
 
-    def name(self, tree: BuildTree, *, begin: bool = False) -> str:
+    def name(self, tree: Build, *, begin: bool = False) -> str:
         """The name of the tree's recorder: another one each time that one begins."""
         if begin:
             self._begun[tree.folder.name] += 1
@@ -231,14 +232,31 @@ class Fleet:
 @pytest.fixture
 def fleet(request: pytest.FixtureRequest, short_path: Path, tmp_path: Path, prefix: str) -> Iterator[Fleet]:
     """On a Redis of PATH, 7.0 or later, if there is one; or on a cluster of three nodes."""
+    builds = wheels(tmp_path) if request.param == "wheels" else trees(tmp_path)
     with ExitStack() as ends:
         if request.param == "cluster":
             cluster = ends.enter_context(Cluster(short_path, replicas=False))
             nodes = [ends.enter_context(cluster.node(i)) for i in range(3)]
-            yield Fleet(cluster.url, nodes, tmp_path, prefix, ends)
+            yield Fleet(cluster.url, nodes, tmp_path, prefix, ends, builds)
             return
         server = ends.enter_context(own_server(short_path, binaries().get("redis on PATH")))
-        yield Fleet(str(server.url), [ends.enter_context(make_client(str(server.url)))], tmp_path, prefix, ends)
+        client = ends.enter_context(make_client(str(server.url)))
+        yield Fleet(str(server.url), [client], tmp_path, prefix, ends, builds)
+
+
+def trees(folder: Path) -> tuple[Build, Build]:
+    return BuildTree(folder / "old", changed=False), BuildTree(folder / "new", changed=True)
+
+
+def wheels(folder: Path) -> tuple[Build, Build]:
+    """The last release and this tree; this tree and a changed one, if there is no release or it has the same build."""
+    ours = BuildWheel(folder / "ours", build(folder))
+    (others := folder / "wheels").mkdir()
+    if released := released_wheel(others):
+        release = BuildWheel(folder / "release", released)
+        if release.build != ours.build:
+            return release, ours
+    return ours, BuildWheel(folder / "changed", changed_wheel(folder / "more"))
 
 
 @pytest.mark.parametrize(
@@ -247,6 +265,7 @@ def fleet(request: pytest.FixtureRequest, short_path: Path, tmp_path: Path, pref
         pytest.param("server", 300, marks=pytest.mark.short),
         pytest.param("server", 4_000, marks=pytest.mark.long),
         pytest.param("cluster", 2_000, marks=pytest.mark.long),
+        pytest.param("wheels", 1_000, marks=pytest.mark.long),
     ],
     indirect=["fleet"],
 )

@@ -1,4 +1,4 @@
-"""Another build: a copy of the package with a change in it, whose processes are of another code tree."""
+"""Other builds: a copy of the package with a change in it, or an installed wheel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import eventbus
 from tests.starting import STRICT
+from tests.support.installed import ROOT, build, install
 from tests.waiting import PATIENCE_S
 
 #: What a later build may add: a codec (3) that no earlier one reads, used by producers as soon as the bus says so.
@@ -28,37 +29,24 @@ _NEW_CODEC = {
 }  # fmt: skip
 
 
-class BuildTree:
-    """The package in *folder*, a copy of ours if *changed*: with another comment in its Lua, and one codec more.
+class Build:
+    """A build of eventbus for *interpreter*, whose processes find it on *path*.
 
     Its processes find the bus at *url* under *prefix*; what they write to stderr goes to files in *folder*.
     """
 
-    def __init__(self, folder: Path, *, changed: bool) -> None:
+    def __init__(self, folder: Path, *, interpreter: str = sys.executable, path: str = "") -> None:
         self.folder = folder
-        ours = Path(eventbus.__file__).parent
-        shutil.copytree(ours, folder / "eventbus", ignore=shutil.ignore_patterns("__pycache__"))
-        if changed:
-            self._change("broker/lua/library.lua", (("-- Shared by all functions", "-- shared by all functions"),))
-            for name, changes in _NEW_CODEC.items():
-                self._change(name, changes)
+        self._interpreter, self._path = interpreter, path
         self.build = self.python("from eventbus.broker.build import build; print(build())").strip()
-
-    def _change(self, name: str, changes: Sequence[tuple[str, str]]) -> None:
-        file = self.folder / "eventbus" / name
-        text = file.read_text("utf-8")
-        for right, wrong in changes:
-            assert text.count(right) == 1, f"{name}: {right!r} is not there, or not once"
-            text = text.replace(right, wrong)
-        file.write_text(text, "utf-8")
 
     def environ(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return *env* for a process of this tree."""
-        return {**os.environ, **STRICT, **env, "PYTHONPATH": str(self.folder), "PYTHONUNBUFFERED": "1"}
+        return {**os.environ, **STRICT, **env, "PYTHONPATH": self._path, "PYTHONUNBUFFERED": "1"}
 
     def python(self, script: str, env: Mapping[str, str] | None = None) -> str:
         """Run a script to its end. Returns: its output."""
-        words = [sys.executable, "-P", "-c", script]
+        words = [self._interpreter, "-P", "-c", script]
         return subprocess.run(
             words, env=self.environ(env or {}), check=True, capture_output=True, text=True, timeout=PATIENCE_S
         ).stdout
@@ -66,7 +54,7 @@ class BuildTree:
     def run(self, *words: str, env: Mapping[str, str], code: int = 0) -> str:
         """Run `eventbus *words*` to its end, which comes with *code*. Returns: what it has written."""
         ran = subprocess.run(
-            [sys.executable, "-P", "-m", "eventbus", *words],
+            [self._interpreter, "-P", "-m", "eventbus", *words],
             env=self.environ(env),
             check=False,
             capture_output=True,
@@ -80,9 +68,65 @@ class BuildTree:
         """Start a Python of this tree with *words*; all that it writes goes to *log*."""
         with log.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-P", *words],
+                [self._interpreter, "-P", *words],
                 env=self.environ(env),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
             )
+
+
+class BuildTree(Build):
+    """The package in *folder*, a copy of ours if *changed*: with another comment in its Lua, and one codec more."""
+
+    def __init__(self, folder: Path, *, changed: bool) -> None:
+        copy_package(folder, changed=changed)
+        super().__init__(folder, path=str(folder))
+
+
+class BuildWheel(Build):
+    """A wheel, installed in an environment in *folder*."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        super().__init__(folder, interpreter=str(install(wheel, folder / "venv").python))
+
+
+def copy_package(folder: Path, *, changed: bool) -> None:
+    """Copy the package into *folder*; see `BuildTree`."""
+    shutil.copytree(Path(eventbus.__file__).parent, folder / "eventbus", ignore=shutil.ignore_patterns("__pycache__"))
+    if changed:
+        _change(folder, "broker/lua/library.lua", (("-- Shared by all functions", "-- shared by all functions"),))
+        for name, changes in _NEW_CODEC.items():
+            _change(folder, name, changes)
+
+
+def changed_wheel(folder: Path) -> Path:
+    """Build a wheel of the package with the change of `BuildTree`."""
+    source = folder / "source"
+    copy_package(source, changed=True)
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    return build(folder, source=source)
+
+
+def released_wheel(folder: Path) -> Path | None:
+    """Return the wheel of `EVENTBUS_TEST_OLD_WHEEL`, or build that of the last tag before HEAD, if there is one."""
+    if given := os.environ.get("EVENTBUS_TEST_OLD_WHEEL"):
+        return Path(given).absolute()
+    words = ["git", "-C", str(ROOT), "describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^"]
+    tag = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    if not tag:
+        return None
+    clone = folder / "clone"
+    words = ["git", "clone", "-q", "--branch", tag, f"file://{ROOT}", str(clone)]
+    subprocess.run(words, check=True, capture_output=True)
+    return build(folder, source=clone)
+
+
+def _change(folder: Path, name: str, changes: Sequence[tuple[str, str]]) -> None:
+    file = folder / "eventbus" / name
+    text = file.read_text("utf-8")
+    for right, wrong in changes:
+        assert text.count(right) == 1, f"{name}: {right!r} is not there, or not once"
+        text = text.replace(right, wrong)
+    file.write_text(text, "utf-8")
