@@ -20,8 +20,8 @@ from eventbus.notify.alerts import Alert
 from eventbus.notify.group_reader import ReadGroup, read_groups
 from eventbus.notify.silencing import Acknowledgements
 
-#: Alerts that are looked at, groups of an answer, and alerts of a group in it.
-MOST: Final = 10_000
+#: Alerts that are read, groups of an answer, and alerts of a group in it.
+MOST: Final = 2_000
 MOST_GROUPS: Final = 500
 MOST_ALERTS: Final = 20
 
