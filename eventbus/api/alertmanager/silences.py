@@ -6,7 +6,7 @@ Source: alertmanager `api/v2/api.go` and `silence/silence.go`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -204,9 +204,5 @@ def _can_change(former: SilenceSpec, new: SilenceSpec, now: datetime) -> bool:
 
 
 def _expire(context: ThreadContext, found: Silence, now: datetime) -> None:
-    if found.spec.state(now) == EXPIRED:
-        return
-    started = found.spec.starts_at is not None and found.spec.starts_at < now
-    starts_at = found.spec.starts_at if started else now - timedelta(milliseconds=1)
-    spec = msgspec.structs.replace(found.spec, starts_at=starts_at, ends_at=now)
-    context.objects(SILENCE).update(replaced(found, spec=spec))
+    if found.spec.state(now) != EXPIRED:
+        context.objects(SILENCE).update(replaced(found, spec=found.spec.ended(now)))

@@ -149,7 +149,7 @@ def expire_silences(ids: tuple[str, ...], output: str | None) -> None:
     from eventbus.model.columns.objects import object_name
     from eventbus.model.encoding.event_json import micros_to_json
     from eventbus.model.kinds import SILENCE
-    from eventbus.model.objects.silence import EXPIRED, PENDING
+    from eventbus.model.objects.silence import EXPIRED
 
     missing, expired = 0, []
     with open_session() as session:
@@ -159,10 +159,9 @@ def expire_silences(ids: tuple[str, ...], output: str | None) -> None:
                 spec = objects.get(name).spec
                 now = datetime.now(UTC)
                 if spec.state(now) != EXPIRED:
-                    ended = {"endsAt": micros_to_json(now)}
-                    if spec.state(now) == PENDING:
-                        ended["startsAt"] = micros_to_json(now - timedelta(milliseconds=1))
-                    objects.patch(name, {"spec": ended})
+                    ended = spec.ended(now)
+                    times = {"startsAt": micros_to_json(ended.starts_at), "endsAt": micros_to_json(ended.ends_at)}
+                    objects.patch(name, {"spec": times})
             except NotFound as error:
                 missing += 1
                 click.echo(f"Error from server (NotFound): {printable(str(error))}", err=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
 import msgspec
@@ -48,6 +48,12 @@ class SilenceSpec(msgspec.Struct, frozen=True, rename="camel"):
         if self.ends_at is None or self.ends_at <= now:
             return EXPIRED
         return PENDING if self.starts_at is not None and self.starts_at > now else ACTIVE
+
+    def ended(self, now: datetime) -> SilenceSpec:
+        """Return it with its end at *now*, and of a pending one with its start just before."""
+        pending = self.state(now) == PENDING
+        starts_at = now - timedelta(milliseconds=1) if pending else self.starts_at
+        return msgspec.structs.replace(self, starts_at=starts_at, ends_at=now)
 
 
 class Silence(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
