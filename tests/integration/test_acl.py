@@ -36,8 +36,6 @@ from eventbus.model.event import Event, ObjectReference
 from eventbus.model.kinds import EVENT, NODE
 from eventbus.model.list_watch import ListOptions
 from eventbus.notify.group_reader import read_groups
-from eventbus.notify.notifier import Notifier, NotifySetup
-from eventbus.notify.receivers.contract import Opening
 from eventbus.notify.rules import parse_rules
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Options, Settings
@@ -45,6 +43,7 @@ from eventbus.store.object_store import ObjectStore
 from eventbus.store.occurrences import read_occurrences
 from eventbus.util.clock import SystemClock
 from tests.support.harness import settings_of
+from tests.support.notifying import notifying
 from tests.waiting import eventually
 
 WEB_0 = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
@@ -316,30 +315,22 @@ def test_a_notifier_reads_events_and_keeps_its_state(
     bus_made: As, settings: Settings, any_server_url: str, prefix: str
 ) -> None:
     bus = open_bus(bus_made(Role.NOTIFIER), settings)
-    setup = NotifySetup(
-        bus=bus,
-        consumer="one",
-        clock=SystemClock(),
-        links=lambda _labels: {},
-        opening=Opening(environ={}),
-        on_change=lambda _reason, _message: None,
-        since=0.0,
-    )
-    rules = parse_rules("route: {receiver: a, group_wait: 0s}\nreceivers: [{name: a}]")
-    notifier = Notifier(setup, rules, load=lambda: None, beat=lambda: None)
-    notifier.start()
-    with record(bus_made(Role.PRODUCER), settings, 1), EventBroadcaster(bus_made(Role.WORKER), settings=settings) as w:
+    rules = "route: {receiver: a, group_wait: 0s}\nreceivers: [{name: a}]"
+    with (
+        notifying(bus, rules) as notifier,
+        record(bus_made(Role.PRODUCER), settings, 1),
+        EventBroadcaster(bus_made(Role.WORKER), settings=settings) as w,
+    ):
         w.start_recording_to_sink()
         eventually(lambda: notifier.loop_health()[0].gauges.get("groups"))
-    client = open_bus(bus_made(Role.METRICS), settings).client()
-    status = read_notifier_status(bus, client)
-    client.close()
+        client = open_bus(bus_made(Role.METRICS), settings).client()
+        status = read_notifier_status(bus, client)
+        client.close()
+        worker = open_bus(bus_made(Role.WORKER), settings).client()  # as an API worker
+        eventually(lambda: read_groups(bus, worker, lambda alert: alert.fires, 10)[0])
+        worker.close()
     assert status is not None
-    assert (status.holder, [file.hash for file in status.files]) == ("one", [rules.hash])
-    worker = open_bus(bus_made(Role.WORKER), settings).client()  # as an API worker
-    eventually(lambda: read_groups(bus, worker, lambda alert: alert.fires, 10)[0])
-    worker.close()
-    notifier.stop(60)
+    assert (status.holder, [file.hash for file in status.files]) == ("one", [parse_rules(rules).hash])
     with make_client(any_server_url) as admin:
         refused = [line["object"] for line in admin.acl_log(1_000) if line["username"] == f"{prefix}-notifier"]
     assert refused == []

@@ -20,16 +20,13 @@ import pytest
 from eventbus.api.alertmanager import alerts as alerts_module
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.model.kinds import EVENT
-from eventbus.notify.notifier import Notifier, NotifySetup
-from eventbus.notify.receivers.contract import Opening
-from eventbus.notify.rules import parse_rules
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.util.clock import SystemClock
 from tests.builders import make_event, make_reference
 from tests.support.alertmanager_server import alertmanager_server, find_program
 from tests.support.api_in_process import serving
 from tests.support.api_worker import ApiWorker, Reply, api_worker
+from tests.support.notifying import notifying
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("alertmanager")
@@ -55,15 +52,6 @@ def bus(embedded_url: str) -> Bus:
 @pytest.fixture(scope="module")
 def worker(bus: Bus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiWorker]:
     """An API worker, of a bus with a notifier and five Warnings: one of another namespace, one inhibited."""
-    setup = NotifySetup(
-        bus=bus,
-        consumer="one",
-        clock=SystemClock(),
-        links=lambda _labels: {},
-        opening=Opening(environ={}),
-        on_change=lambda _reason, _message: None,
-        since=0.0,
-    )
     with ObjectStore.of(bus) as store:
         for kind, namespace, name, reason in (
             ("Pod", "shop", "web-0", "BackOff"),
@@ -75,17 +63,13 @@ def worker(bus: Bus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiWo
             about = make_reference(kind=kind, namespace=namespace, name=name)
             event = make_event(involved_object=about, type="Warning", reason=reason, message=f"{name} <b>fails</b>")
             store.objects(EVENT).create(event)
-    notifier = Notifier(setup, parse_rules(RULES), load=lambda: None, beat=lambda: None)
-    notifier.start()
     folder = tmp_path_factory.mktemp("worker")
     (folder / "tokens.csv").write_text(USERS)
-    try:
-        with api_worker(bus.url, bus.prefix, folder, "--token-file", str(folder / "tokens.csv"), *GRANTS) as worker:
-            eventually(lambda: len(get(worker, "alerts", inhibited="false")) == 4)
-            eventually(lambda: get(worker, "receivers"))
-            yield worker
-    finally:
-        notifier.stop(30)
+    users = ("--token-file", str(folder / "tokens.csv"), *GRANTS)
+    with notifying(bus, RULES), api_worker(bus.url, bus.prefix, folder, *users) as worker:
+        eventually(lambda: len(get(worker, "alerts", inhibited="false")) == 4)
+        eventually(lambda: get(worker, "receivers"))
+        yield worker
 
 
 def ask(worker: ApiWorker, method: str, path: str, body: Any = None, user: str = "admin", **query: Any) -> Reply:

@@ -13,15 +13,12 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.model.kinds import EVENT, SILENCE
 from eventbus.model.objects.silence import Silence, SilenceMatcher, SilenceSpec
-from eventbus.notify.notifier import Notifier, NotifySetup
-from eventbus.notify.receivers.contract import Opening
-from eventbus.notify.rules import parse_rules
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
-from eventbus.util.clock import SystemClock
 from tests.builders import make_event, make_reference
 from tests.page.conftest import PATIENCE_MS, Open, barriers, load
 from tests.support.api_worker import api_worker
+from tests.support.notifying import notifying
 from tests.support.ports import free_port
 from tests.waiting import eventually
 
@@ -79,26 +76,13 @@ def address(bus: Bus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
             comment="the storage is moved",
         )
         store.objects(SILENCE).create(Silence(spec=spec))
-    setup = NotifySetup(
-        bus=bus,
-        consumer="notify-1",
-        clock=SystemClock(),
-        links=lambda _labels: {},
-        opening=Opening(environ={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}),
-        on_change=lambda _reason, _message: None,
-        since=0.0,
-    )
-    notifier = Notifier(setup, parse_rules(rules_of(free_port())), load=lambda: None, beat=lambda: None)
-    notifier.start()
     folder: Path = tmp_path_factory.mktemp("users")
     (folder / "tokens.csv").write_text('ann-token,ann,1,"system:masters"\nvic-token,vic,2\ned-token,ed,3\n')
-    grants = ("--grant", "view=user:vic", "--grant", "edit=user:ed@shop")
-    try:
+    users = ("--token-file", str(folder / "tokens.csv"), "--grant", "view=user:vic", "--grant", "edit=user:ed@shop")
+    with notifying(bus, rules_of(free_port()), "notify-1") as notifier:
         eventually(lambda: notifier.loop_health()[0].gauges.get("groups", 0) >= 6)
-        with api_worker(bus.url, bus.prefix, folder, "--token-file", str(folder / "tokens.csv"), *grants) as worker:
+        with api_worker(bus.url, bus.prefix, folder, *users) as worker:
             yield f"{worker.url}/page/?view=notifications"
-    finally:
-        notifier.stop(30)
 
 
 def sign_in(page: Any, user: str) -> None:
