@@ -241,6 +241,7 @@ def test_a_wrong_silence_is_refused_with_a_text(worker: ApiWorker) -> None:
         ([], "object"),
         (silence(), "at least one matcher"),
         (silence(("reason", "")), "must not match the empty string"),
+        (silence(("raeson", "BackOff")), "silence invalid: spec.matchers[0].name: "),
         (silence(("raeson", "BackOff")), "did you mean 'reason'"),
         (silence(("reason", "BackOff"), startsAt=past, endsAt=past), "end time can't be in the past"),
         (silence(("reason", "BackOff"), startsAt="2099-01-02T00:00:00Z"), "must be after startsAt"),

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.kube.negotiation import JSON
-from eventbus.errors import EventBusError
+from eventbus.errors import EventBusError, InvalidObject
 from eventbus.model.matchers import Matcher, parse_matchers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -33,6 +33,8 @@ def in_its_form(handler: Handler) -> Handler:
     async def answering(request: web.Request) -> web.StreamResponse:
         try:
             return await handler(request)
+        except InvalidObject as error:
+            return _refusal(status.bad_request(f"silence invalid: {error.field}: {error.problem}"))
         except EventBusError as error:
             return _refusal(status.api_error_of(error))
         except status.ApiError as error:
@@ -42,7 +44,7 @@ def in_its_form(handler: Handler) -> Handler:
 
 
 def _refusal(error: status.ApiError) -> web.Response:
-    code = 400 if error.code == 422 else error.code
+    code = error.code
     body: Any = error.message if code in _TEXTS else {"code": code, "message": error.message}
     answer = web.Response(status=code, body=msgspec.json.encode(body) + b"\n", headers=error.headers, content_type=JSON)
     status.protect(answer)
