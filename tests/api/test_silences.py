@@ -113,6 +113,8 @@ def test_a_user_of_one_namespace_changes_and_deletes_only_silences_of_it(worker:
         del found["metadata"]["resourceVersion"]
         assert call(worker, "sam", "PUT", path, found).status == status
         assert call(worker, "sam", "DELETE", path).status == status
+    narrowed = {"spec": {"matchers": [{"name": "namespace", "value": "shop"}]}}
+    assert call(worker, "sam", "PATCH", path, narrowed).status == 403
     assert call(worker, "sam", "DELETE", SILENCES).status == 403
     assert call(worker, "sam", "POST", "/api/v1/nodes", {"metadata": {"name": "n1"}}).status == 403
 
