@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from eventbus.agent.node.bus_contact import BusContact
-from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, read_page
+from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, read_page, running_up
 from eventbus.agent.procfile.procfile import RESERVED, line_name, line_pod, ports_of, procfile_pods
-from eventbus.agent.procfile.procfile_runner import Claim, ProcfileRunner, Screen, claim
+from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker import function_library
 from eventbus.broker.bus import Bus, open_bus, read_options
@@ -117,10 +117,7 @@ class UpRun:
 
     def _begin(self, ends: ExitStack) -> None:
         """Start the parts in order. *ends* gets a callback to stop each part, in case a later one fails."""
-        try:
-            claimed = claim(self._directory / LINES, bus=self._bus_name())
-        except OSError as error:
-            raise self._unusable(error) from error
+        self._refuse_second()
         if self._keeper:
             ends.callback(self._keeper.stop)
         self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
@@ -134,16 +131,23 @@ class UpRun:
         self._events.write("Starting", f"Starting {COMPONENT}.")
         ends.callback(self._write_stopping)
         try:
-            self._begin_pods(ends, claimed)
+            self._begin_pods(ends)
         except OSError as error:
-            raise self._unusable(error) from error
+            raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
+
+    def _refuse_second(self) -> None:
+        """Raises: ConfigError: another `up` in the state directory runs for the same bus."""
+        try:
+            other = running_up(self._directory, self._bus_name())
+        except OSError:
+            return  # the parts that need the folder name the problem
+        if other:
+            cure = "stop it, or use another bus: eventbus up --state-dir FOLDER, or EVENTBUS_REDIS_URL"
+            raise ConfigError(f"`eventbus up` already runs for this bus ({other}): {cure}")
 
     def _bus_name(self) -> str:
         url = safe_url(self._settings.redis_url) if self._settings.redis_url else "embedded"
         return f"{url} {self._settings.prefix}"
-
-    def _unusable(self, error: OSError) -> ConfigError:
-        return ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}")
 
     def _look_after_functions(self, url: str) -> None:
         """Load this build's functions on our own server, and delete unused functions of other builds."""
@@ -152,13 +156,14 @@ class UpRun:
             for name in prune(client, unknown=True):
                 log.info("deleted the functions of another build, which no process uses: library %s", name)
 
-    def _begin_pods(self, ends: ExitStack, claimed: Claim) -> None:
+    def _begin_pods(self, ends: ExitStack) -> None:
         self._pods = ProcfileRunner(
-            claimed,
+            self._directory / LINES,
             events=self._recorder,
             screen=self._screen,
             clock=SystemClock(),
             backoff=self._make_backoff(),
+            bus=self._bus_name(),
         )
         ends.callback(self._pods.close)
         (self._pods.folder / PAGE_FILE).unlink(missing_ok=True)  # left by a killed `up`; its API worker has ended

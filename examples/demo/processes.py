@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eventbus.agent.procfile.procfile import line_pod
-from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen, claim
+from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.model.event import ObjectReference
 from eventbus.util.clock import SystemClock
 
@@ -57,7 +57,7 @@ class Processes:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._pods = ProcfileRunner(claim(folder / "pods"), events=_NoEvents(), screen=Screen(), clock=SystemClock())
+        self._pods = ProcfileRunner(folder / "pods", events=_NoEvents(), screen=Screen(), clock=SystemClock())
         self._pods.start()
         self._started: list[Process] = []
 

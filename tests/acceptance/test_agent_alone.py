@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen, claim
+from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.util.clock import SystemClock
 from eventbus.workers.metrics_server import MetricsServer
 from tests.acceptance.programs import Program, run
@@ -143,7 +143,7 @@ def stubborn(machine: AgentMachine, name: str) -> tuple[Path, Path]:
 
 def test_a_turn_of_more_than_two_minutes_fails_the_health_check(tmp_path: Path) -> None:
     for clock, code in ((SystemClock(), 200), (Behind(), 503)):
-        pods = ProcfileRunner(claim(tmp_path / str(code)), events=Told(), screen=Screen(), clock=clock)
+        pods = ProcfileRunner(tmp_path / str(code), events=Told(), screen=Screen(), clock=clock)
         server = MetricsServer("127.0.0.1:0", component="tests", loop_health=pods._agent.loop_health)
         server.start()
         try:

@@ -12,7 +12,7 @@ import shutil
 import uuid
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -23,7 +23,7 @@ from eventbus.agent.pods.pod_workers import PodWork
 from eventbus.agent.pods.store_handle import StoreHandle
 from eventbus.agent.pods.updates import CONFIG_SOURCE, RUN_BY_UP, Source, Work
 from eventbus.agent.procfile.line_follower import LineFollower
-from eventbus.agent.procfile.orphaned_processes import PAGE_FILE, end_pods, read_page, remove_mirrors, run_by
+from eventbus.agent.procfile.orphaned_processes import end_pods, remove_mirrors, run_by
 from eventbus.agent.procfile.procfile import line_name
 from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
 from eventbus.agent.runtime.folders import PodFolders, make_folder
@@ -32,7 +32,6 @@ from eventbus.agent.runtime.pod_facts import about_container
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.client.store import RemoteStore
-from eventbus.errors import ConfigError
 from eventbus.model.objects.pod import Pod
 from eventbus.model.reference import DEFAULT_NAMESPACE
 from eventbus.store.object_store import ObjectStore
@@ -54,54 +53,23 @@ class Screen:
         """Show a line about them."""
 
 
-class Claim(NamedTuple):
-    """A folder that no other process uses while this one lives, and the lock on it."""
-
-    folder: Path
-    lock: int
-
-
-def claim(folder: Path, bus: str = "") -> Claim:
-    """Claim *folder*, or the first of `<folder>-2`, … that no other process has. *bus*: names the bus that is used.
-
-    Raises: ConfigError: another process has claimed one of them with the same *bus*.
-    """
-    number = 1
-    while True:
-        own = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-        make_folder(own.parent)
-        lock = os.open(own.with_name(f"{own.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid, _, other = os.pread(lock, 4096, 0).decode("utf-8", "replace").partition(" ")
-            os.close(lock)
-            if bus and bus == other:
-                page = read_page(own / PAGE_FILE)
-                where = f", page {page.page}" if page is not None else ""
-                cure = "stop it, or use another bus: eventbus up --state-dir FOLDER, or EVENTBUS_REDIS_URL"
-                raise ConfigError(f"`eventbus up` already runs for this bus (process {pid}{where}): {cure}") from None
-            number += 1
-        else:
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{os.getpid()} {bus}".encode("utf-8", "surrogateescape"), 0)
-            make_folder(own)
-            return Claim(own, lock)
-
-
 class ProcfileRunner:
-    """Pods of lines, from `start` to `close`. The claimed folder holds their logs, and is removed by `close`."""
+    """Pods of lines, from `start` to `close`. *folder* holds their logs, and is used by this runner alone.
+
+    Args: bus: names the bus that the lines use, for `running_up`.
+    """
 
     def __init__(
         self,
-        claimed: Claim,
+        folder: Path,
         *,
         events: PodEvents,
         screen: Screen,
         clock: Clock,
         backoff: RestartBackoff | None = None,
+        bus: str = "",
     ) -> None:
-        self.folder, self._lock = claimed
+        self.folder, self._lock = claim(folder, bus)
         self._events = events
         self._screen = screen
         self._node = node_name(os.uname().nodename)
@@ -254,3 +222,25 @@ class ProcfileRunner:
     def _follows_no_run(self, name: str) -> bool:
         status = self._runtime.status(PodUid(self._pods[name].metadata.uid))
         return status is None or not status.containers or self._followers[name].exit_code is not None
+
+
+def claim(folder: Path, bus: str = "") -> tuple[Path, int]:
+    """Return *folder*, or the first of `<folder>-2`, … that no other process locks, and the lock on it.
+
+    The lock has our process id and *bus* in it, for `running_up`.
+    """
+    number = 1
+    while True:
+        own = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        make_folder(own.parent)
+        lock = os.open(own.with_name(f"{own.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            number += 1
+        else:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()} {bus}".encode("utf-8", "surrogateescape"), 0)
+            make_folder(own)
+            return own, lock

@@ -11,7 +11,7 @@ import pytest
 
 from eventbus.agent.pods import pod_agent
 from eventbus.agent.procfile.procfile import line_pod
-from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen, claim
+from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.errors import BusUnavailable, NotFound
 from eventbus.model.event import ObjectReference
 from eventbus.model.list_watch import ObjectList
@@ -77,7 +77,7 @@ class Nobody:
 def shown(tmp_path: Path) -> Iterator[Store]:
     """A store that shows the pod of a line of `up`."""
     store = Store()
-    runner = ProcfileRunner(claim(tmp_path / "up"), events=Nobody(), screen=Screen(), clock=SystemClock())
+    runner = ProcfileRunner(tmp_path / "up", events=Nobody(), screen=Screen(), clock=SystemClock())
     try:
         runner.start()
         runner.show(cast(ObjectStore, store))
