@@ -51,6 +51,7 @@ from eventbus.notify.silence_reader import SilenceChange, SilenceReader
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.store.changes import read_versions
 from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log
 
 LOOK_EVERY_S: Final = 3.0
@@ -307,6 +308,7 @@ class _Acting:
         self._fields: dict[str, str] = {}  #: to be stored beside the positions
         self._receivers: list[ReceiverState] = []  #: as they were stored
         self._ready: list[Send] = []  #: decided, and sent as soon as they are stored
+        self._confirmed = False  #: a confirmation is to be stored
         self._recording: list[tuple[str, ObjectReference, Report]] = []  #: given to the recorder, not confirmed
         state = store.load()
         self._positions = dict(state.positions)
@@ -351,8 +353,15 @@ class _Acting:
         if self._time.steady_s >= self._settle_s:
             self.expected.advance(self._caught_up_ms, self._time.latest_ms)
         self._ready += self.engine.advance(now_ms)
+        confirmed, self._confirmed = self._confirmed, False
+        if self._ready:
+            failpoint("notify:decided")
         self._save(batches)
+        if confirmed:
+            failpoint("notify:confirmed")
         sends, self._ready = self._ready, []
+        if sends:
+            failpoint("notify:written")
         self.senders.submit(sends)
         self._catch_up()
         self._record_reports()
@@ -424,6 +433,7 @@ class _Acting:
     def _settle(self, message: Result | Send | None) -> None:
         if isinstance(message, Result):
             send = message.send
+            self._confirmed = True
             self.engine.settle(
                 *(send.group, send.integration, send.notification.key, message.handle, self._time.bus_ms, message.error)
             )

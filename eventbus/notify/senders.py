@@ -19,6 +19,7 @@ from eventbus.notify.receivers.contract import IntegrationConfig, Opening, Recei
 from eventbus.notify.rules import Rules
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log
 from eventbus.util.text import cut_bytes, printable
 
@@ -189,6 +190,7 @@ class _Integration:
             if self._receiver is None:
                 self._receiver = self.config.open(self._opening)
             handle = self._receiver.send(send.notification)
+            failpoint("notify:sent")
             if sum(len(name) + len(value) for name, value in handle.items()) > MAX_HANDLE_BYTES:
                 log.error("%s returned a handle of more than %d bytes: it is not kept", self._name, MAX_HANDLE_BYTES)
                 handle = {}

@@ -2,7 +2,7 @@
 
 `EVENTBUS_CRASH=kill:recorded:3` kills the process when it reaches `recorded` for the third time; `stop:` freezes it
 (SIGSTOP) instead; `kill:decoded@MARK` kills it each time that the processed data contains the bytes MARK. The places
-are in the write path, in the agent's sync of a pod (`kill:pod:volumes`), and in shims and their zygote
+are in the write path, in the notifier, in the agent's sync of a pod (`kill:pod:volumes`), and in shims and their zygote
 (`kill:shim:made`). Each process, such as a shim or a worker, has its own count. To list the places: `grep failpoint`.
 """
 

@@ -293,6 +293,24 @@ def _shares_stay() -> None:
     MemberView.look = without_end  # type: ignore[method-assign]
 
 
+def _pending_messages_are_forgotten() -> None:
+    """A notifier that takes over sends no message that was stored and not confirmed."""
+    from eventbus.notify.engine import Engine
+
+    load: Any = Engine.load
+
+    def without_pending(self: Any, alerts: Any, groups: Any, *more: Any) -> list[Any]:
+        groups = list(groups)
+        for group in groups:
+            for sent in group.sent.values():
+                if sent.pending:
+                    sent.firing, sent.pending = sent.pending.firing, None
+        load(self, alerts, groups, *more)
+        return []
+
+    Engine.load = without_pending  # type: ignore[assignment,method-assign]
+
+
 BREAKAGES: dict[str, Callable[[], None]] = {
     breakage.__name__.strip("_").replace("_", "-"): breakage
     for breakage in (
@@ -318,6 +336,7 @@ BREAKAGES: dict[str, Callable[[], None]] = {
         _nobody_takes_over,
         _only_the_url_is_asked,
         _own_pending_is_not_read,
+        _pending_messages_are_forgotten,
         _retry_renumbers,
         _same_producer_id,
         _shares_stay,

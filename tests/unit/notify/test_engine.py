@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -15,7 +16,7 @@ from eventbus.model.matchers import labels_of
 from eventbus.notify import engine as engine_module
 from eventbus.notify.alerts import Alert
 from eventbus.notify.engine import FAILED_REASON, OVERFLOW_REASON, Engine, Group, Occurrence, Send
-from eventbus.notify.receivers.contract import Notification
+from eventbus.notify.receivers.contract import Notification, Reason
 from eventbus.notify.rules import Rules, parse_rules
 
 START = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)  # a Wednesday
@@ -407,6 +408,26 @@ def test_a_message_is_sent_again_as_it_was_and_later_alerts_follow_in_their_own(
     world.until(30)
     assert world.messages == [(20, "chat", "first", 1, 0), (20, "chat", "new-alerts", 2, 0)]
     assert [notification.number for notification in world.sent] == [1, 2]
+
+
+def test_after_an_hour_without_an_answer_all_that_happened_in_it_is_sent() -> None:
+    world = World(rules("routes: [{matchers: [kind=Pod], group_by: [name]}]"))
+    world.happens(world.event("known"))
+    world.until(1)
+    world.failing = True
+    for minute in range(2, 60):
+        world.until(minute)
+        world.happens(world.event(f"web-{minute}"), world.event("known"))
+    world.until(61)
+    assert world.messages == [(0.5, "chat", "first", 1, 0)]
+    world.failing = False
+    world.take_over()
+    sent = Counter(notification.group_labels["name"] for notification in world.sent)
+    assert sent == {"known": 1} | {f"web-{minute}": 1 for minute in range(2, 60)}
+    world.until(240)  # all of them end
+    ends = [notification for notification in world.sent if notification.reason is Reason.ALL_RESOLVED]
+    assert {end.group_labels["name"] for end in ends} == set(sent)
+    assert world.stored == {}
 
 
 def test_with_another_file_groups_go_on_and_those_of_removed_routes_only_end() -> None:
