@@ -23,7 +23,7 @@ from eventbus.model.objects.silence import Acknowledgement, Silence
 from eventbus.notify.alerts import Alert, alert_id, digest, ms_of, new_alert, object_of
 from eventbus.notify.inhibition import Inhibition
 from eventbus.notify.receivers.contract import Notification, Reason, Status
-from eventbus.notify.routing import ActiveRoute, route_tree
+from eventbus.notify.routing import ActiveRoute, Router, route_tree
 from eventbus.notify.rules import LINKS, Rules
 from eventbus.notify.silencing import Acknowledgements, Silencing, acknowledged_object, covers
 from eventbus.notify.time_intervals import next_border
@@ -156,6 +156,7 @@ class Engine:
 
     def _use(self, rules: Rules) -> None:
         self._root = route_tree(rules)
+        self._router = Router(self._root)
         self._routes = {(route.receiver, route.key): route for route in self._root.all()}
         self._integrations = {
             each.name: {name: config for name, config in each.integrations()} for each in rules.receivers
@@ -174,7 +175,7 @@ class Engine:
                 if self._needs_links and not alert.links:
                     alert.links = self._links(alert.labels)
                 self._inhibition.add(alert)
-                for route in self._root.match(alert.labels):
+                for route in self._router.match(alert.labels):
                     if self._is_ready(alert, route, now_ms):
                         self._join(alert, route, now_ms)
         for group in list(self.groups.values()):
@@ -237,7 +238,7 @@ class Engine:
         labels = labels_of(event)
         if event.type != EventType.WARNING and self._objects:
             self._resolve_ended(event, labels, now_ms)
-        routes = self._root.match(labels)
+        routes = self._router.match(labels)
         if event.reason == FAILED_REASON:  # never to the receiver that fails
             routes = [route for route in routes if not event.message.startswith(f"{route.receiver}: ")]
         if routes:

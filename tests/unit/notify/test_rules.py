@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from eventbus.errors import ConfigError
+from eventbus.notify import routing
 from eventbus.notify.bounded_yaml import MAX_BYTES, MAX_VALUES
 from eventbus.notify.fields import Duration
-from eventbus.notify.routing import route_tree
+from eventbus.notify.routing import Router, route_tree
 from eventbus.notify.rules import MAX_ROUTES, load_rules, parse_rules
 from eventbus.notify.time_intervals import next_border
 
@@ -70,6 +72,32 @@ def test_options_are_inherited() -> None:
     first, jobs = route_tree(parse_rules(FILE).rules).routes
     assert (first.group_by, first.min_count, first.within_ms) == (("namespace", "reason"), 5, 600_000)
     assert (jobs.routes[0].group_by, jobs.routes[0].min_count) == (("namespace", "reason"), 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FILE,
+        FILE.replace("'kind=\"Job\"'", '\'kind="Job", name=~"web-.*"\''),
+        "route: {receiver: a, routes: [{matchers: [kind=Pod]}]}\nreceivers: [{name: a}]",
+    ],
+    ids=["several labels", "a label with many values", "without a matcher on type"],
+)
+def test_routes_that_are_remembered_are_those_of_the_tree(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_REMEMBERED", 3)
+    tree = route_tree(parse_rules(text).rules)
+    router = Router(tree)
+    values = {
+        "namespace": ("shop-1", "bank"),
+        "reason": ("BackOff", "Pulled"),
+        "kind": ("Job", "Pod"),
+        "name": ("a", "web-1"),
+        "type": ("Normal", "Warning"),
+    }
+    for chosen in [*itertools.product(*values.values())] * 2:
+        labels = dict(zip(values, chosen, strict=True))
+        for _ in range(2):  # the second time they are known
+            assert list(router.match(labels)) == tree.match(labels)
 
 
 @pytest.mark.parametrize(
