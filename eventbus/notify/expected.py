@@ -129,11 +129,12 @@ class ExpectedEvents:
         if missing_ms and not self._is_missing(state.object):
             rule = self._rules[id_]
             late = duration((now_ms - state.due_ms) / 1000)
-            text = f"the expected event {state.name} has arrived, {late} late: {event.reason}"
+            due = _text(rule, state.due_ms)  # distinct messages are not counted as one event, which would end nothing
+            text = f"the expected event {state.name}, due {due}, has arrived {late} late: {event.reason}"
             identity = f"expected:{id_}:{missing_ms}:arrived"
             at_ms = max(now_ms, missing_ms + 1)
             state.reports.append(Report(identity, EventType.NORMAL, ARRIVED_REASON, text, at_ms))
-            log.info("%s (due %s)", text, _text(rule, state.due_ms))
+            log.info("%s", text)
             self._engine.release(_alert_of(state.object), event.reason, at_ms)
         self._set_deadline(id_, state)
         self._next_ms = min(self._next_ms, state.deadline_ms)  # `advance` finds the exact one

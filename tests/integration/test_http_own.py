@@ -10,10 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from eventbus import BusRefused, Event, EventBroadcaster, NotFound, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.notifications import ExpectedEvent
 from eventbus.client.address import parse_api_url
 from eventbus.client.connection import ApiConnection, Reply
 from eventbus.client.watch import split_lines
@@ -201,6 +203,23 @@ def test_every_path_of_ours_has_a_schema_and_every_answer_fits_it(bus: Bus, api:
         answers = operations["get"]["responses"]["200"]["content"]["application/json"]
         schema = known[answers["schema"]["$ref"].rpartition("/")[2]]
         assert set(get(api, path)) == set(schema["properties"])
+
+
+def test_expected_events_of_a_namespace_are_read_with_its_rights(bus: Bus, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text("sam-token,sam,1\n")
+    with bus.client() as client:
+        for number, namespace in enumerate(("shop", "other")):
+            about = ObjectReference(kind="Backup", namespace=namespace, name="db")
+            event = ExpectedEvent(name="nightly", object=about, since_ms=1, base_ms=1)
+            client.hset(bus.keys[0].notify, f"expected:{number}", msgspec.json.encode(event))
+    with serving(bus, tokens=tokens, grants=["view=user:sam@shop"]) as url:
+        connection = ApiConnection(parse_api_url(url, Settings(token="sam-token")))
+        (found,) = get(connection, "expected?namespace=shop")["items"]
+        assert (found["object"]["namespace"], found["state"]) == ("shop", "Late")
+        for path in ("expected", "expected?namespace=other"):
+            assert refused(connection, path)[0] == 403
+        connection.close()
 
 
 OWN_PATHS = (

@@ -180,7 +180,8 @@ def test_a_missing_event_is_recorded_once_until_it_arrives() -> None:
     assert world.firing() == []
     world.wait(timedelta(minutes=10))
     assert world.recorded[1:] == [Recorded(124.17, ARRIVED_REASON, "shop/db")]
-    assert world.messages[1] == "the expected event nightly has arrived, 3d3h late: Completed"
+    text = "the expected event nightly, due 2026-11-27 13:00:00 UTC, has arrived 3d3h late: Completed"
+    assert world.messages[1] == text
     world.wait(26 * HOUR)
     assert world.recorded[2:] == [Recorded(149.17, MISSING_REASON, "shop/db")]
 
