@@ -12,7 +12,7 @@ RELEASE_TOOLS := .state/release/installed
 # Empty is off, whatever the shell says: what tests start is compiled once, and not by each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install lint test test-page test-long test-matrix test-upgrade test-clients test-go vendored pictures faults soak ends away demo bench docs constraints release clean model
+.PHONY: install lint test test-page test-long test-matrix test-upgrade test-chart test-clients test-go vendored pictures faults soak ends away demo bench docs constraints release clean model
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -134,17 +134,21 @@ constraints:
 	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file constraints.txt $(UPGRADE)
 	.state/pin/bin/uv pip compile pyproject.toml --extra all --universal --python-version 3.11 --constraints constraints.txt \
 	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file constraints-runtime.txt
-	.state/pin/bin/uv pip compile --group release --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file .ci/release-tools.txt $(UPGRADE)
+	for group in release chart; do .state/pin/bin/uv pip compile --group $$group --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header --no-emit-index-url --quiet --output-file .ci/$$group-tools.txt $(UPGRADE) || exit; done
 
 # Checks, writes the changelog, builds wheel and sdist in dist/, commits and tags: make release VERSION=0.1.0
 # DRY_RUN=1 changes nothing outside dist/, TESTS=1 runs the tests first.
 release: install $(RELEASE_TOOLS)
 	@DRY_RUN=$(DRY_RUN) TESTS=$(TESTS) .ci/release $(VERSION)
 
-$(RELEASE_TOOLS): .ci/release-tools.txt
-	$(PYTHON) -m venv --clear .state/release
-	.state/release/bin/python -m pip install $(QUIETLY) --quiet --require-hashes -r $<
+# Renders the Helm chart with Helm's own engine, and checks the manifests with the schemas of Kubernetes and our commands.
+test-chart: install .state/chart/installed
+	.state/chart/bin/python .ci/chart
+
+$(RELEASE_TOOLS) .state/chart/installed: .state/%/installed: .ci/%-tools.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install $(QUIETLY) --quiet --require-hashes -r $<
 	@touch $@
 
 clean:
