@@ -23,7 +23,7 @@ ROWS = 1_000_000
 FILL = """
     INSERT INTO eventbus_events (namespace, name, uid, rv, object_kind, object_name, object_uid, type, reason, message,
                                  count, first_seen, last_seen, event, origin)
-    SELECT 'default', 'web-' || n %% 5000 || '.' || to_hex(1770372930000000000 - n * 2592000000000), 'producer:' || n,
+    SELECT 'default', 'web-' || n %% 5000 || '.' || to_hex(1770372930000000000 - n * 2592000000), 'producer:' || n,
            n, 'Pod', 'web-' || n %% 5000, 'uid-' || n %% 5000,
            CASE n %% 3 WHEN 0 THEN 'Warning' ELSE 'Normal' END, 'BackOff',
            'Back-off restarting failed container web in pod web-' || n %% 5000, 3, seen, seen,

@@ -188,6 +188,7 @@ def test_no_command_is_left_out() -> None:
         "logs": "in test_agent_story.py",
         "why": "in tests/integration/test_story.py",
         "completion": "is text of the program's own",
+        "postgres": "in tests/integration/test_sink_postgres_partitions.py",
         "rules": "in tests/unit/notify",
         "spool": "in tests/integration/test_spool.py",
         "up": "in test_up.py",

@@ -80,8 +80,10 @@ def logs_of(endpoint: Endpoint) -> list[tuple[ResourceLogs, LogRecord]]:
 
 
 def attributes(found: ResourceLogs | LogRecord) -> dict[str, str | int]:
+    """All of them but for those that are empty."""
     pairs = found.resource.attributes if isinstance(found, ResourceLogs) else found.attributes
-    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "") for pair in pairs}
+    values = {pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "") for pair in pairs}
+    return {key: value for key, value in values.items() if value != ""}
 
 
 def test_an_event_is_a_log_record_with_the_attributes_of_the_collectors_receiver(

@@ -19,7 +19,7 @@ from eventbus.export.sinks.common import repaired
 from eventbus.export.sinks.contract import SinkWrite
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink, query_of
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.model.encoding.otlp import pack_log_record
+from eventbus.model.encoding.otlp import LogRecordPacker
 from eventbus.model.event import Event
 from eventbus.util.http.guarded_http import MAX_REPLY_BYTES, Reply, error_of
 from eventbus.util.log import log
@@ -52,7 +52,7 @@ class LogRecords:
         query_of(url)
         parts = urlsplit(url)
         self._url = urlunsplit(parts._replace(path=parts.path.rstrip("/") + path, fragment=""))
-        self._bus_id = bus_id
+        self._packer = LogRecordPacker(bus_id)
 
     def encode(self, write: SinkWrite) -> bytes:
         try:
@@ -65,7 +65,7 @@ class LogRecords:
             raise EventUnbuildable(f"no log record can be made of it: {error}") from error
 
     def _pack(self, event: Event, uid: str) -> bytes:
-        return pack_log_record(event, uid=uid, bus_id=self._bus_id, now_ns=time.time_ns())
+        return self._packer.pack(event, uid=uid, now_ns=time.time_ns())
 
     def request(self, parts: Sequence[bytes]) -> Request:
         return compressed(self._url, b"".join(parts), PROTOBUF)

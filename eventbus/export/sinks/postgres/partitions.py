@@ -223,13 +223,13 @@ def _add_day(connection: psycopg.Connection[Any], cutover: date) -> None:
     connection.execute(
         sql.SQL("ALTER TABLE eventbus_events ADD COLUMN IF NOT EXISTS day date NOT NULL DEFAULT {}").format(_UNDATED)
     )
-    # One expression, so that PostgreSQL inlines it: a query in its place would take 10 µs a row.
-    ns = r"""('x' || lpad(coalesce(substring(name COLLATE "C" from '\.([0-7][0-9a-f]{15})$'), '0'), 16, '0'))"""
-    ns += "::bit(64)::bigint"
-    first, last = ((day - _EPOCH).days * _DAY_NS for day in (cutover, _LAST))
+    # One expression, which PostgreSQL inlines. The digits are compared as text: only those that fit become a number.
+    digits = 'right(name, 16) COLLATE "C"'
+    first, last = (f"{(day - _EPOCH).days * _DAY_NS:016x}" for day in (cutover, _LAST))
     body = (
-        f"SELECT date '{_UNDATED}' + CASE WHEN {ns} >= {first} AND {ns} < {last}"
-        f" THEN ({ns} / {_DAY_NS})::integer + {_EPOCH_DAYS} ELSE 0 END"
+        f"SELECT date '{_UNDATED}' + CASE WHEN right(name, 17) ~ '^[.][0-7][0-9a-f]{{15}}$'"
+        f" AND {digits} >= '{first}' AND {digits} < '{last}'"
+        f" THEN (('x' || right(name, 16))::bit(64)::bigint / {_DAY_NS})::integer + {_EPOCH_DAYS} ELSE 0 END"
     )
     connection.execute(
         sql.SQL(
