@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,15 @@ import pytest
 from eventbus import EventBroadcaster, ObjectReference, ObjectStore, Settings
 from eventbus.broker.bus import open_bus
 from eventbus.broker.exports import ExportStore
+from eventbus.model.event import ObjectMeta
+from eventbus.model.kinds import SILENCE
+from eventbus.model.objects.silence import Silence, SilenceMatcher, SilenceSpec
 from tests.acceptance.programs import COMMAND, environment, run
 from tests.acceptance.terminal import Terminal
 from tests.thin import one
 from tests.waiting import eventually
+
+SILENCED = "16c07010-bd85-474d-acde-6636a1045961"
 
 
 @pytest.fixture
@@ -36,6 +42,9 @@ def env(embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
         ):
             recorder.event(ObjectReference(kind, namespace, name), "Normal", "Started", "")
         eventually(lambda: len(store.list().items) == 5)
+        now = datetime.now(UTC)
+        spec = SilenceSpec((SilenceMatcher("kind", "Pod"),), now, now + timedelta(hours=1))
+        store.objects(SILENCE).create(Silence(metadata=ObjectMeta(name=SILENCED), spec=spec))
         bus = open_bus(embedded_url, settings)
         with bus.client() as client:
             assert ExportStore(bus=bus, client=client, partition=1, sink="file-x", consumer="test").acquire().ours
@@ -74,6 +83,8 @@ def offered(env: dict[str, str], line: str) -> list[str]:
         ("eventbus describe -n shop pod ", ["cart-0"]),
         ("eventbus events --for Pod/", ["Pod/db-0", "Pod/web-0"]),
         ("eventbus record j", ["job/web"]),
+        ("eventbus silence expire 16c", [SILENCED]),
+        ("eventbus silence expire 17c", []),
     ],
 )
 def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str]) -> None:

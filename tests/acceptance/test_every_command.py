@@ -102,6 +102,13 @@ CASES = [
         Answer(3, NOT_SENT + "the server is out of memory"),
         Answer(3, NOT_SENT + AWAY),
     ),
+    Case(
+        ("silence", "add", "kind=Job", "--for", "1h"),
+        Answer(0, "-"),
+        Answer(1, "error: the bus is full"),
+    ),
+    Case(("silence", "expire", "none"), Answer(1, 'Error from server (NotFound): silences.eventbus.dev "none"')),
+    Case(("ack", "pod/none"), Answer(1, "there are no events about pod/none in namespace default")),
     anywhere("acl --role reader", "ACL SETUSER"),
     anywhere("kubeconfig", "current-context: eventbus"),
     anywhere("down", "no embedded server is running"),

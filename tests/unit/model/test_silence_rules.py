@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -124,3 +125,13 @@ def test_users_find_the_kinds_by_their_words_and_read_them_in_columns() -> None:
     row = (NAME, 'namespace="shop"', "2026-11-26T01:00:00Z", "2026-11-26T02:00:00Z", "ann", "active")
     assert columns_of(SILENCE).row(made, NOW, False, False) == row
     assert columns_of(SILENCE).row(made, NOW, True, False) == (*row, "upgrade")
+
+
+def test_without_google_re2_only_expressions_are_rejected_and_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    (problem,) = silence_problems(silence(SHOP, SilenceMatcher("reason", "Back.*", True)))
+    assert problem.field == "spec.matchers[1].value"
+    assert problem.problem.endswith("pip install 'eventbus[notify]'")
+    assert list(silence_problems(silence(SHOP, SilenceMatcher("reason", "BackOff")))) == []
