@@ -202,7 +202,9 @@ def _value(value: int | bytes, sort: str, depth: int) -> Any:
 
 
 def _time(parts: Mapping[int, int | bytes]) -> str | None:
-    """Return a time as JSON has it; None is Go's zero time."""
+    """Return a time as JSON has it; None is Go's zero time, an empty message."""
+    if not parts:
+        return None
     seconds, nanos = parts.get(1, 0), parts.get(2, 0)
     if not isinstance(seconds, int) or not isinstance(nanos, int):
         raise ValueError("a time has the wire type of a text")

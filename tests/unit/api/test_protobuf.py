@@ -56,7 +56,10 @@ def test_a_review_of_access_is_read() -> None:
 
 
 def test_gos_zero_time_is_unset() -> None:
-    assert decode_object(envelope("v1", "Event", text(6, number(1, -62135596800))))["firstTimestamp"] is None
+    raw = text(6, number(1, -62135596800)) + text(7, number(1, 0) + number(2, 0)) + text(10, b"")
+    found = decode_object(envelope("v1", "Event", raw))
+    times = [found[field] for field in ("firstTimestamp", "lastTimestamp", "eventTime")]
+    assert times == [None, "1970-01-01T00:00:00+00:00", None]
 
 
 @pytest.mark.parametrize(
