@@ -99,6 +99,11 @@ def test_a_series_ends_at_a_full_six_minutes_without_an_event_in_the_six_before(
     ]
 
 
+def test_an_event_at_a_full_six_minutes_is_none_of_the_six_before(series: Partition) -> None:
+    full = FULL_SIX - T0
+    assert record(series, full) + record(series, full + 6 * MINUTE) + record(series, full + 18 * MINUTE) == "cpc"
+
+
 def test_a_batch_that_arrives_late_counts_and_moves_no_time_back(series: Partition) -> None:
     assert record(series, 5000) + record(series, 9000) + record(series, 2000) == "cpu"
     (event,) = series.stored()
@@ -151,6 +156,7 @@ def test_an_ended_series_leaves_nothing_when_it_expires_and_a_running_one_its_co
     record(partition, now, name="running", times=3)
     record(partition, now - HOUR, name="ended")
     partition.expire(in_ms=2 * MINUTE)  # the last count is written first
+    assert written(partition) == [3]
     partition.expire(in_ms=4 * MINUTE)
     assert [answer.count for answer in partition.answers().values()] == [3]
 
