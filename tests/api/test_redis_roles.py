@@ -44,6 +44,8 @@ def test_it_lists_watches_writes_and_records(worker: ApiWorker) -> None:
     for headers in ({}, {"Idempotency-Key": "once"}):
         recorded = worker.call("POST", "/eventbus/v1/record", {"involvedObject": ABOUT, "reason": "Done"}, **headers)
         assert recorded.json == {"accepted": 1, "refused": []}, recorded.data
+    for path in ("/start", ""):
+        assert worker.call("GET", f"/eventbus/v1/ping/default/Pod/web-0{path}").data == b"OK\n"
     patched = worker.call(
         "PATCH", f"{EVENTS}/one", {"metadata": {"labels": {"a": "b"}}}, Content_Type="application/merge-patch+json"
     )
@@ -58,6 +60,7 @@ def test_it_lists_watches_writes_and_records(worker: ApiWorker) -> None:
         "status",
         "suppressed",
         "sinks",
+        "expected",
         "dead",
         "why?kind=Pod&namespace=default&name=x",
     ):

@@ -17,7 +17,7 @@ from eventbus.agent.node.heartbeat import heartbeat
 from eventbus.broker import function_library
 from eventbus.broker.acl import Role, acl_rules, acl_setuser, functions_used, name_of
 from eventbus.broker.build import function_name, library
-from eventbus.broker.bus import change_options, open_bus
+from eventbus.broker.bus import Bus, change_options, open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.groups import delete_group
@@ -26,7 +26,7 @@ from eventbus.broker.health.findings import Severity
 from eventbus.broker.health.status import read_status
 from eventbus.broker.health.user_checks import check_rights, read_rights
 from eventbus.broker.keys import Keys, bus_key, partition_of
-from eventbus.broker.notifications import read_notifier_status
+from eventbus.broker.notifications import ExpectedEvent, read_expected, read_notifier_status
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused, FunctionsMissing
@@ -311,18 +311,26 @@ def test_metrics_read_every_number(bus_made: As, settings: Settings, role: Role)
     assert None not in [level.used for level in (*levels, status.memory)]
 
 
+def _expected(bus: Bus) -> list[ExpectedEvent]:
+    with bus.client() as client:
+        return read_expected(bus, client)
+
+
 def test_a_notifier_reads_events_and_keeps_its_state(
     bus_made: As, settings: Settings, any_server_url: str, prefix: str
 ) -> None:
     bus = open_bus(bus_made(Role.NOTIFIER), settings)
-    rules = "route: {receiver: a, group_wait: 0s}\nreceivers: [{name: a}]"
+    rules = "route: {receiver: a, group_wait: 0s}\nreceivers: [{name: a}]\nexpect:\n"
+    rules += '- {name: job, matchers: [\'kind="Job",name="db",reason="Done"\'], every: 500ms}'
     with (
         notifying(bus, rules) as notifier,
         record(bus_made(Role.PRODUCER), settings, 1),
         EventBroadcaster(bus_made(Role.WORKER), settings=settings) as w,
     ):
         w.start_recording_to_sink()
-        eventually(lambda: notifier.loop_health()[0].gauges.get("groups"))
+        eventually(lambda: notifier.loop_health()[0].gauges.get("groups") == 1)
+        eventually(lambda: notifier.loop_health()[0].gauges.get("missing_events") == 1)
+        eventually(lambda: not any(state.reports for state in _expected(bus)))  # it was recorded
         client = open_bus(bus_made(Role.METRICS), settings).client()
         status = read_notifier_status(bus, client)
         client.close()

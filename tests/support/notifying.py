@@ -23,6 +23,7 @@ def notifying(bus: Bus, rules: str, consumer: str = "one") -> Iterator[Notifier]
         opening=Opening(environ={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}),
         on_change=lambda _reason, _message: None,
         since=0.0,
+        settle_s=0.0,
     )
     notifier = Notifier(setup, parse_rules(rules), load=lambda: None, beat=lambda: None)
     notifier.start()
