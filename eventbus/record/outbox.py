@@ -510,7 +510,7 @@ class Outbox:
     def _pack(self, room: int) -> int:
         """Pack events until the buffer is empty, or *room* events are. Returns the room that is left."""
         items, small, sender = self._items, self._small, self._sender
-        pack_one = pack if CODEC_SERIES in sender.codecs else pack_counted
+        pack_one = pack if CODEC_SERIES in sender.codecs else self._pack_counted
         adds = [producer.add for producer in sender.producers]
         partitions = len(adds)
         while room > 0 and items:
@@ -543,6 +543,13 @@ class Outbox:
         for producer in sender.producers:
             producer.seal()
         return room
+
+    def _pack_counted(self, pending: Pending) -> bytes:
+        """Pack an event for a bus that does not allow series; say so once in a while."""
+        if pending.action and self._sender.connected:
+            cure = "repeats are counted instead; run `eventbus format upgrade` when all workers are upgraded"
+            self._losses.log("series", f"the bus does not allow series of events.k8s.io yet: {cure}")
+        return pack_counted(pending)
 
     def _pack_ahead(self, leaving: int) -> None:
         """Pack the next round's events while *leaving* events are on their way: full batches only.

@@ -72,12 +72,16 @@ def test_processes_of_one_instance_share_a_series(bus: Bus, url: str, settings: 
     assert event.event_time < event.last_seen
 
 
-def test_until_the_bus_allows_series_repeats_are_counted(bus: Bus, settings: Settings) -> None:
+def test_until_the_bus_allows_series_repeats_are_counted(
+    bus: Bus, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
     with bus.client() as client:
         client.hset(bus_key(bus.prefix), "codecs", "0,1")
         bind(bus.url, settings, "old", 3)
         eventually(lambda: counted(bus) == {"old": 1} and len(stored_events(bus)) == 3)
         assert {(each.source.host, each.count, each.event_time) for each in stored_events(bus)} == {("old", 1, None)}
+
+        assert "does not allow series of events.k8s.io yet" in caplog.text
 
         bus.revalidate(client)
         assert upgrade_format(client, bus, force=False) == (2, (0, 1, 2))

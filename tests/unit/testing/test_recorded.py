@@ -16,6 +16,14 @@ def test_events_are_found_by_their_object_of_any_namespace_or_of_one() -> None:
     assert [event.message for event in recorded.about("shop/Order/1")] == ["shop/Order/1"]
 
 
+def test_events_of_both_recorders_are_found() -> None:
+    recorded = RecordedEvents()
+    recorded.recorder().event("Order/1", "Normal", "Paid", "by card")
+    recorded.events_recorder("example.com/shop").eventf("Order/1", None, "Normal", "Paid", "Paying", "by %s", "card")
+    assert recorded.lines == ["Normal Paid Order/1: by card"] * 2
+    assert [event.action for event in recorded] == ["", "Paying"]
+
+
 def test_a_text_that_names_no_object_is_refused() -> None:
     with pytest.raises(InvalidEvent):
         RecordedEvents().about("Order")
