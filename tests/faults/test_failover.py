@@ -64,23 +64,29 @@ def promote(server: EmbeddedServer) -> None:
         client.replicaof("NO", "ONE")
 
 
-def fail_over(pair: Pair, env: dict[str, str]) -> Verdict:
-    """The replica hears nothing for a while, then the master dies, and the replica takes its place."""
-    scene, replica, link, line = pair
-    scene.worker(url=line.url)
-    producers = [scene.producer(url=line.url, rate=4_000, env=env) for _ in range(2)]
-    until(lambda: all(producer.acknowledged > 20 for producer in producers))
-    link.mode = Mode.BLACK_HOLE
-    for producer in producers:
-        producer.go_on()
+def replace_master(pair: Pair) -> float:
+    """Kill the master, and let clients go on with the replica. Returns: when that was."""
+    scene, replica, _, line = pair
     os.kill(scene.server.pid or 0, signal.SIGKILL)
     line.mode = Mode.REFUSE
     line.hang_up()
     promote(replica)
     line.switch(replica.url or "")
     line.mode = Mode.PASS
-    taken_over = time.monotonic()
     scene.go_to(replica.url or "")
+    return time.monotonic()
+
+
+def fail_over(pair: Pair, env: dict[str, str]) -> Verdict:
+    """The replica hears nothing for a while, then the master dies, and the replica takes its place."""
+    scene, _, link, line = pair
+    scene.worker(url=line.url)
+    producers = [scene.producer(url=line.url, rate=4_000, env=env) for _ in range(2)]
+    until(lambda: all(producer.acknowledged > 20 for producer in producers))
+    link.mode = Mode.BLACK_HOLE
+    for producer in producers:
+        producer.go_on()
+    taken_over = replace_master(pair)
     for producer in producers:
         producer.go_on()
         producer.signal(signal.SIGTERM)
@@ -110,14 +116,7 @@ def fail_over_the_idle(pair: Pair, *breakage: str) -> Verdict:
     until(lambda: len(scene.accepted.uids_of) >= 1_000)
     link.mode = Mode.BLACK_HOLE
     until(lambda: len(scene.accepted.uids_of) == 2_000)
-    os.kill(scene.server.pid or 0, signal.SIGKILL)
-    line.mode = Mode.REFUSE
-    line.hang_up()
-    promote(replica)
-    line.switch(replica.url or "")
-    line.mode = Mode.PASS
-    taken_over = time.monotonic()
-    scene.go_to(replica.url or "")
+    taken_over = replace_master(pair)
     meta = scene.keys.incoming_meta
     reached(lambda: int(scene.client.hget(meta, "events") or 0) >= 2_000, 5 if breakage else 60)
     producer.signal(signal.SIGTERM)

@@ -6,8 +6,6 @@ Each message arrives; once more at most for a take-over, with the same key where
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,7 +26,7 @@ from tests.faults.checker import Verdict
 from tests.faults.conftest import Harm, Note, NoteControl
 from tests.faults.proxy import Mode
 from tests.faults.scene import Process, Scene, until
-from tests.faults.test_failover import Pair, promote
+from tests.faults.test_failover import Pair, replace_master
 from tests.functions.cluster import SLOTS, Cluster
 from tests.support.certificates import make_certificate
 from tests.support.pagerduty_server import PagerDuty
@@ -215,7 +213,7 @@ def names(begin: int) -> list[str]:
 def test_a_replica_that_lacks_the_newest_state_loses_no_message(
     world: Callable[..., World], pair: Pair, dies: bool, note: Note
 ) -> None:
-    scene, replica, link, line = pair
+    scene, _, link, line = pair
     here = world(here=scene, url=line.url)
     scene.worker(url=line.url)
     notifier = here.notifier()
@@ -225,16 +223,9 @@ def test_a_replica_that_lacks_the_newest_state_loses_no_message(
     link.mode = Mode.BLACK_HOLE
     here.warn(*names(10))
     until(lambda: here.is_settled(*names(10)))  # the replica has none of this
-    os.kill(scene.server.pid or 0, signal.SIGKILL)
     if dies:
         notifier.kill()
-    line.mode = Mode.REFUSE
-    line.hang_up()
-    promote(replica)
-    line.switch(replica.url or "")
-    line.mode = Mode.PASS
-    taken_over = time.monotonic()
-    scene.go_to(replica.url or "")
+    taken_over = replace_master(pair)
     if dies:
         here.notifier()
     here.warn(*names(20))
