@@ -13,6 +13,7 @@ from eventbus.broker.calls import call_function
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in, whole_number
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.model.decodable import decodable
 from eventbus.model.event import ObjectReference
 from eventbus.util.log import log
 
@@ -213,7 +214,7 @@ class NotifierStatus(msgspec.Struct, frozen=True):
     receivers: tuple[ReceiverState, ...] = ()
 
 
-_RECEIVERS: Final = msgspec.json.Decoder(tuple[ReceiverState, ...])
+_RECEIVERS: Final = msgspec.json.Decoder(decodable(tuple[ReceiverState, ...]))
 
 
 def read_notifier_status(bus: Bus, client: Client) -> NotifierStatus | None:
@@ -260,7 +261,7 @@ def read_expected(bus: Bus, client: Client) -> list[ExpectedEvent]:
     return sorted(found, key=lambda each: (each.name, each.object.namespace))
 
 
-_STATE: Final = msgspec.json.Decoder(ExpectedEvent)
+_STATE: Final = msgspec.json.Decoder(decodable(ExpectedEvent))
 
 
 def expected_fields(states: Mapping[str, str]) -> dict[str, str]:

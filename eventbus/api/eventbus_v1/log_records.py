@@ -22,6 +22,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from eventbus.api import status
 from eventbus.api.eventbus_v1.intake import MAX_EVENTS
 from eventbus.errors import InvalidEvent
+from eventbus.model.decodable import decodable
 from eventbus.model.encoding.otlp import MOST_BUSES, RECORD_UID, bus_path, event_of, texts_of
 from eventbus.model.event import Event
 
@@ -232,7 +233,7 @@ class _Logs(msgspec.Struct, rename="camel"):
     resource_logs: list[_ResourceLogs] = []
 
 
-_DECODE: Final = msgspec.json.Decoder(_Logs).decode
+_DECODE: Final = msgspec.json.Decoder(decodable(_Logs)).decode
 _PLAIN: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 

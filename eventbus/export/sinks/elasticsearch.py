@@ -18,6 +18,7 @@ from eventbus.export.sinks.contract import SinkWrite
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink, query_of
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.export.sinks.rows import row_of
+from eventbus.model.decodable import decodable
 from eventbus.util.http.guarded_http import Reply, error_of
 
 DEFAULT_STREAM: Final = "eventbus"
@@ -121,7 +122,7 @@ class Documents:
         return Verdict(each=[_error_of(item) for (item,) in map(dict.values, items)])
 
 
-_ITEMS: Final = msgspec.json.Decoder(_BulkReply).decode
+_ITEMS: Final = msgspec.json.Decoder(decodable(_BulkReply)).decode
 
 
 def document_id(delivery_id: str) -> str:

@@ -16,6 +16,7 @@ from eventbus.export.sinks.contract import SinkWrite
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink, query_of
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.export.sinks.rows import row_of
+from eventbus.model.decodable import decodable
 from eventbus.util.http.guarded_http import MAX_REPLY_BYTES, Reply, error_of
 
 PATH: Final = "/services/collector/event"
@@ -32,7 +33,7 @@ class _Answer(msgspec.Struct):
     code: int = 0
 
 
-_ANSWER: Final = msgspec.json.Decoder(_Answer).decode
+_ANSWER: Final = msgspec.json.Decoder(decodable(_Answer)).decode
 
 
 def make_splunk_sink(url: str, options: SinkOptions) -> HttpBatchSink:
