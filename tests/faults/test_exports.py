@@ -11,11 +11,14 @@ import msgspec
 import psycopg
 import pytest
 
+from eventbus import Settings
+from eventbus.broker.bus import open_bus
 from eventbus.broker.health.export_status import export_status
 from eventbus.export.lease import LeaseLost
 from eventbus.export.rules import Outage
 from eventbus.export.sink_writer import ExportStopped
 from eventbus.export.sinks import SinkWrite, Verb, make_sink
+from eventbus.export.sinks.http_batch import HttpBatchSink
 from eventbus.export.sinks.postgres.schema import UPSERT
 from eventbus.export.sinks.postgres.sink import PostgresSink
 from eventbus.model.event import Event
@@ -23,9 +26,11 @@ from tests.builders import make_event
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Harm, Note, NoteControl
 from tests.functions.partition import Partition
+from tests.integration.test_http_own import stored as recorded_in
+from tests.support.api_in_process import serving as serving_api
 from tests.support.api_server import ApiServer, serving
 from tests.support.export_survival import survive
-from tests.support.export_systems import SYSTEMS, running
+from tests.support.export_systems import SYSTEMS, another_bus, running
 from tests.support.exporting import MemorySink, OwnTime, about, close, make_exporter, run_until_idle
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.postgres_server import PostgresServer
@@ -53,6 +58,43 @@ def test_ten_thousand_events_end_in_the_sink_with_their_final_counts(
         f" {survived.other_down_s:.1f} s while it was down",
     )
     survived.assert_good()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_ten_thousand_events_go_through_otlp_to_another_bus_with_their_final_counts(
+    embedded_url: str, prefix: str, tmp_path: Path, note: Note
+) -> None:
+    with another_bus(embedded_url, prefix, tmp_path) as system:
+        survived = survive(
+            system, url=embedded_url, prefix=prefix, folder=tmp_path, events=EVENTS, down_s=DOWN_S, within_s=300
+        )
+    verdict = Verdict(accepted=sum(survived.wanted.values()), missing=survived.wrong, recovery_s=survived.recovery_s)
+    note(f"{FAULT}, OTLP to another bus", verdict, "the API worker of the other bus is killed")
+    survived.assert_good()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("once", [True, False], ids=["once", "control"])
+def test_records_are_counted_twice_only_without_their_uids(
+    monkeypatch: pytest.MonkeyPatch, note_control: NoteControl, embedded_url: str, prefix: str, once: bool
+) -> None:
+    if not once:
+        monkeypatch.setattr("eventbus.api.eventbus_v1.log_records.RECORD_UID", "no such attribute")
+    bus = open_bus(embedded_url, Settings(prefix=prefix))
+    with serving_api(bus) as url:
+        sink = make_sink(f"otlp{url.removeprefix('http')}", {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"})
+        assert isinstance(sink, HttpBatchSink)
+        events = [_stored(number, 1, uid=f"producer:{number}") for number in range(1, 4)]
+        for some in (events[:2], events[1:]):  # the second worker has another batch
+            sink.write([SinkWrite.of(Verb.CREATE, event) for event in some])
+        sink.close()
+    found = len(recorded_in(bus))
+    if once:
+        assert found == 3
+    else:
+        harm = Harm(found == 4, f"{found - 3} duplicate")
+        note_control(f"{FAULT}, OTLP to another bus", harm, "no uids of records")
 
 
 # -- controls ----------------------------------------------------------------------------------------------------
@@ -175,7 +217,7 @@ def test_an_outage_buries_nothing_unless_it_counts(
         assert status.dead == 0
 
 
-def _stored(rv: int, count: int) -> Event:
+def _stored(rv: int, count: int, *, uid: str = "producer:1") -> Event:
     event = make_event(count=count)
-    metadata = msgspec.structs.replace(event.metadata, uid="producer:1", resource_version=str(rv))
+    metadata = msgspec.structs.replace(event.metadata, uid=uid, resource_version=str(rv))
     return msgspec.structs.replace(event, metadata=metadata)

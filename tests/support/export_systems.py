@@ -6,16 +6,22 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import psycopg
 
+from eventbus import Settings
+from eventbus.broker.bus import Bus, open_bus
+from eventbus.model.event import Event
+from eventbus.store.object_store import ObjectStore
+from tests.acceptance.programs import Program, environment
 from tests.faults.proxy import Mode, Proxy
 from tests.support.api_server import ApiServer, serving
 from tests.support.kubeconfig import TOKEN, write_kubeconfig
+from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer
 from tests.support.store_servers import STORES
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
@@ -169,6 +175,50 @@ def _store(name: str) -> Iterator[System]:
             stop=lambda: _stop(line),
             start=lambda: _start(line),
         )
+
+
+@contextmanager
+def another_bus(url: str, prefix: str, folder: Path) -> Iterator[System]:
+    """A second bus, whose API worker receives the events of bus *prefix* as log records, and is killed by `stop`.
+
+    *held* has the names of the first bus: its events have one object each.
+    """
+    port, second = free_port(), f"{prefix}other"
+    first_bus, second_bus = (open_bus(url, Settings(redis_url=url, prefix=each)) for each in (prefix, second))
+    env = environment(url, second, worker_block_ms="100")
+    folder = folder / "other"
+    folder.mkdir()
+    workers: list[Program] = []
+
+    def start() -> None:
+        command = ("worker", "api", "--listen", f"127.0.0.1:{port}")
+        workers.append(stack.enter_context(Program(*command, env=env, folder=folder)))
+
+    def held() -> dict[str, int]:
+        names = {event.involved_object.name: event.metadata.name for event in _events_of(first_bus)}
+        return {names[event.involved_object.name]: event.count for event in _events_of(second_bus)}
+
+    with ExitStack() as stack:
+        stack.enter_context(Program("worker", "sink", env=env, folder=folder))
+        start()
+        line = stack.enter_context(_cut(port, CUT_BATCHES))
+        yield System(
+            url=f"otlp://127.0.0.1:{line.port}",
+            held=held,
+            env={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"},
+            stop=lambda: workers[-1].kill(),
+            start=start,
+        )
+
+
+def _events_of(bus: Bus) -> list[Event]:
+    """Return the events about the pods of the scenario."""
+    client = bus.client()
+    try:
+        found = ObjectStore(bus, client).list("default").items
+        return [event for event in found if event.involved_object.name.startswith("pod-")]
+    finally:
+        client.close()
 
 
 @contextmanager
