@@ -40,24 +40,22 @@ _PROCESS: Final = frozenset(
     | {"metricsNamePrefix", "omitLookup", "cacheSize", "kubeconfig"}
 )
 _EXPORT: Final = "an export, not a receiver: docs/sinks.md lists sinks; a webhook, or a package, can add this one"
-_SINKS: Final[Mapping[str, str]] = (
-    {
-        "file": "an export, not a receiver: eventbus worker export --to file:PATH",
-        "stdout": "an export, not a receiver: eventbus worker export --to stdout:",
-        "pipe": "an export, not a receiver: eventbus worker export --to stdout: | PROGRAM",
-        "syslog": "an export, not a receiver: eventbus worker export --to stdout: | logger",
-        "prometheus": "workers count events themselves: docs/metrics.md",
-        "inMemory": "is for tests of the exporter; remove it",
-        "opsgenie": "Opsgenie ends in April 2027: use pagerduty_configs, or apprise_configs with opsgenie://",
-        "teams": "use apprise_configs with workflows://",
-        "opscenter": "there is no such receiver: use webhook_configs",
-    }
-    | dict.fromkeys(
-        ("elasticsearch", "opensearch", "kafka", "loki", "kinesis", "firehose", "sqs", "sns", "pubsub", "bigquery"),
-        _EXPORT,
-    )
-    | {"eventbridge": _EXPORT}
-)
+_SINKS: Final[Mapping[str, str]] = dict.fromkeys(
+    ("kafka", "kinesis", "firehose", "sqs", "sns", "pubsub", "bigquery", "eventbridge"), _EXPORT
+) | {
+    "elasticsearch": "an export, not a receiver: eventbus worker export --to elasticsearch+https://HOST/STREAM",
+    "opensearch": "an export, not a receiver: eventbus worker export --to opensearch+https://HOST/STREAM",
+    "loki": "an export, not a receiver: eventbus worker export --to loki+https://HOST",
+    "file": "an export, not a receiver: eventbus worker export --to file:PATH",
+    "stdout": "an export, not a receiver: eventbus worker export --to stdout:",
+    "pipe": "an export, not a receiver: eventbus worker export --to stdout: | PROGRAM",
+    "syslog": "an export, not a receiver: eventbus worker export --to stdout: | logger",
+    "prometheus": "workers count events themselves: docs/metrics.md",
+    "inMemory": "is for tests of the exporter; remove it",
+    "opsgenie": "Opsgenie ends in April 2027: use pagerduty_configs, or apprise_configs with opsgenie://",
+    "teams": "use apprise_configs with workflows://",
+    "opscenter": "there is no such receiver: use webhook_configs",
+}
 
 
 class Converted(msgspec.Struct, frozen=True):

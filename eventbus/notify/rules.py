@@ -199,7 +199,7 @@ def field_cure(field: str) -> str:
     """Return the end of the message about an unknown field: what to write instead; "" if there is nothing near."""
     if field in _CURES:
         return f": {_CURES[field]}"
-    known = {name for struct in _STRUCTS for name in struct.__struct_encode_fields__}
+    known = {name for struct in _STRUCTS for name in struct.__struct_encode_fields__} - {field}  # known elsewhere
     other = field.endswith("_configs")
     near = difflib.get_close_matches(field, known, 1, cutoff=0.85 if other else 0.6)
     if other and not near:

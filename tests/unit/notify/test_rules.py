@@ -123,6 +123,7 @@ def test_routes_that_are_remembered_are_those_of_the_tree(text: str, monkeypatch
         ("- name: jobs", "- name: duty", "there are 2 of receiver 'duty'"),
         ("[namespace, reason]", "['...', reason]", "line 3: route.group_by: '...' stands for all labels"),
         ("route:\n", "route:\n  match: {a: b}\n", "line 2: route.match: there is no such field: write it as matchers:"),
+        ("route:\n", "global: {smarthost: a}\nroute:\n", "smarthost: there is no such field; did you mean smtp_smart"),
         ("route:\n", "route: [\n", "this is not YAML"),
         ("max_alerts: 10", "max_alerts: ten", "line 17: receivers[0].webhook_configs[0].max_alerts: "),
     ],
