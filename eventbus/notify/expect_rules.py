@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, Self
 
 from eventbus.errors import InvalidEvent
-from eventbus.model.event import ObjectReference
+from eventbus.model.event import Event, EventType, ObjectReference
 from eventbus.model.matchers import Matchers, MatchType
 from eventbus.model.reference import named_reference, reference_to
 from eventbus.notify.alerts import digest, ms_of
@@ -15,6 +15,9 @@ from eventbus.notify.fields import Duration, Strict
 from eventbus.notify.time_intervals import Location
 from eventbus.util.extras import is_needed
 
+#: The notifier's own events about expected events.
+MISSING_REASON: Final = "ExpectedEventMissing"
+ARRIVED_REASON: Final = "ExpectedEventArrived"
 MAX_EXPECTED: Final = 1000
 #: Entries that each event is compared with, because they have no index.
 MAX_UNINDEXED: Final = 20
@@ -89,10 +92,11 @@ class ExpectRule(Strict, frozen=True, kw_only=True):
         named = {each.name: each.value for each in self.matchers.all if each.type is MatchType.EQUAL}
         return next(((label, named[label]) for label in INDEXED if label in named), ("", ""))
 
-    @property
-    def typed(self) -> bool:
-        """Return True if it takes other types than Normal."""
-        return "type" in self.matchers.names()
+    def takes(self, event: Event, labels: Mapping[str, str]) -> bool:
+        """Return True if *event* is the expected one: a Normal one, unless a matcher has the type."""
+        if event.reason in (MISSING_REASON, ARRIVED_REASON):
+            return False
+        return (event.type != EventType.WARNING or "type" in self.matchers.names()) and self.matchers.match(labels)
 
     @property
     def definition(self) -> str:

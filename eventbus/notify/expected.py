@@ -20,13 +20,11 @@ from eventbus.model.event import Event, EventType, ObjectReference
 from eventbus.model.matchers import labels_of
 from eventbus.notify.alerts import alert_id, digest, ms_of
 from eventbus.notify.engine import Engine, Occurrence
-from eventbus.notify.expect_rules import INDEXED, ExpectRule
+from eventbus.notify.expect_rules import ARRIVED_REASON, INDEXED, MISSING_REASON, ExpectRule
 from eventbus.store.story.verdict import last_seen
 from eventbus.util.log import log
 from eventbus.util.outcome import duration
 
-MISSING_REASON: Final = "ExpectedEventMissing"
-ARRIVED_REASON: Final = "ExpectedEventArrived"
 #: Stored events that one entry knows the counts of; the least recently seen go first.
 MAX_EVENTS: Final = 32
 
@@ -101,13 +99,10 @@ class ExpectedEvents:
         if not self._rules:
             return
         for event, added in occurrences:
-            if event.reason in (MISSING_REASON, ARRIVED_REASON):
-                continue
             labels = labels_of(event)
             keys = [("", ""), *((label, labels.get(label, "")) for label in INDEXED)]
             for id_ in [id_ for key in keys for id_ in self._index.get(key, ())]:
-                rule = self._rules[id_]
-                if (rule.typed or event.type != EventType.WARNING) and rule.matchers.match(labels):
+                if self._rules[id_].takes(event, labels):
                     at_ms = min(max(ms_of(last_seen(event)), caught_up_ms), now_ms)
                     self._arrive(id_, event, at_ms, added=added, now_ms=now_ms)
 

@@ -39,6 +39,9 @@ def trace(rules: Rules, event: Event, stored: NotifierView, now_ms: int) -> Iter
     yield from _routes(root, labels, taken, "route", "")
     if not taken:
         yield "no route takes it"
+    for rule in rules.expect:
+        if rule.takes(event, labels):
+            yield f"expected event {rule.name}: this is one"
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     for silence in stored.silences:
         spec = silence.spec

@@ -14,7 +14,8 @@ from eventbus.errors import ConfigError
 from eventbus.model.event import Event, EventSource, ObjectMeta, ObjectReference
 from eventbus.notify.alerts import ms_of
 from eventbus.notify.engine import Engine, Occurrence
-from eventbus.notify.expected import ARRIVED_REASON, MAX_EVENTS, MISSING_REASON, ExpectedEvents
+from eventbus.notify.expect_rules import ARRIVED_REASON, MISSING_REASON
+from eventbus.notify.expected import MAX_EVENTS, ExpectedEvents
 from eventbus.notify.rules import ParsedRules, parse_rules
 
 BERLIN = ZoneInfo("Europe/Berlin")

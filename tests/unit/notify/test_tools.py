@@ -103,6 +103,17 @@ def test_a_trace_says_why_each_route_takes_the_event_or_not() -> None:
     assert "no route takes it" in list(trace(RULES, make_event(), NOTHING, 0))
 
 
+def test_a_trace_names_the_expected_events_that_an_event_is() -> None:
+    expect = 'expect: [{name: job, matchers: [\'kind="Pod",name="web-0",reason="Done"\'], every: 1h}]\n'
+    rules = parse_rules(f"route: {{receiver: a}}\nreceivers: [{{name: a}}]\n{expect}").rules
+    about = make_reference(name="web-0")
+    traced = [trace(rules, make_event(involved_object=about, reason=each), NOTHING, 0) for each in ("Done", "Failed")]
+    assert [[line for line in lines if "expected" in line] for lines in traced] == [
+        ["expected event job: this is one"],
+        [],
+    ]
+
+
 TRACED = parse_rules("""
 route:
   receiver: chat
