@@ -137,6 +137,22 @@ def test_a_producer_a_worker_and_a_reader_work_together(bus_made: As, settings: 
         assert change is not None
 
 
+def test_a_worker_collects_series_and_writes_their_counts(bus_made: As, settings: Settings) -> None:
+    with EventBroadcaster(bus_made(Role.PRODUCER), settings=settings) as producer:
+        recorder = producer.new_events_recorder("example.com/test")
+        for _ in range(3):
+            recorder.eventf(WEB_0, None, "Warning", "BackOff", "Restarting", "x")
+        assert producer.flush(60)
+    with EventBroadcaster(bus_made(Role.WORKER), settings=settings) as worker:
+        worker.start_recording_to_sink()
+        bus = open_bus(bus_made(Role.WORKER), settings)
+        with bus.client() as client:
+            index: Any = bus.keys[0].index_refresh
+            eventually(lambda: client.zrange(index, 0, -1))
+            assert bus.functions(client, 0).refresh(bus.options, client.zrange(index, 0, -1), 2**42) == 1
+            assert [event.times_seen for event in ObjectStore(bus, client).list().items] == [3]
+
+
 def test_an_agent_keeps_a_node_that_a_worker_watches(bus_made: As, settings: Settings) -> None:
     agent = open_agent(open_bus(bus_made(Role.AGENT), settings), name="n1")
     lifecycle = open_lifecycle(open_bus(bus_made(Role.WORKER), settings), identity="w1", pace=Pace(period_s=0.2))

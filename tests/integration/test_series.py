@@ -13,6 +13,7 @@ from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock
 from tests.builders import make_reference
+from tests.functions.servers import one_node_cluster
 from tests.support.both_ways import either_way, over_both
 from tests.support.harness import settings_of, stored_events
 from tests.waiting import eventually
@@ -70,6 +71,19 @@ def test_processes_of_one_instance_share_a_series(bus: Bus, url: str, settings: 
     assert event.event_time is not None
     assert event.last_seen is not None
     assert event.event_time < event.last_seen
+
+
+def test_on_a_cluster_each_partition_has_its_series(tmp_path_factory: pytest.TempPathFactory, prefix: str) -> None:
+    with one_node_cluster(tmp_path_factory.mktemp("c")) as url:
+        settings = settings_of(prefix, partitions=3)
+        with EventBroadcaster(url, settings=settings) as broadcaster:
+            broadcaster.start_recording_to_sink()
+            recorder = broadcaster.new_events_recorder("example.com/scheduler", instance="one")
+            for n in range(24):
+                recorder.eventf(f"Pod/web-{n % 8}", None, "Normal", "Bound", "Binding", "attempt %d", n)
+                assert broadcaster.flush(ACCEPTED_S)
+            bus = open_bus(url, settings)
+            eventually(lambda: [event.times_seen for event in stored_events(bus)] == [3] * 8)
 
 
 def test_until_the_bus_allows_series_repeats_are_counted(
