@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from eventbus.errors import ConfigError
-from eventbus.model.matchers import Matchers
+from eventbus.model.matchers import Matchers, MatchType
 from eventbus.model.objects.silence import Acknowledgement, Silence
 from eventbus.model.silence_rules import matchers_of
 from eventbus.notify.alerts import Alert, ms_of, object_of
@@ -33,6 +33,8 @@ class Silencing:
         self._alerts = alerts
         self._silences: dict[str, Silence] = {}
         self._active: dict[str, Matchers] = {}
+        #: The same by their first `=` matcher, since most have one; None: without one.
+        self._places: dict[tuple[str, str] | None, dict[str, Matchers]] = {}
         self._labels: set[str] = set()  #: that the active silences look at
         self._silenced: dict[str, str] = {}  #: alert → name of an active silence
         self._borders: list[tuple[int, str]] = []
@@ -47,7 +49,7 @@ class Silencing:
         if silence is not None and self._silences.get(name) == silence:
             return []
         former = self._silences.pop(name, None)
-        ended = self._active.pop(name, None) is not None
+        ended = self._end(name)
         if silence is not None and _end_ms(silence) > now_ms:
             if len(self._silences) >= MAX_SILENCES and former is None:
                 log.error("the silence %s is ignored: there are %d others", name, MAX_SILENCES)
@@ -74,7 +76,7 @@ class Silencing:
                 continue
             if _end_ms(silence) <= now_ms:
                 del self._silences[name]
-                if self._active.pop(name, None) is not None:
+                if self._end(name):
                     visible += self._release(name)
             elif name not in self._active and _start_ms(silence) <= now_ms:
                 self._begin(name)
@@ -88,10 +90,11 @@ class Silencing:
     def add(self, alert: Alert) -> None:
         """Look at a new alert."""
         self._silenced.pop(alert.id, None)
-        for name, matchers in self._active.items():
-            if matchers.match(alert.labels):
-                self._silenced[alert.id] = name
-                return
+        for place in (None, *alert.labels.items()):
+            for name, matchers in self._places.get(place, {}).items():
+                if matchers.match(alert.labels):
+                    self._silenced[alert.id] = name
+                    return
 
     def discard(self, alert_id: str) -> None:
         self._silenced.pop(alert_id, None)
@@ -107,10 +110,22 @@ class Silencing:
             log.error("the silence %s is ignored: %s", name, error)
             return
         self._active[name] = matchers
+        self._places.setdefault(_place(matchers), {})[name] = matchers
         self._labels |= matchers.names()
         for alert in self._alerts.values():
             if alert.id not in self._silenced and matchers.match(alert.labels):
                 self._silenced[alert.id] = name
+
+    def _end(self, name: str) -> bool:
+        """Return False if the silence was not active."""
+        matchers = self._active.pop(name, None)
+        if matchers is None:
+            return False
+        place = _place(matchers)
+        del self._places[place][name]
+        if not self._places[place]:
+            del self._places[place]
+        return True
 
     def _release(self, name: str) -> list[str]:
         """Look again at the alerts that the ended silence matched. Returns: those without another."""
@@ -152,6 +167,11 @@ class Acknowledgements:
         names = {name for alert in alerts for name in self._by_object.get(object_of(alert.labels), ())}
         found = [self._all[name] for name in names if covers(self._all[name], alerts)]
         return max(found, key=lambda each: (_at_ms(each), each.metadata.name), default=None)
+
+
+def _place(matchers: Matchers) -> tuple[str, str] | None:
+    found = (each for each in matchers.all if each.type is MatchType.EQUAL and each.value)
+    return next(((each.name, each.value) for each in found), None)
 
 
 def covers(acknowledgement: Acknowledgement, alerts: Iterable[Alert]) -> bool:
