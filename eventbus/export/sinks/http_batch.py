@@ -11,6 +11,8 @@ import re
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
@@ -81,7 +83,7 @@ class BatchFormat(Protocol):
         ...
 
     def encode(self, write: SinkWrite) -> bytes:
-        """Return the part of a request that is this write's. Raises: EventUnbuildable."""
+        """Return the part of a request that is this write's. Raises: EventUnbuildable. Not called while it runs."""
         ...
 
     def request(self, parts: Sequence[bytes]) -> Request:
@@ -118,6 +120,7 @@ class HttpBatchSink:
         self._client = client
         self._sign = sign
         self._rejected = 0
+        self._thread: ThreadPoolExecutor | None = None
 
     def __repr__(self) -> str:
         # Not the URL: the path of many a webhook is its password.
@@ -151,13 +154,33 @@ class HttpBatchSink:
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Send them in order. After a request without an answer, the remaining writes are NotSent."""
+        return self._write(writes, [write.prepared or self.prepare(write.event) for write in writes])
+
+    def prepare(self, event: Event) -> bytes | EventUnbuildable:
+        """Return the part of a request for *event*, or why there is none."""
+        try:
+            return self._format.encode(SinkWrite.of(Verb.UPDATE, event))
+        except EventUnbuildable as unbuildable:
+            return unbuildable
+
+    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
+        """Send them from another thread. Return a function that waits for the answers."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="eventbus-http-sink")
+        parts = [write.prepared or self.prepare(write.event) for write in writes]
+        try:
+            return self._thread.submit(self._write, writes, parts).result
+        except RuntimeError:  # the process may not start another thread
+            return partial(self._write, writes, parts)
+
+    def _write(self, writes: Sequence[SinkWrite], encoded: Sequence[object]) -> Sequence[SinkAnswer]:
         answers: list[SinkAnswer] = [NotSent("not sent yet")] * len(writes)
         parts: list[tuple[int, bytes]] = []
-        for place, write in enumerate(writes):
-            try:
-                parts.append((place, self._format.encode(write)))
-            except EventUnbuildable as unbuildable:
-                answers[place] = unbuildable
+        for place, part in enumerate(encoded):
+            if isinstance(part, bytes):
+                parts.append((place, part))
+            elif isinstance(part, EventUnbuildable):
+                answers[place] = part
         requests = deque(self._requests(parts))
         goes_on = True
         while requests and goes_on:
@@ -181,6 +204,8 @@ class HttpBatchSink:
         return rejected
 
     def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
         self._client.close()
 
     def _requests(self, parts: Sequence[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
