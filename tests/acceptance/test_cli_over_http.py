@@ -27,7 +27,10 @@ NOT_TAKEN = (
     "error: not recorded: the API did not accept the event within 2 s: {}; "
     "try again (it may have arrived, if only the answer was lost)\n"
 )
-KINDS = ("events", "nodes", "leases.coordination.k8s.io", "pods", "configmaps")
+KINDS = (
+    *("events", "nodes", "leases.coordination.k8s.io", "pods", "configmaps"),
+    *("silences.eventbus.dev", "acknowledgements.eventbus.dev"),
+)
 
 
 @pytest.fixture
