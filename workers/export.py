@@ -56,6 +56,7 @@ from eventbus.workers.options import metrics_option, worker_help
     show_default=True,
     help="If the sink does not answer: wait, or drop an event after 12 tries, as client-go does.",
 )
+@click.option("--dry-run", is_flag=True, help="Print the stored events that a new sink would get; send nothing.")
 @metrics_option
 @click.option("--take-over-s", type=Finite(min=0), default=25.0, hidden=True)
 def export(metrics: str, **given: Any) -> None:
@@ -94,6 +95,7 @@ def export(metrics: str, **given: Any) -> None:
       eventbus worker export --to 'file:events.jsonl?max-size=100MiB&keep=9' --from now
       eventbus worker export --to postgresql://events@db/events --metrics-port 9108
       eventbus worker export --to otlps://otlp.example.com --match 'namespace="shop"'
+      eventbus worker export --to otlp://collector:4318 --match 'type="Warning"' --dry-run
       eventbus worker export --to https://hooks.example.com/events --match 'type="Warning"'
     """
     from eventbus.workers.export_sink import ExportFlags, run_export

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import NamedTuple
 
-from eventbus.export.rules import make_options, start_of
-from eventbus.export.sinks import EventSink, make_sink
+import click
+
+from eventbus.broker.bus import open_bus
+from eventbus.cli.session import find_url
+from eventbus.errors import EventUnbuildable
+from eventbus.export.rules import ExportOptions, make_options, start_of
+from eventbus.export.sinks import EventSink, LaterSink, SinkWrite, Verb, make_sink
 from eventbus.export.sinks.contract import CheckedSink
+from eventbus.export.sinks.file import line_of
 from eventbus.export.sinks.registry import given_url, safe_sink_url, split_counts
 from eventbus.export.worker import ExportRunner
+from eventbus.model.matchers import labels_of
+from eventbus.settings import Settings
+from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import SystemClock
 from eventbus.workers.near_misses import warn_of_near_misses
 from eventbus.workers.worker import Context, Part, run
@@ -28,6 +38,7 @@ class ExportFlags(NamedTuple):
     rate: float
     outage: str
     take_over_s: float
+    dry_run: bool
 
 
 def run_export(flags: ExportFlags, *, metrics: str) -> int:
@@ -43,7 +54,7 @@ def run_export(flags: ExportFlags, *, metrics: str) -> int:
             first.check()
     finally:
         first.close()
-    start = flags.start or start_of(first.mode)
+    start = flags.start or ("beginning" if flags.dry_run else start_of(first.mode))
     options = make_options(
         SystemClock(),
         start=start,
@@ -55,6 +66,9 @@ def run_export(flags: ExportFlags, *, metrics: str) -> int:
         rate_per_s=flags.rate,
         take_over_s=flags.take_over_s,
     )
+
+    if flags.dry_run:
+        return _dry_run(open_sink(), options, f"{safe_sink_url(to)} as {first.name}")
 
     def build(context: Context) -> Part:
         if flags.match:
@@ -73,6 +87,39 @@ def run_export(flags: ExportFlags, *, metrics: str) -> int:
     events = f" events that match {options.matchers}" if flags.match else ""
     doing = f", and writes{events} to {safe_sink_url(to)} as {first.name}; a new sink begins {_begins(start)}"
     return run("eventbus-export", build, metrics=metrics, doing=doing)
+
+
+def _dry_run(sink: EventSink, options: ExportOptions, target: str) -> int:
+    """Print the stored events that a new sink would get, as JSON Lines. Nothing is sent or stored. Returns: 0 or 1."""
+    settings = Settings.from_environ(os.environ)
+    bus = open_bus(find_url(settings), settings)
+    client = bus.client(name="eventbus-export-dry-run")
+    matching = refused = 0
+    try:
+        events = ObjectStore(bus, client).list().items
+        for event in events:
+            if not (options.start.takes(event) and options.matchers.match(labels_of(event))):
+                continue
+            matching += 1
+            write = SinkWrite.of(Verb.CREATE, event)
+            try:
+                problem = sink.prepare(event) if isinstance(sink, LaterSink) else None
+                line = line_of(write)
+            except EventUnbuildable as error:
+                problem, line = error, b""
+            if isinstance(problem, EventUnbuildable):
+                refused += 1
+                click.echo(f"{write.delivery_id} cannot be sent, and would go to the dead letter: {problem}", err=True)
+            else:
+                sys.stdout.buffer.write(line)
+        sys.stdout.flush()
+    finally:
+        client.close()
+        sink.close()
+    cannot = f"; {refused} cannot be sent" if refused else ""
+    found = f"{matching} of {len(events)} stored events match{cannot}"
+    click.echo(f"dry run: {found}; nothing was written to {target}", err=True)
+    return 1 if refused else 0
 
 
 def _begins(start: str) -> str:

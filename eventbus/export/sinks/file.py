@@ -99,7 +99,7 @@ class JsonLinesSink:
         lines, answers = [], list[SinkAnswer]()
         for write in writes:
             try:
-                lines.append(_line(write))
+                lines.append(line_of(write))
                 answers.append(write.event)
             except InvalidEvent as error:
                 answers.append(EventUnbuildable(str(error)))
@@ -221,7 +221,7 @@ class RotatingFile:
             self._delayed_sync.appended(file)
 
 
-def _line(write: SinkWrite) -> bytes:
+def line_of(write: SinkWrite) -> bytes:
     return b'%s%s,"event":%s}\n' % (_LINE_START, msgspec.json.encode(write.delivery_id), encode_core(write.event))
 
 
