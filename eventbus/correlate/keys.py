@@ -37,6 +37,8 @@ IN_SERIES = 2
 
 #: Longer messages are not cached.
 MAX_CACHED_CHARS = 1_024
+#: Longer bodies of series are not cached.
+MAX_CACHED_BYTES = 2_048
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -189,7 +191,7 @@ class _CachedSeries:
     Source: client-go tools/events, getKey. The message, name and annotations of an event are no part of it.
     """
 
-    __slots__ = ("_body", "_cause", "subject")
+    __slots__ = ("_body", "_fields", "subject")
 
     def __init__(
         self,
@@ -216,16 +218,18 @@ class _CachedSeries:
             about=f"/{object_kind.lower()}/{name}",
             dimensions=f"{reporter[0]}\0{object_kind}\0{kind}\0{reason}",
         )
-        self._cause: tuple[str, dict[str, str] | None] | None = None
+        self._fields: tuple[Any, ...] | None = None
         self._body = b""
 
     def body_of(self, event: WireEvent) -> bytes:
-        cause = (event.message, event.annotations)
-        if cause != self._cause:
-            bare = msgspec.structs.replace(event, name="", namespace="", event_us=None, in_series=0)
-            self._body = pack_array(bare)
-            self._cause = cause if len(event.message) <= MAX_CACHED_CHARS else None
-        return self._body
+        """Return the body of *event*, and keep it for the next one unless it is long."""
+        fields = (event.message, event.annotations, event.labels, event.source)
+        if fields == self._fields:
+            return self._body
+        body = pack_array(msgspec.structs.replace(event, name="", namespace="", event_us=None, in_series=0))
+        if len(body) <= MAX_CACHED_BYTES:
+            self._fields, self._body = fields, body
+        return body
 
 
 class CallBuilder:

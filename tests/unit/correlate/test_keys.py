@@ -18,7 +18,7 @@ from eventbus.correlate.keys import KEY_WEIGHT, MAX_CALL_WEIGHT, CallBuilder, Co
 from eventbus.model.encoding.wire import from_microseconds, pack_event, stored_body, unpack_wire
 from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.settings import AggregateKey, Options, SpamKey
-from tests.builders import NOW, make_event, make_reference, make_similar_events, texts
+from tests.builders import NOW, make_event, make_packed_in_series, make_reference, make_similar_events, texts
 
 EVENT, AGGREGATE, SPAM = "event key", "aggregate key", "spam key"
 
@@ -310,3 +310,42 @@ def test_a_long_message_is_not_kept_with_its_subject() -> None:
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 500 * 6_000
+
+
+# -- series ----------------------------------------------------------------------------------------------------------
+
+
+def keyed_in_series(correlator: Correlator, at_ms: int = 0, **fields: str) -> KeyedEvent:
+    packed = make_packed_in_series(1_700_000_000_000 + at_ms, **fields)
+    return correlator.keyed("uid", unpack_wire(packed), packed)
+
+
+def test_events_of_a_series_share_key_and_body_unless_the_note_differs() -> None:
+    correlator = Correlator(Options())
+    first, repeat, other = (
+        keyed_in_series(correlator, at_ms, note=note) for at_ms, note in ((0, "a"), (1, "a"), (2, "b"))
+    )
+    assert first.subject is repeat.subject is other.subject
+    assert first.body is repeat.body
+    assert unpack_wire(other.body).message == "b"
+    bare = unpack_wire(first.body)
+    assert (bare.name, bare.namespace, bare.event_us, bare.in_series) == ("", "", None, 0)
+    assert (bare.reason, bare.action, bare.reporter) == ("Failed", "Binding", ("example.com/c", "one"))
+
+
+def test_long_bodies_of_series_are_not_kept() -> None:
+    correlator = Correlator(Options())
+    long, repeat = (keyed_in_series(correlator, related=f"Pod/{'n' * 200}", uid="u" * 3_000) for _ in range(2))
+    assert long.body == repeat.body
+    assert long.body is not repeat.body
+
+
+def test_a_series_is_counted_by_its_controller() -> None:
+    subject = keyed_in_series(Correlator(Options())).subject
+    assert subject.dimensions == "example.com/c\0Pod\0Normal\0Failed"
+
+
+def test_an_event_of_a_series_without_a_time_is_counted_as_any_other() -> None:
+    event = msgspec.structs.replace(unpack_wire(pack_event(base())), event_us=None, in_series=1)
+    packed = msgspec.msgpack.encode(event)
+    assert Correlator(Options()).keyed("uid", unpack_wire(packed), packed).local
