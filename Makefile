@@ -12,7 +12,7 @@ RELEASE_TOOLS := .state/release/installed
 # Empty is off, whatever the shell says: what tests start is compiled once, and not by each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install lint test test-page test-long test-matrix test-upgrade test-chart test-clients test-go vendored pictures faults soak ends away demo bench docs constraints release clean model
+.PHONY: install lint test test-page test-long test-matrix test-upgrade test-chart test-clients test-go vendored pictures faults soak ends away demo bench docs constraints release freeze clean model
 .DEFAULT_GOAL := install
 
 install: .venv/installed
@@ -94,6 +94,10 @@ faults: install
 # Upgrade and rollback under load, from the wheel of the last tag (or EVENTBUS_TEST_OLD_WHEEL) to that of this tree.
 test-upgrade: install
 	EVENTBUS_TEST_FAULTS=long $(BIN)/python -m pytest tests/faults/test_builds.py -m "" -k wheels --timeout 300 $(ARGS)
+
+# Adds the stored formats of this build to those that each later build must read: make freeze VERSION=0.1.0
+freeze: install
+	$(BIN)/python -m tests.freeze $(VERSION)
 
 MINUTES ?= 30
 soak: install
