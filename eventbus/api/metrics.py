@@ -68,6 +68,7 @@ class Metrics:
             "proxy_headers_refused", "Connections of proxies closed for their PROXY header.", ("reason",)
         )
         self._log_records = self._counter("otlp_log_records", "Log records of OTLP by their result.", ("result",))
+        self._alerts = self._counter("alertmanager_alerts", "Alerts of Alertmanager by their result.", ("result",))
         build = Info("eventbus_build", "The version of eventbus.", registry=self._registry)
         build.info({"version": version("eventbus")})
 
@@ -108,6 +109,11 @@ class Metrics:
         """Count log records of OTLP by their result."""
         for result, records in results.items():
             self._log_records.labels(result).inc(records)
+
+    def note_alerts(self, results: Mapping[str, int]) -> None:
+        """Count alerts of Alertmanager by their result."""
+        for result, alerts in results.items():
+            self._alerts.labels(result).inc(alerts)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(_PREFIX + name, text, labels, registry=self._registry)

@@ -274,7 +274,7 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
     Reviews(resources=resources, authenticator=options.authenticator).add_routes(app.router)
     Discovery(resources=resources, build=version("eventbus")).add_routes(app.router)
     app.router.add_get("/metrics", metrics.serve, allow_head=False)
-    routes = own_routes(app, options.authenticator)
+    routes = own_routes(app, options.authenticator, metrics)
     OpenApi(resources=resources, more={OWN_PATH: own_document(routes)}).add_routes(app.router)
     add_own_routes(app.router, routes)
     add_alertmanager_routes(app)

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from eventbus.model.bus_path import ALERT_ANNOTATION, PATH_ANNOTATION
 from eventbus.model.event import Event
 from eventbus.notify.receivers.contract import NotifiedAlert, Status
 from eventbus.store.story.verdict import first_seen, last_seen, silence_after
@@ -46,7 +47,7 @@ class Alert(msgspec.Struct, array_like=True):
     notifier took in its first and last occurrence, by the bus's clock: timers use these, because the clocks of
     producers differ. *events*: uid → count of each stored event, so that reading again changes nothing.
     *resolved_ms* 0: it fires. *ended_by*, *ended_ms*: reason and time of the good event that ended it. *links*: node
-    and owner of the object, if a rule needs them.
+    and owner of the object, if a rule needs them. *path*: the buses that the newest event passed before this one.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Alert(msgspec.Struct, array_like=True):
     ended_by: str = ""
     ended_ms: int = 0
     links: dict[str, str] = {}
+    path: str = ""
 
     @property
     def fires(self) -> bool:
@@ -89,6 +91,7 @@ class Alert(msgspec.Struct, array_like=True):
             labels = labels | {"message": f"{labels['message'][: MAX_MESSAGE - len(ELLIPSIS)]}{ELLIPSIS}"}
         self.labels = labels
         self.event = f"{event.metadata.namespace}/{event.metadata.name}"
+        self.path = event.metadata.annotations.get(PATH_ANNOTATION, "")
         self.first_ms, self.last_ms = min(self.first_ms, first_ms), max(self.last_ms, last_ms)
         self.seen_ms = now_ms
         self.count += added
@@ -125,6 +128,7 @@ class Alert(msgspec.Struct, array_like=True):
                 "message": self.labels.get("message", ""),
                 "count": str(self.count),
                 "event": self.event,
+                **({ALERT_ANNOTATION: self.path} if self.path else {}),
             },
             starts_at=_time(self.first_ms),
             last_seen=_time(self.last_ms),

@@ -227,6 +227,7 @@ OWN_PATHS = (
     "session",
     "why",
     "verdicts",
+    "alertmanager",
     *("bus", "record", "producers", "cloudevents", "stream", "stream/position", "status", "suppressed", "sinks"),
     *("expected", "histogram", "notifications", "events", "why", "session", "dead", "dead/{partition}/{entry}"),
     *("dead/{partition}/{entry}/replay", "dead/{partition}/{entry}/discard"),

@@ -16,10 +16,10 @@ from tests.waiting import eventually
 
 
 @contextmanager
-def alertmanager_server(folder: Path) -> Iterator[str]:
-    """Run one with the receiver `a`; yield its URL. Skips the test if it is not installed."""
+def alertmanager_server(folder: Path, config: str = "") -> Iterator[str]:
+    """Run one with *config*, or with only the receiver `a`; yield its URL. Skips the test if it is not installed."""
     port = free_port()
-    (folder / "alertmanager.yml").write_text("route: {receiver: a}\nreceivers: [{name: a}]\n")
+    (folder / "alertmanager.yml").write_text(config or "route: {receiver: a}\nreceivers: [{name: a}]\n")
     words = [f"--config.file={folder}/alertmanager.yml", f"--storage.path={folder}", "--cluster.listen-address="]
     words.append(f"--web.listen-address=127.0.0.1:{port}")
     program = find_program("prometheus-alertmanager")

@@ -20,7 +20,7 @@ def notifying(bus: Bus, rules: str, consumer: str = "one") -> Iterator[Notifier]
         consumer=consumer,
         clock=SystemClock(),
         links=lambda _labels: {},
-        opening=Opening(environ={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}),
+        opening=Opening(environ={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}, bus_id=bus.id),
         on_change=lambda _reason, _message: None,
         since=0.0,
         settle_s=0.0,

@@ -68,8 +68,10 @@ def publish_known(transport: Transport, known: Known, packed: Sequence[Packed]) 
     return failed
 
 
-def publish_once(transport: Transport, user: str, events: Sequence[tuple[str, Packed]]) -> dict[int, EventBusError]:
-    """Publish each event under a uid of its own, which is the user's: a repeat in ten minutes changes nothing.
+def publish_once(
+    transport: Transport, user: str, events: Sequence[tuple[str, Packed]], *, life_ms: int
+) -> dict[int, EventBusError]:
+    """Publish each event under a uid of its own, which is the user's: a repeat within *life_ms* changes nothing.
 
     Returns: the failed events by index. Each has a batch and a producer of its own: for a fast sender of many events,
     `publish_known` costs less.
@@ -81,7 +83,7 @@ def publish_once(transport: Transport, user: str, events: Sequence[tuple[str, Pa
         for uid, one in some:
             producer = _digest(b"once", user.encode("utf-8", "replace"), uid.encode("utf-8", "replace"))[:16]
             body = pack_batch(producer, 1, [one.body])
-            requests.append(PublishRequest(one.partition, producer, 1, 1, body, "", 0, (), LIFE_MS))
+            requests.append(PublishRequest(one.partition, producer, 1, 1, body, "", 0, (), life_ms))
         for (_, one), problem in zip(some, _publish(transport, requests), strict=True):
             if problem is not None:
                 failed[one.index] = problem

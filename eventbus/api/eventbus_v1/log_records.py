@@ -22,8 +22,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from eventbus.api import status
 from eventbus.api.eventbus_v1.intake import MAX_EVENTS
 from eventbus.errors import InvalidEvent
+from eventbus.model.bus_path import find_loop
 from eventbus.model.decodable import decodable
-from eventbus.model.encoding.otlp import MOST_BUSES, RECORD_UID, bus_path, event_of, texts_of
+from eventbus.model.encoding.otlp import BUS_PATH, RECORD_UID, event_of, texts_of
 from eventbus.model.event import Event
 
 PROTOBUF: Final = "application/x-protobuf"
@@ -114,12 +115,8 @@ def _received(part: _Part, bus_id: str, is_json: bool) -> Received:
         problem = "is empty: only log records that are events are accepted"
         return Received(InvalidEvent("event_name", problem), Result.NO_EVENT_NAME)
     texts = part.texts | texts_of(record.attributes)
-    buses = bus_path(texts)
-    if bus_id in buses:
-        return Received(InvalidEvent("eventbus.bus.path", "has this bus: the event came from here"), Result.OWN)
-    if len(buses) >= MOST_BUSES:
-        problem = f"has {len(buses)} buses; at most {MOST_BUSES - 1} before this one"
-        return Received(InvalidEvent("eventbus.bus.path", problem), Result.TOO_MANY_BUSES)
+    if (loop := find_loop(BUS_PATH, texts.get(BUS_PATH, ""), bus_id)) is not None:
+        return Received(loop, Result(loop.word))
     uid = texts.get(RECORD_UID, "")
     if len(uid) > MAX_UID:
         return Received(InvalidEvent(RECORD_UID, f"has more than {MAX_UID} characters"), Result.INVALID)

@@ -14,7 +14,7 @@ from eventbus.api.auth.access import Access, User
 from eventbus.api.auth.authentication import is_from_browser
 from eventbus.api.context import API, AUDIT_NOTE, USER, refuse_own_export
 from eventbus.api.eventbus_v1.frames import FramePublisher, bound_secret
-from eventbus.api.eventbus_v1.idempotency import know, publish_known, publish_once
+from eventbus.api.eventbus_v1.idempotency import LIFE_MS, know, publish_known, publish_once
 from eventbus.api.eventbus_v1.intake import Packed, Refused, pack_events, read_json, read_lines
 from eventbus.api.eventbus_v1.publisher import Publisher
 from eventbus.api.kube.bodies import decode_as, read_body
@@ -134,10 +134,11 @@ class Recording:
         key: str,
         same: bytes = b"",
         uids: Sequence[str] = (),
+        uid_life_ms: int = LIFE_MS,
     ) -> Taken:
         """Record the events that *read* finds in *body*. Requests with one *key* must repeat *same*; b"": the body.
 
-        *uids*: of the events, for those that are recorded once in ten minutes in any request; "": none.
+        *uids*: of the events, for those that are recorded once in *uid_life_ms* in any request; "": none.
         """
         api, user = request.app[API], request[USER]
         refuse_own_export(api.bus, request)
@@ -161,7 +162,7 @@ class Recording:
             api.event_rate.admit(user.name, len(packed))  # repeats too: else a key would be a way around
             transport = RedisTransport(context.bus, context.client)
             once = [(uids[one.index], one) for one in packed if uids and uids[one.index]]
-            failed_once = publish_once(transport, user.name, once)
+            failed_once = publish_once(transport, user.name, once, life_ms=uid_life_ms)
             rest = [one for one in packed if not (uids and uids[one.index])]
             failed = None if known is None else publish_known(transport, known, rest)
             headers = {"Idempotency-Replayed": "true"} if known and not known.is_new else {}

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.context import API
+from eventbus.api.eventbus_v1.alertmanager import Alertmanager, WebhookMessage
 from eventbus.api.eventbus_v1.cloud_events import BATCH, STRUCTURED, CloudEvents
 from eventbus.api.eventbus_v1.dead import (
     BuriedBytes,
@@ -40,6 +41,7 @@ from eventbus.api.eventbus_v1.stream import STREAM_TYPE, Place, RawStream, Strea
 from eventbus.api.eventbus_v1.why import Verdicts, VerdictsRequest, Why, WhyQuery, verdicts, why
 from eventbus.api.kube.handler import refuse_method
 from eventbus.api.kube.negotiation import JSON
+from eventbus.api.metrics import Metrics
 from eventbus.api.page.session import Session, SessionReply, SignIn
 from eventbus.broker.frames import FRAMES_TYPE
 from eventbus.broker.health.status import BusStatus
@@ -76,13 +78,14 @@ class Route(msgspec.Struct, frozen=True):
     reply_type: str = JSON
 
 
-def own_routes(app: web.Application, authenticator: Authenticator) -> list[Route]:
+def own_routes(app: web.Application, authenticator: Authenticator, metrics: Metrics) -> list[Route]:
     """Make the table of all paths. *app* has its `API` already, and ends the streams when it shuts down."""
     recording = Recording(app[API].pool)
     raw = RawStream(app[API].bus)
     cloud_events = CloudEvents(recording)
     session = Session(authenticator)
     pings = Pings(recording)
+    alertmanager = Alertmanager(recording, metrics)
 
     async def end_streams(_app: web.Application) -> None:
         raw.close()
@@ -93,6 +96,7 @@ def own_routes(app: web.Application, authenticator: Authenticator) -> list[Route
         Route("POST", "record", recording.record, "Record events.", Recorded, body=_RECORD, headers=_RECORD_HEADERS),
         Route("POST", "producers", recording.producers, "Numbers of producers.", LastNumbers, body={JSON: Producers}),
         Route("POST", "cloudevents", cloud_events.receive, "Record CloudEvents.", Recorded, body=_CLOUD_EVENTS),
+        Route("POST", "alertmanager", alertmanager.receive, "Record alerts.", Recorded, body={JSON: WebhookMessage}),
         Route("GET", "stream", raw.stream, "Raw events, a line each.", str, StreamQuery, reply_type=STREAM_TYPE),
         Route("GET", "stream/position", raw.position, "Where a later stream begins.", Place, StreamQuery),
         Route("GET", "status", bus_status, "Groups, workers, partitions, counters.", BusStatus),

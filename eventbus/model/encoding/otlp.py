@@ -17,6 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 
 from eventbus.errors import InvalidEvent
+from eventbus.model.bus_path import PATH_ANNOTATION, extend_path
 from eventbus.model.event import Event, EventSource, EventType, ObjectMeta, ObjectReference
 from eventbus.model.reference import DEFAULT_NAMESPACE
 from eventbus.model.validation import MAX_COMPONENT, MAX_CONTROLLER, MAX_INSTANCE, MAX_REASON
@@ -27,12 +28,8 @@ SCOPE: Final = "eventbus"
 RECORD_UID: Final = "log.record.uid"
 #: The buses that an event has passed, by their ids, the last one at the end, with commas.
 BUS_PATH: Final = "eventbus.bus.path"
-#: The same in the annotations of an event that came from another bus; without the bus that stores it.
-PATH_ANNOTATION: Final = "eventbus.dev/bus-path"
 #: `00-<trace id>-<span id>-<flags>`, as the header of W3C Trace Context.
 TRACE_ANNOTATION: Final = "eventbus.dev/traceparent"
-#: Buses that an event may pass.
-MOST_BUSES: Final = 4
 #: Bytes of a message that is made of a body.
 MESSAGE_BYTES: Final = 1024
 
@@ -73,7 +70,6 @@ class LogRecordPacker:
         """
         about, meta, record = event.involved_object, event.metadata, self._record
         started = meta.creation_timestamp or event.first_timestamp
-        path = meta.annotations.get(PATH_ANNOTATION, "")
         self._resource.fill(
             event.source.host,
             about.namespace,
@@ -94,7 +90,7 @@ class LogRecordPacker:
             event.reporting_instance or event.source.host,
             about.namespace,
             uid,
-            f"{path},{self._bus_id}" if path and self._bus_id else path or self._bus_id,
+            extend_path(meta.annotations.get(PATH_ANNOTATION, ""), self._bus_id),
         )
         self._count.int_value = event.times_seen
         record.observed_time_unix_nano = now_ns
@@ -165,11 +161,6 @@ def texts_of(attributes: Sequence[KeyValue]) -> dict[str, str]:
         for attribute in attributes
         if attribute.key in _READ and attribute.value.string_value
     }
-
-
-def bus_path(texts: Mapping[str, str]) -> list[str]:
-    """Return the ids of the buses that a record has passed."""
-    return [bus for bus in texts.get(BUS_PATH, "").split(",") if bus]
 
 
 def event_of(record: LogRecord, texts: Mapping[str, str], scope: str) -> Event:

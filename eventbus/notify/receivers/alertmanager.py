@@ -2,7 +2,7 @@
 
 Firing alerts are sent again at each `group_interval`, with an end four intervals ahead: if the notifier stops, the
 Alertmanager resolves them then. Resolved alerts are sent with their end. Sending twice changes nothing. The annotation
-`eventbus_bus` contains the id of the bus, so that a bus recognizes its own alerts when they come back.
+`eventbus_bus` contains the ids of the buses that the event has passed, so that each recognizes it when it comes back.
 Source: alertmanager `api/v2/openapi.yaml`, postableAlerts.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from eventbus.model.bus_path import ALERT_ANNOTATION, extend_path
 from eventbus.notify.receivers.contract import IntegrationConfig, Notification, NotifiedAlert, Opening
 from eventbus.notify.receivers.http import HttpConfig, HttpSender
 
@@ -55,8 +56,8 @@ class AlertmanagerReceiver:
 
     def _alert(self, alert: NotifiedAlert, until: datetime, external_url: str) -> dict[str, Any]:
         annotations = {**alert.annotations, "count": str(alert.count)}
-        if self._bus_id:
-            annotations["eventbus_bus"] = self._bus_id
+        if path := extend_path(annotations.get(ALERT_ANNOTATION, ""), self._bus_id):
+            annotations[ALERT_ANNOTATION] = path
         ends_at = alert.ends_at or until
         return {
             "labels": alert.labels,
