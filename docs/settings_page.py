@@ -46,8 +46,8 @@ OTHERS = """
 | `EVENTBUS_WEBHOOK_MODE` | `structured`, `binary` or `batch` CloudEvents |
 | `EVENTBUS_WEBHOOK_REQUESTS` | concurrent requests of a partition, 1 to 64, not for `batch`; `8` |
 | `EVENTBUS_WEBHOOK_SOURCE` | source of the CloudEvents; `/eventbus` |
-| `EVENTBUS_WEBHOOK_CA_FILE` | trusted CAs for the webhook |
-| `EVENTBUS_WEBHOOK_ALLOW_HOSTS` | hosts in your network that a webhook may use on any port, without TLS |
+| `EVENTBUS_WEBHOOK_CA_FILE` | trusted CAs for all sinks over HTTP |
+| `EVENTBUS_WEBHOOK_ALLOW_HOSTS` | hosts in your network for sinks over HTTP and receivers, on any port, without TLS |
 | `EVENTBUS_WEBHOOK_ALLOW_PRIVATE` | `true`: the same for all hosts |
 
 See [sinks](sinks.md).

@@ -292,6 +292,22 @@ def test_an_interrupted_migration_changes_nothing_for_writers_and_is_done_by_the
     assert len(rows(url)) == 52
 
 
+def test_an_index_that_is_not_complete_is_built_again(
+    url: str, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(url)
+    with monkeypatch.context() as patch:
+        patch.setattr("eventbus.export.sinks.postgres.partitions._switch", lambda *_, **__: connection.execute("!"))
+        with pytest.raises(psycopg.errors.SyntaxError):
+            partition(connection, report=lambda _: None)
+    connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'eventbus_events_key'::regclass")
+    partition(connection, report=lambda _: None)
+    sink = open_sink(url)
+    put(sink, event_of("by-hand", rv=2))
+    sink.close()
+    assert len(rows(url)) == 51
+
+
 def test_a_row_with_a_day_in_the_future_stops_the_migration(url: str, connection: psycopg.Connection[Any]) -> None:
     sink = open_sink(url)
     put(sink, event_of(named(TODAY + timedelta(days=300))))
