@@ -8,7 +8,6 @@ our `EventsRecorder`, and the housekeeping of their series runs when it is due.
 from __future__ import annotations
 
 import json
-import math
 import random
 import secrets
 from collections import deque
@@ -214,7 +213,7 @@ def run(vector: Vector, url: str) -> tuple[list[dict[str, Any]], int]:
 
 def drive(vector: Vector, url: str, sink: EventSink, time: OwnTime, *, delete: Callable[[], None]) -> int:
     """Do what the vector says, and export to *sink*, which is closed then. Returns: how many events were buried."""
-    events = _recorded_events(vector)
+    steps = _recorded_steps(vector)
     recording = Recording(url, f"e2e-{secrets.token_hex(6)}", Options(report_suppressed=False))
     exporter = PartitionExporter(
         bus=recording.bus,
@@ -231,17 +230,15 @@ def drive(vector: Vector, url: str, sink: EventSink, time: OwnTime, *, delete: C
         assert exporter.acquire()
         cancelled = [step["t_ms"] / 1000 for step in vector.steps if step.get("op") == "cancel"]
         time.end_s = min(cancelled, default=time.end_s)
-        for step in vector.steps:
+        for step, packed in steps:
             while (due_ms := recording.refresh_due(_ms_of(step))) is not None and time.now_s < time.end_s:
                 time.now_s = max(time.now_s, due_ms / 1000 - EPOCH.timestamp())
                 _run_until_idle(exporter)
             time.now_s = max(time.now_s, step["t_ms"] / 1000)
             if step.get("op") == "delete":
                 delete()
-            elif step.get("op") == "shutdown":
-                events = {}
-            elif "op" not in step and time.now_s < time.end_s and (found := events.get(step["t_ms"])):
-                recording.send(_ms_of(step), packed=found)
+            elif packed and time.now_s < time.end_s:
+                recording.send(_ms_of(step), packed=packed)
                 _run_until_idle(exporter)
         return sum(1 for _ in DeadLetter(recording.bus, recording.client).list())
     finally:
@@ -263,36 +260,38 @@ def _ms_of(step: Mapping[str, Any]) -> int:
     return int(EPOCH.timestamp()) * 1000 + int(step["t_ms"])
 
 
-def _recorded_events(vector: Vector) -> dict[int, list[bytes]]:
-    """The events by the time of their step; none of a step that the recorder refuses."""
-    found: dict[int, list[bytes]] = {}
-    steps = [step for step in vector.steps if "op" not in step]
-    if not vector.in_series:
-        for step in steps:
-            found.setdefault(step["t_ms"], []).append(pack_event(_event(vector, step)))
-        return found
+def _recorded_steps(vector: Vector) -> list[tuple[Mapping[str, Any], list[bytes]]]:
+    """Each step with the event that the recorder makes of it: none if it is no event, or the recorder refuses it."""
     time, pendings = OwnTime(), deque[Pending]()
+    found: list[tuple[Mapping[str, Any], list[bytes]]] = []
     controller = vector.options["controller"]
     recorder = EventsRecorder(
         controller, f"{controller}-HOSTNAME", put=pendings.append, losses=Losses(SystemClock()), clock=time
     )
-    for step in steps:
-        time.now_s = step["t_ms"] / 1000
-        words = (step["type"], step["reason"], step.get("action", ""), step["message"])
-        recorder.eventf(step["object"], step.get("related"), *words)
-        found.setdefault(step["t_ms"], []).extend(pack(pending) for pending in pendings)
-        pendings.clear()
+    shut_down = False
+    for step in vector.steps:
+        packed: list[bytes] = []
+        shut_down |= step.get("op") == "shutdown"
+        if "op" in step or shut_down:
+            pass
+        elif vector.in_series:
+            time.now_s = step["t_ms"] / 1000
+            words = (step["type"], step["reason"], step.get("action", ""), step["message"])
+            recorder.eventf(step["object"], step.get("related"), *words)
+            packed = [pack(pendings.popleft()) for _ in range(len(pendings))]
+        else:
+            packed = [pack_event(_event(vector, step))]
+        found.append((step, packed))
     return found
 
 
 def shown_in_batches(vector: Vector, url: str, seed: int) -> dict[str, tuple[Any, ...]]:
     """What readers see of the series after all events, several a call: name → note, time, count, last time."""
     recording = Recording(url, f"e2e-{secrets.token_hex(6)}", Options(report_suppressed=False))
-    ended = min((step["t_ms"] for step in vector.steps if step.get("op") == "shutdown"), default=math.inf)
-    events = [(at, found) for at, found in _recorded_events(vector).items() if found and at < ended]
+    events = [(step, packed) for step, packed in _recorded_steps(vector) if packed]
     try:
         for call in cut(events, random.Random(f"{seed} {vector.name}")):
-            entries = [recording.append(_ms_of({"t_ms": at}), packed=found) for at, found in call]
+            entries = [recording.append(_ms_of(step), packed=packed) for step, packed in call]
             recording.take("driver", len(entries))
             recording.record("driver", entries)
         shown = [to_events_v1(event) for event in recording.store.list().items]
