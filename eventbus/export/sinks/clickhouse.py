@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     last_seen DateTime64(6, 'UTC'),
     event String
 ) ENGINE = ReplacingMergeTree(version)
-PARTITION BY toYYYYMMDD(last_seen)
+PARTITION BY toYYYYMM(last_seen)
 ORDER BY (namespace, object_kind, object_name, last_seen, uid, count)
 SETTINGS non_replicated_deduplication_window = 1000
 """
