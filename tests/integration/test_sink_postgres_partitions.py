@@ -19,10 +19,11 @@ from eventbus.export.sinks.postgres.sink import PostgresSink, split_retention
 from eventbus.export.sinks.registry import default_name
 from eventbus.model.event import Event
 from tests.builders import make_event
+from tests.integration.test_sink_postgres import WAITING_FOR_A_LOCK, open_sink, rows, server_url, writes
 from tests.integration.test_sink_postgres import cluster as cluster
-from tests.integration.test_sink_postgres import open_sink, rows, server_url, writes
 from tests.integration.test_sink_postgres import url as url
 from tests.support.postgres_server import a_database
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("postgres")
 assert server_url
@@ -143,6 +144,33 @@ def test_maintenance_waits_for_no_reader_and_writes_go_on(
     assert dated(TODAY) not in dict(partitions(connection))
     put(retaining, event_of(named(TODAY), rv=2))
     assert rows(url) == [(named(TODAY), 2, 2)]
+
+
+def test_a_write_during_the_drop_of_its_partition_is_not_lost(
+    retaining: PostgresSink, connection: psycopg.Connection[Any], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = TODAY - timedelta(days=31)
+    connection.execute(
+        f"CREATE TABLE {dated(old)} PARTITION OF eventbus_events FOR VALUES FROM ('{old}') TO ('{old + timedelta(1)}')"
+    )
+    name = named(old)
+    put(retaining, event_of(name))
+    monkeypatch.setattr("eventbus.export.sinks.postgres.partitions.LOCK_TIMEOUT_MS", 60_000)
+    with psycopg.connect(url) as writer, psycopg.connect(url, autocommit=True) as observer:
+        writer.execute("UPDATE eventbus_events SET rv = 2, count = 2")
+        dropper = threading.Thread(target=lambda: maintain(connection, 30))
+        dropper.start()
+        eventually(lambda: waiting(observer) == 1)
+        writer.commit()
+        dropper.join()
+    assert places(url) == {name: "eventbus_events_other"}
+    assert rows(url) == [(name, 2, 2)]
+
+
+def waiting(connection: psycopg.Connection[Any]) -> int:
+    row = connection.execute(WAITING_FOR_A_LOCK).fetchone()
+    assert row
+    return int(row[0])
 
 
 def test_a_worker_maintains_the_partitions_from_time_to_time(

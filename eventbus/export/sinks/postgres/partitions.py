@@ -181,27 +181,18 @@ def maintain(connection: psycopg.Connection[Any], retention_days: int) -> None:
     Events that were last seen later than that stay. One worker at a time does it. *retention_days* 0: drop nothing.
     Raises: psycopg.Error.
     """
-    with connection.transaction():
-        row = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (_LOCK,)).fetchone()
-        if row is None or not row[0]:
-            return
-        connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_TIMEOUT_MS}ms",))
-        made = {name for name, _ in partitions(connection)}
-        for number in range(AHEAD):
-            day = _today() + timedelta(days=number)
-            if f"eventbus_events_d{day:%Y%m%d}" not in made:
-                _attempt(connection, _make_day, day)
-        if not retention_days:
-            return
-        oldest = _today() - timedelta(days=retention_days)
-        for name, end in partitions(connection):
-            if end <= oldest:
-                _attempt(connection, _drop, name, oldest)
-        connection.execute(
-            "DELETE FROM eventbus_events_other WHERE ctid = ANY(ARRAY("
-            "SELECT ctid FROM eventbus_events_other WHERE last_seen < %s LIMIT %s))",
-            (oldest, DELETED_ROWS),
-        )
+    made = {name for name, _ in partitions(connection)}
+    for number in range(AHEAD):
+        day = _today() + timedelta(days=number)
+        if f"eventbus_events_d{day:%Y%m%d}" not in made:
+            _attempt(connection, _make_day, day)
+    if not retention_days:
+        return
+    oldest = _today() - timedelta(days=retention_days)
+    for name, end in partitions(connection):
+        if end <= oldest:
+            _attempt(connection, _drop, name, oldest)
+    _attempt(connection, _delete_others, oldest)
 
 
 def partitions(connection: psycopg.Connection[Any]) -> list[tuple[str, date]]:
@@ -318,6 +309,8 @@ def _make_day(connection: psycopg.Connection[Any], day: date) -> None:
 
 def _drop(connection: psycopg.Connection[Any], name: str, oldest: date) -> None:
     """Drop a partition, but for the events that were last seen on *oldest* or later, which go to the other one."""
+    # All writers use this table, so that none changes a row between the copy and the drop.
+    connection.execute("LOCK TABLE ONLY eventbus_events IN ACCESS EXCLUSIVE MODE")
     table = sql.Identifier(name)
     connection.execute(
         sql.SQL("CREATE TEMPORARY TABLE eventbus_kept ON COMMIT DROP AS SELECT * FROM {} WHERE last_seen >= {}").format(
@@ -330,10 +323,26 @@ def _drop(connection: psycopg.Connection[Any], name: str, oldest: date) -> None:
     log.info("retention: %s is dropped; %d events of it go on, and are kept", name, kept)
 
 
+def _delete_others(connection: psycopg.Connection[Any], oldest: date) -> None:
+    connection.execute(
+        "DELETE FROM eventbus_events_other WHERE ctid = ANY(ARRAY("
+        "SELECT ctid FROM eventbus_events_other WHERE last_seen < %s LIMIT %s))",
+        (oldest, DELETED_ROWS),
+    )
+
+
 def _attempt(connection: psycopg.Connection[Any], work: Callable[..., None], *given: object) -> None:
-    """Do it, or leave it for the next time: another transaction is in the way, or rows of this day are elsewhere."""
+    """Do it in a transaction of its own, so that no lock is held longer than needed, or leave it for the next time.
+
+    Then another transaction or worker is in the way, or rows of this day are in the other partition.
+    """
     try:
         with connection.transaction():
+            row = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (_LOCK,)).fetchone()
+            if row is None or not row[0]:
+                return
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_TIMEOUT_MS}ms",))
+            connection.execute("SELECT set_config('statement_timeout', '0', true)")
             work(connection, *given)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.CheckViolation, psycopg.errors.DuplicateTable) as error:
         log.debug("maintenance of %s is not possible now: %s", given[0], error)
