@@ -139,12 +139,21 @@ def test_workers_of_the_user_and_ours_do_not_meet(installed: Installed, kind: st
 #: Package or module → the extras with which it can be imported; the first that fits.
 NEED = {
     "eventbus.api.auth.oidc": ("oidc",),
+    "eventbus.api.eventbus_v1.log_records": ("api with otlp",),
     "eventbus.api": ("api", "oidc"),
     "eventbus.workers.api_server": ("api", "oidc"),
     "eventbus.agent": ("agent",),
     "eventbus.workers.pods": ("agent",),
+    "eventbus.mcp.server": ("mcp",),
     "eventbus.workers.bus_metrics": ("metrics",),
+    "eventbus.export.sinks.clickhouse": ("otlp", "webhook"),
+    "eventbus.export.sinks.elasticsearch": ("otlp", "webhook"),
+    "eventbus.export.sinks.http_batch": ("otlp", "webhook"),
     "eventbus.export.sinks.kubernetes": ("kubernetes",),
+    "eventbus.export.sinks.otlp": ("otlp",),
+    "eventbus.export.sinks.splunk": ("otlp", "webhook"),
+    "eventbus.model.encoding.otlp": ("otlp",),
+    "eventbus.util.http.guarded_http": ("agent", "notify", "otlp", "webhook"),
     "eventbus.export.sinks.postgres": ("postgres",),
     "eventbus.export.sinks.webhook": ("webhook",),
 }
