@@ -1,8 +1,9 @@
-"""Formats durations and times as kubectl does: `119s`, `3m27s`, `2d3h`, `<unknown>`, RFC 1123."""
+"""Formats durations and times as kubectl does (`3m27s`, `<unknown>`, RFC 1123), and parses those that people type."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 UNKNOWN: Final = "<unknown>"
@@ -57,3 +58,43 @@ def local_time(time: datetime) -> str:
     from email.utils import format_datetime  # it takes long to import, and few commands print a date
 
     return format_datetime(time.astimezone())
+
+
+_PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def parse_duration(text: str) -> timedelta:
+    """Parse `90s`, `10m`, `1h30m`, `2d`. Raises: ValueError."""
+    parts = _PARTS.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is not a duration like 90s, 10m, 1h30m or 2d")
+    try:
+        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    except OverflowError:
+        raise ValueError(f"{text!r} is too long for a duration") from None
+
+
+def parse_instant(text: str) -> datetime:
+    """Parse RFC 3339 with a zone, as `2024-01-01T12:00:00Z`. Returns it in UTC. Raises: ValueError."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None and "T" in text.upper():
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"{text!r} is not a time with its zone like 2024-01-01T12:00:00Z")
+
+
+def parse_since(text: str) -> datetime:
+    """Parse a duration before now (`10m`), or a time as `parse_instant` does. Raises: ValueError."""
+    try:
+        return datetime.now(UTC) - parse_duration(text)
+    except OverflowError:
+        raise ValueError(f"{text!r} ago is before year 1") from None
+    except ValueError:
+        pass
+    try:
+        return parse_instant(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a duration like 10m nor a time like 2024-01-01T12:00:00Z") from None

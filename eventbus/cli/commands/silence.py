@@ -12,10 +12,11 @@ import click
 from eventbus.cli.completion import complete_forms, complete_objects, complete_silences
 from eventbus.cli.input.get_options import GetOptions
 from eventbus.cli.input.lookup import elsewhere, list_about, object_from_words, stored_kind
-from eventbus.cli.input.options import namespace_option, parse_duration, parse_instant
+from eventbus.cli.input.options import namespace_option
 from eventbus.cli.printers.output import FORMS, dump_json, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import ConfigError, NotFound
+from eventbus.util.human_duration import parse_duration, parse_instant
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ import msgspec
 from eventbus.cache.pager import list_all
 from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.lookup import demanded_kind, objects_from_words
-from eventbus.cli.input.options import namespace_option, parse_duration
+from eventbus.cli.input.options import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import Expired, NotFound
 from eventbus.model.list_watch import ListOptions, Watch, WatchEventType
+from eventbus.util.human_duration import parse_duration
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +13,7 @@ import click
 from eventbus.cli.completion import complete_namespaces
 from eventbus.cli.contexts import NAMESPACE_VARIABLE
 from eventbus.model.names import is_dns_label
+from eventbus.util.human_duration import parse_duration, parse_instant, parse_since
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,32 +38,6 @@ def namespace_option(help: str, *, may_be_empty: bool = False) -> Callable[[F], 
     )
 
 
-_PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def parse_duration(text: str) -> timedelta:
-    """Parse `90s`, `10m`, `1h30m`, `2d`. Raises: ValueError."""
-    parts = _PARTS.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is not a duration like 90s, 10m, 1h30m or 2d")
-    try:
-        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
-    except OverflowError:
-        raise ValueError(f"{text!r} is too long for a duration") from None
-
-
-def parse_instant(text: str) -> datetime:
-    """Parse RFC 3339 with a zone, as `2024-01-01T12:00:00Z`. Returns it in UTC. Raises: ValueError."""
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None and "T" in text.upper():
-            return moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    raise ValueError(f"{text!r} is not a time with its zone like 2024-01-01T12:00:00Z")
-
-
 def seconds_option(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
     """Parse an option that is a duration, into seconds: a callback for click."""
     try:
@@ -83,16 +57,9 @@ def instant_option(_ctx: click.Context, _param: click.Parameter, text: str | Non
 def since_option(_ctx: click.Context, _param: click.Parameter, text: str | None) -> datetime | None:
     """Parse an option that is a duration before now, or a point in time: a callback for click."""
     try:
-        return None if text is None else datetime.now(UTC) - parse_duration(text)
-    except OverflowError:
-        raise click.BadParameter(f"{text!r} ago is before year 1") from None
-    except ValueError:
-        pass
-    try:
-        return parse_instant(text or "")
-    except ValueError:
-        problem = f"{text!r} is neither a duration like 10m nor a time like 2024-01-01T12:00:00Z"
-        raise click.BadParameter(problem) from None
+        return None if text is None else parse_since(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 class Finite(click.FloatRange):

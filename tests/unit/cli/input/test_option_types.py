@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from eventbus.cli.input.options import parse_duration, parse_instant, since_option
+from eventbus.cli.input.options import since_option
+from eventbus.util.human_duration import parse_duration, parse_instant
 
 
 @pytest.mark.parametrize(
