@@ -6,7 +6,7 @@ Where EVENTBUS_URL names an API worker there is only the store, and a command th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from eventbus.broker.health.status import BusStatus, SourceCounts
     from eventbus.broker.transport import Transport
     from eventbus.client.store import RemoteStore
-    from eventbus.model.event import ObjectReference
+    from eventbus.model.event import Event, ObjectReference
+    from eventbus.store.event_search import Search, SearchResult
     from eventbus.store.object_store import ObjectStore
+    from eventbus.store.occurrences import Histogram
     from eventbus.store.story.story import Story
+    from eventbus.store.story.verdict import Verdict
 
 
 class Session:
@@ -133,6 +136,45 @@ class Session:
         from eventbus.store.story.reading import read_story
 
         return read_story(self.bus, self.client, about, before=before, system=system)
+
+    def read_verdicts(self, objects: Sequence[ObjectReference]) -> Sequence[Verdict]:
+        """Judge each of *objects*. Raises: BusUnavailable, BusRefused."""
+        if self.remote is not None:
+            from eventbus.store.story.reading import fetch_verdicts
+
+            return fetch_verdicts(self.remote.connection, objects)
+        from eventbus.store.story.reading import read_verdicts
+
+        return read_verdicts(self.bus, self.client, objects)
+
+    def read_event(self, namespace: str, name: str) -> Event:
+        """Return one event. Raises: NotFound, BusUnavailable, BusRefused."""
+        return self.store.get(namespace, name)
+
+    def search_events(self, search: Search) -> SearchResult:
+        """Find the newest events. Raises: InvalidSelector, BusUnavailable, BusRefused."""
+        if self.remote is not None:
+            from eventbus.store.event_search import fetch_search
+
+            return fetch_search(self.remote.connection, search)
+        from eventbus.model.kinds import EVENT
+        from eventbus.store.event_search import search_events
+        from eventbus.store.object_store import ObjectStore
+
+        assert isinstance(self.store, ObjectStore)
+        return search_events(self.bus, self.client, self.store.objects(EVENT), search)
+
+    def read_histogram(
+        self, since: datetime, until: datetime, *, by: Sequence[str], only: Mapping[str, str], step_s: int
+    ) -> Histogram:
+        """Count occurrences by time and the words of *by*. Raises: BusUnavailable, BusRefused."""
+        if self.remote is not None:
+            from eventbus.store.occurrences import fetch_histogram
+
+            return fetch_histogram(self.remote.connection, since, until, by=by, only=only, step_s=step_s)
+        from eventbus.store.occurrences import read_occurrences, summed
+
+        return summed(read_occurrences(self.bus, self.client, since, until), by=by, only=only, step_s=step_s)
 
     def event_ttl_s(self) -> int:
         """Return how long an event is kept after it was last seen."""

@@ -37,25 +37,26 @@ class Expected(msgspec.Struct, frozen=True):
 
 def fetch_status(connection: ApiConnection) -> BusStatus:
     """As `eventbus.broker.health.status.read_status`."""
-    return _fetch(connection, "/eventbus/v1/status", BusStatus)
+    return fetch(connection, "/eventbus/v1/status", BusStatus)
 
 
 def fetch_sinks(connection: ApiConnection) -> tuple[SinkStatus, ...]:
     """As `eventbus.broker.health.export_status.export_status`."""
-    return _fetch(connection, "/eventbus/v1/sinks", Sinks).items
+    return fetch(connection, "/eventbus/v1/sinks", Sinks).items
 
 
 def fetch_sources(connection: ApiConnection) -> tuple[SourceCounts, ...]:
     """As `eventbus.broker.health.status.read_sources`."""
-    return _fetch(connection, "/eventbus/v1/suppressed", Sources).items
+    return fetch(connection, "/eventbus/v1/suppressed", Sources).items
 
 
 def fetch_expected(connection: ApiConnection, namespace: str) -> tuple[ExpectedStatus, ...]:
     """As `eventbus.broker.health.expected_status.read_expected_status`."""
-    return _fetch(connection, f"/eventbus/v1/expected?{urlencode({'namespace': namespace})}", Expected).items
+    return fetch(connection, f"/eventbus/v1/expected?{urlencode({'namespace': namespace})}", Expected).items
 
 
-def _fetch(connection: ApiConnection, path: str, shape: type[R]) -> R:
+def fetch(connection: ApiConnection, path: str, shape: type[R]) -> R:
+    """Fetch the JSON of *shape*. Raises: BusUnavailable, BusRefused."""
     body = connection.call("GET", path)
     try:
         return msgspec.json.decode(body, type=decodable(shape))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -18,8 +19,11 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import ID_CHARS
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import PoisonBatch
-from eventbus.model.event import Event, ObjectReference
+from eventbus.client.connection import ApiConnection
+from eventbus.client.numbers import fetch
+from eventbus.errors import BusUnavailable, InvalidEvent, PoisonBatch
+from eventbus.model.encoding.event_json import from_core, micros_to_json
+from eventbus.model.event import Event, Instant, ObjectReference
 from eventbus.model.kinds import EVENT
 from eventbus.model.list_watch import ListOptions
 from eventbus.model.selectors import FieldSelector
@@ -190,9 +194,13 @@ _NO_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """The terms of a search. *text*: words; all of them must occur, in any field and case."""
+    """The terms of a search. *text*: words; all of them must occur, in any field and case.
+
+    *namespace*: "" is all, or, if there are *namespaces*, each of these.
+    """
 
     namespace: str = ""
+    namespaces: frozenset[str] = frozenset()
     label_selector: str = ""
     field_selector: str = ""
     text: str = ""
@@ -229,6 +237,8 @@ def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search:
     placed: list[tuple[int, Event]] = []
     more = False
     for partition, event in walk.placed():
+        if search.namespaces and event.metadata.namespace not in search.namespaces:
+            continue
         if selection.matches(event) and happened_in(event, search.since, search.until) and _has_words(event, words):
             if len(placed) == search.limit:
                 more = True
@@ -285,3 +295,33 @@ def _prefilter(search: Search, words: Sequence[str]) -> Callable[[bytes], bool] 
 def _is_unescaped(value: str) -> bool:
     """Return True if packed bytes contain this value unchanged: it is not "", and JSON does not escape it."""
     return value.isascii() and value.isprintable() and bool(value) and not {'"', "\\", "/"} & set(value)
+
+
+class _Found(msgspec.Struct, frozen=True, rename="camel"):
+    """The reply of an API worker."""
+
+    resource_version: str
+    more: bool
+    examined: int
+    begins: Instant
+    items: list[dict[str, Any]]
+
+
+def fetch_search(connection: ApiConnection, search: Search) -> SearchResult:
+    """As `search_events`, without *namespaces*. Raises: BusUnavailable, BusRefused."""
+    query = {
+        "namespace": search.namespace,
+        "labelSelector": search.label_selector,
+        "fieldSelector": search.field_selector,
+        "q": search.text,
+        "since": micros_to_json(search.since),
+        "until": micros_to_json(search.until),
+        "limit": search.limit,
+    }
+    path = f"/eventbus/v1/events?{urlencode({name: value for name, value in query.items() if value})}"
+    found = fetch(connection, path, _Found)
+    try:
+        items = tuple(map(from_core, found.items))
+    except InvalidEvent as error:
+        raise BusUnavailable(f"{connection.address} answered in the form of another version: {error}") from None
+    return SearchResult(items, found.resource_version, found.more, found.examined, found.begins)

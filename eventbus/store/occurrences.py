@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.client.connection import ApiConnection
+from eventbus.client.numbers import fetch
+from eventbus.model.encoding.event_json import micros_to_json, seconds_to_json
 
 #: Namespace, kind of object, type, reason, source. Occurrences with the same words are counted together.
 Words = tuple[str, str, str, str, str]
@@ -151,3 +155,51 @@ def _words(field: bytes) -> Words:
 
 def _moment(minute: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(minutes=minute)
+
+
+#: The words of a row, by which a histogram can count.
+FACETS: Final = ("namespace", "kind", "type", "reason", "source")
+
+
+class Histogram(msgspec.Struct, frozen=True, rename="camel"):
+    """Counts a bucket. A row has `time`, the words of *by*, and `count`; nothing before *begins* is known."""
+
+    begins: str | None
+    step_s: int
+    by: list[str]
+    rows: list[dict[str, Any]]
+
+
+def summed(found: OccurrencesRead, *, by: Sequence[str], only: Mapping[str, str], step_s: int) -> Histogram:
+    """Count by bucket and the words of *by*, in that order."""
+    counts: Counter[tuple[int, tuple[str, ...]]] = Counter()
+    for row in found.rows:
+        if all(getattr(row, facet) == word for facet, word in only.items()):
+            counts[_bucket(row, step_s), tuple(getattr(row, facet) for facet in by)] += row.count
+    rows = [
+        {
+            "time": seconds_to_json(datetime.fromtimestamp(start, UTC)),
+            **dict(zip(by, words, strict=True)),
+            "count": count,
+        }
+        for (start, words), count in sorted(counts.items())
+    ]
+    return Histogram(begins=seconds_to_json(found.begins), step_s=step_s, by=list(by), rows=rows)
+
+
+def _bucket(row: Occurrences, step_s: int) -> int:
+    return int(row.minute.timestamp()) // step_s * step_s
+
+
+def fetch_histogram(
+    connection: ApiConnection,
+    since: datetime,
+    until: datetime,
+    *,
+    by: Sequence[str],
+    only: Mapping[str, str],
+    step_s: int,
+) -> Histogram:
+    """Fetch the counts of a period from an API worker; as `read_occurrences` and `summed`."""
+    period = {"since": micros_to_json(since), "until": micros_to_json(until), "by": ",".join(by), "step": step_s}
+    return fetch(connection, f"/eventbus/v1/histogram?{urlencode({**period, **only})}", Histogram)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from aiohttp import web
@@ -19,8 +17,7 @@ from eventbus.broker.health.expected_status import read_expected_status
 from eventbus.broker.health.export_status import export_status
 from eventbus.broker.health.status import read_sources, read_status
 from eventbus.client.numbers import Expected, Sinks, Sources
-from eventbus.model.encoding.event_json import seconds_to_json
-from eventbus.store.occurrences import MINUTE_S, Occurrences, OccurrencesRead, read_occurrences
+from eventbus.store.occurrences import FACETS, MINUTE_S, Histogram, read_occurrences, summed
 
 
 async def bus_status(request: web.Request) -> web.Response:
@@ -57,7 +54,6 @@ async def expected(request: web.Request) -> web.Response:
     )
 
 
-FACETS: Final = ("namespace", "kind", "type", "reason", "source")
 #: The default period.
 LAST: Final = timedelta(hours=1)
 #: Buckets of one answer.
@@ -76,15 +72,6 @@ class HistogramQuery(msgspec.Struct, frozen=True):
     type: str | None = None
     reason: str | None = None
     source: str | None = None
-
-
-class Histogram(msgspec.Struct, frozen=True, rename="camel"):
-    """Counts a bucket. A row has `time`, the words of *by*, and `count`; nothing before *begins* is known."""
-
-    begins: str | None
-    step_s: int
-    by: list[str]
-    rows: list[dict[str, Any]]
 
 
 async def histogram(request: web.Request) -> web.Response:
@@ -109,27 +96,6 @@ async def histogram(request: web.Request) -> web.Response:
         return summed(found, by=by, only=only, step_s=query.step)
 
     return await compute_json(request, work)
-
-
-def summed(found: OccurrencesRead, *, by: Sequence[str], only: dict[str, str], step_s: int) -> Histogram:
-    """Count by bucket and the words of *by*, in that order."""
-    counts: Counter[tuple[int, tuple[str, ...]]] = Counter()
-    for row in found.rows:
-        if all(getattr(row, facet) == word for facet, word in only.items()):
-            counts[_bucket(row, step_s), tuple(getattr(row, facet) for facet in by)] += row.count
-    rows = [
-        {
-            "time": seconds_to_json(datetime.fromtimestamp(start, UTC)),
-            **dict(zip(by, words, strict=True)),
-            "count": count,
-        }
-        for (start, words), count in sorted(counts.items())
-    ]
-    return Histogram(begins=seconds_to_json(found.begins), step_s=step_s, by=list(by), rows=rows)
-
-
-def _bucket(row: Occurrences, step_s: int) -> int:
-    return int(row.minute.timestamp()) // step_s * step_s
 
 
 def _facets(text: str) -> list[str]:

@@ -26,7 +26,6 @@ from eventbus.api.eventbus_v1.dead import (
 from eventbus.api.eventbus_v1.notifications import Notifications, notifications
 from eventbus.api.eventbus_v1.numbers import (
     ExpectedQuery,
-    Histogram,
     HistogramQuery,
     bus_status,
     expected,
@@ -47,6 +46,7 @@ from eventbus.broker.frames import FRAMES_TYPE
 from eventbus.broker.health.status import BusStatus
 from eventbus.client.numbers import Expected, Sinks, Sources
 from eventbus.client.transport import LastNumbers
+from eventbus.store.occurrences import Histogram
 
 ROOT: Final = "/eventbus/v1"
 #: Under which it is found in /openapi/v3.

@@ -16,6 +16,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.client.connection import ApiConnection
 from eventbus.errors import BusUnavailable, InvalidEvent, NotFound
+from eventbus.model.decodable import decodable
 from eventbus.model.event import Event, EventType, ObjectReference
 from eventbus.model.kinds import KINDS, Kind
 from eventbus.model.list_watch import ListOptions
@@ -423,4 +424,20 @@ def fetch_story(
     try:
         return story_from_json(body)
     except (msgspec.DecodeError, InvalidEvent) as error:
+        raise BusUnavailable(f"{connection.address} answered in the form of another version: {error}") from None
+
+
+class _Verdicts(msgspec.Struct, frozen=True):
+    """The reply of an API worker."""
+
+    items: list[Verdict]
+
+
+def fetch_verdicts(connection: ApiConnection, objects: Sequence[ObjectReference]) -> list[Verdict]:
+    """As `read_verdicts`."""
+    body = msgspec.json.encode({"objects": list(objects)})
+    reply = connection.call("POST", "/eventbus/v1/verdicts", body=body, headers={"Content-Type": "application/json"})
+    try:
+        return msgspec.json.decode(reply, type=decodable(_Verdicts)).items
+    except msgspec.DecodeError as error:
         raise BusUnavailable(f"{connection.address} answered in the form of another version: {error}") from None
