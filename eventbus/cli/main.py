@@ -183,6 +183,7 @@ COMMANDS: dict[str, Lazy] = {
     "heartbeat": Lazy("eventbus.cli.commands.heartbeat:heartbeat", "Send heartbeats as a node."),
     "kubeconfig": Lazy("eventbus.cli.commands.kubeconfig:kubeconfig", "Print a kubeconfig for the API of this bus."),
     "logs": Lazy("eventbus.cli.commands.logs:logs", "Print the output of a pod."),
+    "mcp": Lazy("eventbus.cli.commands.mcp:mcp", "Answer an assistant over the Model Context Protocol."),
     "options get": Lazy("eventbus.cli.commands.options:get_options", "Show the options and their version."),
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers."),
     "postgres partition": Lazy(

@@ -15,6 +15,7 @@ EXTRAS: Final = {
     "api": "aiohttp",
     "apprise": "apprise",
     "kubernetes": "lightkube",
+    "mcp": "mcp",
     "metrics": "prometheus_client",
     "notify": "re2",
     "oidc": "jwt",

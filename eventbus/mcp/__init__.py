@@ -1,0 +1,1 @@
+"""Answers the questions of assistants over the Model Context Protocol; read-only."""
