@@ -105,7 +105,7 @@ def test_a_log_record_with_an_event_name_becomes_an_event(bus: Bus, api: ApiConn
     assert dict(event.metadata.annotations) == {
         "eventbus.dev/traceparent": f"00-{trace.hex()}-{span.hex()}-01",
     }
-    assert results(api) == {"accepted": 1, "invalid": 0}
+    assert results(api) == {"accepted": 1}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_records_that_cannot_be_events_are_rejected_and_counted_by_their_reason(
         record(log__record__uid="u" * 300),
         LogRecord(event_name="a.deep", body=deep),
     )
-    assert answer.rejected_log_records == 6
+    assert answer.rejected_log_records == 4  # those of the two loops are dropped
     expected = {"accepted": 2, "no-event-name": 1, "too-large": 1, "own": 1, "too-many-buses": 1, "invalid": 2}
     assert results(api) == expected
     assert len(stored(bus)) == 2
@@ -316,8 +316,7 @@ def test_a_bus_drops_its_own_events_that_come_back_through_another(bus: Bus, url
         return replace(event, metadata=metadata)
 
     came_back, control = through(bus.id, "between"), through("elsewhere", "between")
-    (answer,) = write(sink, came_back)
-    assert "1 own" in str(answer)
+    assert write(sink, came_back) == [came_back]  # and is no dead letter of the bus between
     assert write(sink, control) == [control]
     sink.close()
     assert len(stored(bus)) == 1

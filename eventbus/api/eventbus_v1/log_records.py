@@ -53,6 +53,10 @@ class Result(StrEnum):
     INVALID = "invalid"  #: no event, or one that its user may not record
 
 
+#: Results of records that have come back, or go in circles.
+LOOPS: Final = frozenset({Result.OWN, Result.TOO_MANY_BUSES})
+
+
 class Received(NamedTuple):
     """A log record: its event, or why it has none. *uid*: `log.record.uid`, or ""."""
 

@@ -74,11 +74,14 @@ class Logs:
             self._large -= 1
 
     async def _receive(self, request: web.Request) -> web.Response:
-        from eventbus.api.eventbus_v1.log_records import MAX_BODY, Result, pack_answer, read_logs
+        from eventbus.api.eventbus_v1.log_records import LOOPS, MAX_BODY, Result, pack_answer, read_logs
 
         api, media_type = request.app[API], request.content_type
         body = await read_body(request, most=MAX_BODY)
-        found = await api.pool.run(lambda _: read_logs(body, media_type, api.bus.id))
+        read = await api.pool.run(lambda _: read_logs(body, media_type, api.bus.id))
+        # Dropped, not rejected: the sender could do nothing about it, and an export would bury them as dead letters.
+        dropped: Counter[str] = Counter(one.result for one in read if one.result in LOOPS)
+        found = [one for one in read if one.result not in LOOPS]
         is_timed = all(one.uid or getattr(one.event, "last_timestamp", True) for one in found)
         same = blake2b(body, digest_size=16).hexdigest() if is_timed else ""
         taken = await self._recording.take(
@@ -94,7 +97,7 @@ class Logs:
         results: Counter[str] = Counter(one.result for one in found if one.result is not Result.ACCEPTED)
         results[Result.INVALID] += len(taken.refused) - sum(results.values())
         results[Result.ACCEPTED] = taken.accepted
-        self._metrics.note_log_records(results)
+        self._metrics.note_log_records(results + dropped)
         reasons = ", ".join(f"{count} {result}" for result, count in sorted(results.items()) if count)
         first = f"; the first: {printable(taken.refused[0].reason)}" if taken.refused else ""
         text = cut_bytes(f"{reasons}{first}", 1024)
