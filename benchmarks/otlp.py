@@ -34,8 +34,7 @@ from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.rules import NOW, ExportOptions
-from eventbus.export.sinks import SinkWrite, Verb, make_sink
-from eventbus.export.sinks.http_batch import HttpBatchSink
+from eventbus.export.sinks import BatchSink, SinkWrite, Verb, make_sink
 from eventbus.model.event import Event
 from eventbus.util.clock import SystemClock
 
@@ -54,17 +53,18 @@ def main(events: int = EVENTS) -> int:
     print(f"{events:,} events, load average {os.getloadavg()[0]:.1f}\n")
     print("| | events/s | processor time of the worker, µs an event | target |\n|---|--:|--:|---|")
     for with_uid in (False, True):
-        _print(_receive(events, with_uid=with_uid))
+        print_row(_receive(events, with_uid=with_uid))
     with _target_process() as port:
         for scheme in SINKS:
-            for row in _send(f"{scheme}://127.0.0.1:{port}", scheme, events):
-                _print(row)
+            for row in export_to(f"{scheme}://127.0.0.1:{port}", scheme.partition("+")[0], events):
+                print_row(row)
     return 0
 
 
-def _print(row: Row) -> None:
-    reached = "met" if row.per_s >= GOAL else "**missed**"
-    print(f"| {row.way} | {row.per_s:,.0f} | {row.cpu_us:.0f} | ≥ {GOAL:,}: {reached} |", flush=True)
+def print_row(row: Row, goal: int = GOAL) -> None:
+    """Print a line of the table."""
+    reached = "met" if row.per_s >= goal else "**missed**"
+    print(f"| {row.way} | {row.per_s:,.0f} | {row.cpu_us:.0f} | ≥ {goal:,}: {reached} |", flush=True)
 
 
 # -- in ----------------------------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def _pairs(texts: dict[str, str]) -> list[KeyValue]:
 # -- out ---------------------------------------------------------------------------------------------------------
 
 
-def _send(url: str, scheme: str, events: int) -> Iterator[Row]:
-    name = scheme.partition("+")[0]
+def export_to(url: str, name: str, events: int) -> Iterator[Row]:
+    """Measure the sink of *url* alone, and in a worker of one partition."""
     made = load(events, version=1)
     sink = _sink(url)
     yield _cost(f"out, {name}: the sink alone", lambda: _write(sink, made), events)
@@ -152,13 +152,13 @@ def _send(url: str, scheme: str, events: int) -> Iterator[Row]:
         exporter.close()
 
 
-def _sink(url: str) -> HttpBatchSink:
+def _sink(url: str) -> BatchSink:
     sink = make_sink(url, {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"}, timeout_s=60, bus_id="bench")
-    assert isinstance(sink, HttpBatchSink)
+    assert isinstance(sink, BatchSink)
     return sink
 
 
-def _write(sink: HttpBatchSink, events: list[Event]) -> None:
+def _write(sink: BatchSink, events: list[Event]) -> None:
     for start in range(0, len(events), BATCH):
         answers = sink.write([SinkWrite.of(Verb.CREATE, event) for event in events[start : start + BATCH]])
         assert all(isinstance(answer, Event) for answer in answers), answers[:1]

@@ -71,11 +71,13 @@ def export(metrics: str, **given: Any) -> None:
     elasticsearch+https://host/NAME  documents of a data stream; opensearch+https: too
     clickhouse+https://host/DB/TABLE rows, one for each change
     splunk+https://host:8088         events of the HTTP Event Collector
+    nats://host:4222/STREAM          messages of a JetStream stream; nats+tls: too
     file:/var/log/events.jsonl       JSON Lines, rotated
     stdout:                          JSON Lines
     scheme:…                         a sink that an installed package has registered
 
-    Extras: pip install 'eventbus[postgres]', 'eventbus[kubernetes]', 'eventbus[webhook]', 'eventbus[otlp]'.
+    Extras: pip install 'eventbus[postgres]', 'eventbus[kubernetes]', 'eventbus[webhook]', 'eventbus[otlp]',
+    'eventbus[nats]'.
 
     With counts=shown in the query of the URL, a sink gets the counts of `eventbus get events`, with suppressed repeats.
     Otherwise it gets the counts that client-go would have written.

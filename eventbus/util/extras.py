@@ -17,6 +17,7 @@ EXTRAS: Final = {
     "kubernetes": "lightkube",
     "mcp": "mcp",
     "metrics": "prometheus_client",
+    "nats": "nats",
     "notify": "re2",
     "oidc": "jwt",
     "otlp": "opentelemetry.proto",

@@ -154,6 +154,7 @@ NEED = {
     "eventbus.export.sinks.splunk": ("otlp", "webhook"),
     "eventbus.model.encoding.otlp": ("otlp",),
     "eventbus.util.http.guarded_http": ("agent", "notify", "otlp", "webhook"),
+    "eventbus.export.sinks.nats": ("nats",),
     "eventbus.export.sinks.postgres": ("postgres",),
     "eventbus.export.sinks.webhook": ("webhook",),
 }
@@ -207,6 +208,7 @@ COMMANDS = [
     ("oidc", f"{API} --tls --authentication-config {{folder}}/users.yaml", "--authentication-config: "),
     ("kubernetes", "worker export --to kubernetes:", "this sink: "),
     ("postgres", "worker export --to postgresql://role@127.0.0.1:1/none", "this sink: "),
+    ("nats", "worker export --to nats://127.0.0.1:1", "this sink: "),
     ("webhook", "worker export --to https://127.0.0.1:1/", "this sink: "),
     *(("metrics", f"worker {name} --metrics-port 0", "--metrics-port: ") for name in ("log", "lifecycle")),
     ("metrics", "worker sink --metrics-port 0", "--metrics-port: "),

@@ -19,6 +19,7 @@ from eventbus.export.rules import Outage
 from eventbus.export.sink_writer import ExportStopped
 from eventbus.export.sinks import SinkWrite, Verb, make_sink
 from eventbus.export.sinks.http_batch import HttpBatchSink
+from eventbus.export.sinks.nats import NatsSink
 from eventbus.export.sinks.postgres.schema import UPSERT
 from eventbus.export.sinks.postgres.sink import PostgresSink
 from eventbus.model.event import Event
@@ -33,6 +34,7 @@ from tests.support.export_survival import survive
 from tests.support.export_systems import SYSTEMS, another_bus, running
 from tests.support.exporting import MemorySink, OwnTime, about, close, make_exporter, run_until_idle
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.nats_server import NatsServer, StoredMessages
 from tests.support.postgres_server import PostgresServer
 from tests.support.store_servers import STORES, Store
 from tests.support.webhook_server import Answer, Endpoint, receiving
@@ -95,6 +97,31 @@ def test_records_are_counted_twice_only_without_their_uids(
     else:
         harm = Harm(found == 4, f"{found - 3} duplicate")
         note_control(f"{FAULT}, OTLP to another bus", harm, "no uids of records")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("once", [True, False], ids=["once", "control"])
+def test_messages_of_nats_are_stored_twice_only_without_their_ids(
+    monkeypatch: pytest.MonkeyPatch, note_control: NoteControl, once: bool
+) -> None:
+    if not once:
+        monkeypatch.setattr("eventbus.export.sinks.nats.MESSAGE_ID", "No-Such-Header")
+    server = NatsServer()
+    try:
+        server.start()
+        sink = make_sink(f"nats://127.0.0.1:{server.port}", {})
+        assert isinstance(sink, NatsSink)
+        events = [_stored(number, 1, uid=f"producer:{number}") for number in range(1, 4)]
+        for some in (events[:2], events[1:]):  # the second worker has another batch
+            sink.write([SinkWrite.of(Verb.CREATE, event) for event in some])
+        sink.close()
+        found = StoredMessages(server).total
+    finally:
+        server.close()
+    if once:
+        assert found == 3
+    else:
+        note_control(f"{FAULT}, nats", Harm(found == 4, f"{found - 3} duplicate"), "no ids of messages")
 
 
 # -- controls ----------------------------------------------------------------------------------------------------

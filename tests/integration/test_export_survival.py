@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import IN_CI
 from tests.support.export_survival import survive
 from tests.support.export_systems import SYSTEMS, running
+from tests.support.nats_server import NoNats, find_program
 from tests.support.postgres_server import NoPostgres, find_programs
 from tests.thin import thin
 
@@ -34,7 +35,9 @@ def needs(name: str) -> None:
     try:
         if name == "postgres":
             find_programs()
-    except NoPostgres as error:
+        if name == "nats":
+            find_program()
+    except (NoPostgres, NoNats) as error:
         if IN_CI:
             pytest.fail(f"{error}; in CI that is a failure", pytrace=False)
         pytest.skip(str(error))

@@ -6,11 +6,12 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import msgspec
+import nats.errors
 import psycopg
 
 from eventbus import Settings
@@ -21,13 +22,14 @@ from tests.acceptance.programs import Program, environment
 from tests.faults.proxy import Mode, Proxy
 from tests.support.api_server import ApiServer, serving
 from tests.support.kubeconfig import TOKEN, write_kubeconfig
+from tests.support.nats_server import NatsServer, StoredMessages
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer
 from tests.support.store_servers import STORES
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 
 #: The names of them.
-SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", *STORES)
+SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", "nats", *STORES)
 #: Of the replies of a batch, one in so many is cut off, when the request has had its effect.
 CUT_BATCHES = 25
 
@@ -55,6 +57,7 @@ def running(name: str, folder: Path, *, events: int) -> Iterator[System]:
         "webhook": lambda: _webhook(events // 4),
         "webhook-batch": _webhook_batch,
         "file": lambda: _file(folder),
+        "nats": _nats,
         **{store: partial(_store, store) for store in STORES},
     }
     with makers[name]() as system:
@@ -175,6 +178,25 @@ def _store(name: str) -> Iterator[System]:
             stop=lambda: _stop(line),
             start=lambda: _start(line),
         )
+
+
+@contextmanager
+def _nats() -> Iterator[System]:
+    server = NatsServer()
+    messages = StoredMessages(server)
+
+    def held() -> dict[str, int]:
+        with suppress(OSError, nats.errors.Error):  # it is away, or has no stream yet
+            messages.read()
+        return messages.counts
+
+    try:
+        server.start()
+        with _cut(server.port, CUT_BATCHES) as line:
+            url = f"nats://127.0.0.1:{line.port}"
+            yield System(url=url, held=held, deliveries=lambda: messages.ids, stop=server.stop, start=server.start)
+    finally:
+        server.close()
 
 
 @contextmanager

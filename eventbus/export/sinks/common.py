@@ -1,15 +1,17 @@
-"""Helpers of several sinks: an event that every system can store, and a check of host names."""
+"""Helpers of several sinks: an event that every system can store, options of URLs, and a check of host names."""
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
 from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent
 from eventbus.model.decodable import decodable
-from eventbus.model.encoding.event_json import to_core
+from eventbus.model.encoding.event_json import encode_core, to_core
 from eventbus.model.event import Event
 from eventbus.util.text import repair
 
@@ -27,6 +29,14 @@ def storable_core(event: Event) -> dict[str, Any]:
         return to_core(repaired(event))
     except InvalidEvent as error:
         raise EventUnbuildable(f"no core/v1 object can be made of it: {error}") from error
+
+
+def core_json(event: Event) -> bytes:
+    """Return *event*'s core/v1 JSON, with NUL and lone surrogates replaced by U+FFFD. Raises: EventUnbuildable."""
+    try:
+        return encode_core(event)
+    except InvalidEvent:
+        return msgspec.json.encode(storable_core(event))
 
 
 def repaired(event: Event) -> Event:
@@ -76,3 +86,22 @@ def check_host(*hosts: str) -> None:
     if hosts:
         cure = "correct the sink's URL, or add the name to the name server or /etc/hosts"
         raise ConfigError(f"the sink's host {' or '.join(hosts)} is unknown: {cure}", cure=cure)
+
+
+def query_of(url: str, *known: str) -> dict[str, str]:
+    """Return the options in the query of *url*. Raises: ConfigError: one is not *known*, or is there twice."""
+    pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+    for name, _ in pairs:
+        if name not in known:
+            raise ConfigError(f"the sink's URL has no option {name!a}: it may have {', '.join(known) or 'none'}")
+    if len(dict(pairs)) < len(pairs):
+        raise ConfigError("the sink's URL has an option twice")
+    return dict(pairs)
+
+
+def retention_days(text: str) -> int:
+    """Return the days of `retention=90d` in a sink's URL. Raises: ConfigError."""
+    days = re.fullmatch(r"([1-9]\d{0,3})d", text)
+    if days is None:
+        raise ConfigError(f"retention={text!a} in the sink's URL: give whole days, like retention=90d")
+    return int(days[1])

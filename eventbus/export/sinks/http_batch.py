@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Protocol
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
@@ -293,14 +293,3 @@ def compressed(url: str, body: bytes, content_type: str, headers: Mapping[str, s
         return Request(url, body, more)
     # The lowest level: of events, the highest makes 10 % less of them and takes three times as long.
     return Request(url, gzip.compress(body, 1, mtime=0), more | {"content-encoding": "gzip"})
-
-
-def query_of(url: str, *known: str) -> dict[str, str]:
-    """Return the options in the query of *url*. Raises: ConfigError: one is not *known*, or is there twice."""
-    pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True)
-    for name, _ in pairs:
-        if name not in known:
-            raise ConfigError(f"the sink's URL has no option {name!a}: it may have {', '.join(known) or 'none'}")
-    if len(dict(pairs)) < len(pairs):
-        raise ConfigError("the sink's URL has an option twice")
-    return dict(pairs)

@@ -15,9 +15,9 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from eventbus.errors import EventRejected, EventUnbuildable, SinkUnreachable, UnexpectedReply
-from eventbus.export.sinks.common import repaired
+from eventbus.export.sinks.common import query_of, repaired
 from eventbus.export.sinks.contract import SinkWrite
-from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink, query_of
+from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.encoding.otlp import LogRecordPacker
 from eventbus.model.event import Event

@@ -85,6 +85,7 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
         ("eventbus.export.sinks.clickhouse:make_clickhouse_sink", "webhook"),
     ),
     **dict.fromkeys(("splunk+http", "splunk+https"), ("eventbus.export.sinks.splunk:make_splunk_sink", "webhook")),
+    **dict.fromkeys(("nats", "nats+tls"), ("eventbus.export.sinks.nats:make_nats_sink", "nats")),
 }
 
 

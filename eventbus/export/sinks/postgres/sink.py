@@ -33,7 +33,7 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import check_host, storable_core, version_of
+from eventbus.export.sinks.common import check_host, retention_days, storable_core, version_of
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
 from eventbus.export.sinks.postgres.partitions import MAINTAIN_EVERY_S, PARTITIONED_UPSERT, maintain, migrate
 from eventbus.export.sinks.postgres.schema import CLASHES, DELETE, HELD, UPSERT
@@ -95,11 +95,9 @@ def split_retention(url: str) -> tuple[str, int]:
     given = [option.partition("=")[2] for option in options if option.startswith("retention=")]
     if not given:
         return url, 0
-    days = re.fullmatch(r"([1-9]\d{0,3})d", given[-1])
-    if days is None:
-        raise ConfigError(f"retention={given[-1]!a} in the sink's URL: give whole days, like retention=90d")
+    days = retention_days(given[-1])
     rest = "&".join(option for option in options if not option.startswith("retention="))
-    return url.replace(f"?{query}", f"?{rest}" if rest else "", 1), int(days[1])
+    return url.replace(f"?{query}", f"?{rest}" if rest else "", 1), days
 
 
 def target_of(url: str, environ: Mapping[str, str]) -> str:
