@@ -59,7 +59,7 @@ WORKS: dict[str, tuple[str, ...]] = {
     "api-resources": ("NAME", "nodes"),
     "version": ("Client Version",),
     "version --client": ("Client Version",),
-    "version --client -o yaml": ("clientVersion:", "gitVersion: v"),
+    "version --client -o yaml": ("clientVersion:", "gitVersion: "),
     "get node/gone --ignore-not-found": (),
     "get nodes gone n1 --ignore-not-found=true": ("n1",),
     "get node/gone lease/leader --ignore-not-found": ("leader",),
