@@ -428,15 +428,14 @@ class Outbox:
 
     def _count_unsent(self) -> int:
         with self._count_lock:
-            kept = self._keep_rest()
+            self._discarded += self._keep_rest()
             self._discarded += self._clear()
-            waiting = self._discarded + self._sender.pending
-            unsent = max(0, waiting - kept)
+            unsent = self._discarded + self._sender.pending
             more, self._unsent = unsent - self._unsent, unsent  # before logging: a handler may call `close`
             if more > 0:
                 cause = "spool_full" if self._sender.spool_full else "unsent"
                 self._losses.count(cause, more, "closed before Redis had them")
-            return waiting
+            return unsent + self._sender.left_in_spool
 
     # -- the flusher's side --------------------------------------------------------------------------------------
 
@@ -603,9 +602,9 @@ class Outbox:
             self._wake_up()
 
     def _keep_rest(self) -> int:
-        """At the end, write all waiting events to the spool and release it. Returns how many events it keeps."""
+        """At the end, write all waiting events to the spool and release it. Returns how many it could not keep."""
         if self._spool_writer is None or not self._sender.lock.acquire(timeout=KEEP_S):
-            return self._sender.left_in_spool
+            return 0
         try:
             if not self._sender.idle or self._items:
                 self._pack(len(self._items))

@@ -137,6 +137,13 @@ class Producer:
         if silent_ms > self._life_ms:
             self._uncertain_to = batches[-1].last
 
+    def forget(self) -> None:
+        """Forget all events, and continue under a fresh id: the spool of another process has them."""
+        self._open.clear()
+        self.waiting.clear()
+        self._waiting_events = 0
+        self._start_again()
+
     @property
     def acknowledged(self) -> int:
         """Return the last sequence of this id that Redis is known to have; 0: none."""

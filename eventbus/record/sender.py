@@ -185,18 +185,24 @@ class Sender:
             self.spool_full = not self._spool.keep(self.producers, unplaced, sealed_before=sealed_before)
 
     def release_spool(self) -> int:
-        """Release the spool at the end of the process. Returns how many events it keeps. *lock* is held."""
+        """Release the spool at the end of the process, and forget the events: another process sends them.
+
+        *lock* is held. Returns how many events it could not keep.
+        """
         if self._spool is None:
             return 0
         left = self._spool.count(self.producers)
-        if folder := self._spool.release():
-            log.warning(
-                "%d events are kept in %s: a process with the same spool, or `eventbus spool send`, sends them",
-                left,
-                folder,
-            )
-            self.left_in_spool = max(self.left_in_spool, left)
-        return self.left_in_spool
+        folder = self._spool.release()
+        if folder is None:
+            return 0
+        cure = "a process with the same spool, or `eventbus spool send`, sends them"
+        log.warning("%d events are kept in %s: %s", left, folder, cure)
+        self.left_in_spool += left
+        rest = self.pending - left
+        self.unplaced.clear()
+        for producer in self.producers:
+            producer.forget()
+        return rest
 
     def close(self) -> None:
         """Close the transport. `open` opens another."""
@@ -263,6 +269,7 @@ class Sender:
         if not requests:
             return False
         failpoint("publish")
+        left = self.left_in_spool
         if self._spool is not None:
             with _released(self.lock):
                 answers = transport.publish(requests)
@@ -271,6 +278,8 @@ class Sender:
         else:
             answers = transport.publish(requests, lambda: pack_ahead(self._will_free(requests)))
         failpoint("published")
+        if self.left_in_spool != left:
+            return True  # the process ends, and `release_spool` has forgotten these events
         self._use_codecs(transport.describe().codecs)  # an answer may bring new codecs
         self._settle(requests, answers, closing)
         return True

@@ -208,6 +208,16 @@ def test_what_is_not_sent_in_time_at_the_end_is_kept_and_said(
     assert arrived(url, prefix) == numbers(100)
 
 
+def test_a_second_end_keeps_no_event_again(root: Path) -> None:
+    broadcaster = EventBroadcaster("redis://127.0.0.1:1/0", settings=Settings(spool=str(root)))
+    recorder = broadcaster.new_recorder("test")
+    for number in range(3):
+        recorder.event(f"Order/{number}", "Normal", "Paid", "17.00 EUR")
+    ends = [broadcaster.shutdown(0.2) for _ in range(2)]
+    assert spooled(root) == 3
+    assert ends == [False, False]
+
+
 def test_a_child_lets_go_of_its_parents_spool_and_has_its_own(
     root: Path, url: str, prefix: str, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
