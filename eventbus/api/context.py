@@ -37,12 +37,17 @@ AUDIT_NOTE: Final = web.RequestKey("what", str)
 def require(request: web.Request, verb: str, resource: str, namespace: str = "") -> User:
     """Return the user of *request* if permitted. Raises: ApiError: 403, worded as in the API server."""
     user = request[USER]
-    if not request.app[API].access.allowed(user, verb, resource, namespace):
+    check_right(request.app[API].access, user, verb, resource, namespace)
+    return user
+
+
+def check_right(access: Access, user: User, verb: str, resource: str, namespace: str = "") -> None:
+    """Check that *user* is permitted. Raises: ApiError: 403, as `require`."""
+    if not access.allowed(user, verb, resource, namespace):
         place = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
         raise status.forbidden(
             f"{resource}.eventbus", "", f'User "{user.name}" cannot {verb} resource "{resource}" {place}'
         )
-    return user
 
 
 def readable_namespaces(request: web.Request) -> Callable[[str], bool]:

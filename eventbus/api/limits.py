@@ -20,8 +20,8 @@ from eventbus.util.clock import Clock, SystemClock
 #: The path where a page signs in and out: the user is not known yet, or not known any more.
 SESSION_PATH: Final = "/eventbus/v1/session"
 _READS: Final = ("GET", "HEAD", "OPTIONS")
-#: POSTs that only read, because their input is too long for a query string.
-READING_POSTS: Final = frozenset({"/eventbus/v1/verdicts"})
+#: POSTs that only read.
+READING_POSTS: Final = frozenset({"/eventbus/v1/verdicts", "/mcp"})
 #: Requests that last until their client ends them, besides watches.
 LONG_PATHS: Final = ("/eventbus/v1/stream",)
 #: First parts of the paths of resources that can be watched.

@@ -36,6 +36,7 @@ from eventbus.api.kube.openapi import OpenApi
 from eventbus.api.kube.resources import Resources
 from eventbus.api.limits import Bounds, EventRate, Limits
 from eventbus.api.listeners import BACKLOG, Listener
+from eventbus.api.mcp import add_mcp_route
 from eventbus.api.metrics import Metrics, Numbers
 from eventbus.api.middleware import Middleware, prepare
 from eventbus.api.page.files import ROOT as PAGE
@@ -279,6 +280,7 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
     add_own_routes(app.router, routes)
     add_alertmanager_routes(app)
     add_logs_route(app, metrics)
+    add_mcp_route(app)
     PageFiles().add_routes(app.router)
     # The router looks up prefixes: it finds these routes faster than the catch-all route.
     app.router.add_route("*", "/api/v1/{path:.+}", kubernetes.handle)

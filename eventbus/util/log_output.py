@@ -77,8 +77,9 @@ def log_to_stderr(settings: Settings) -> None:
     level = (settings.log_level or "info").upper()
     logging.basicConfig(level=max(logging.INFO, logging.getLevelName(level)), handlers=[handler], force=True)
     logging.getLogger("eventbus").setLevel(level)
-    # It logs each request, and the Kubernetes sink makes one or more requests for each event.
+    # They log each request, and the Kubernetes sink makes one or more requests for each event.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+    logging.getLogger("mcp").setLevel(logging.WARNING)
 
 
 def log_command_to_stderr(settings: Settings, command: str) -> None:

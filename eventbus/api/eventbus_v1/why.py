@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.auth.access import Access, User
 from eventbus.api.context import API, require
 from eventbus.api.eventbus_v1.query import DurationText, read_query, read_seconds
 from eventbus.api.kube.bodies import decode_as, read_body
@@ -22,7 +23,7 @@ from eventbus.model.event import ObjectReference
 from eventbus.model.kinds import EVENT, KINDS
 from eventbus.model.reference import DEFAULT_NAMESPACE, reference_to, spelled_kind
 from eventbus.store.story.reading import BEFORE, read_story, read_verdicts
-from eventbus.store.story.story import StoryJson, story_to_json
+from eventbus.store.story.story import Story, StoryJson, story_to_json
 from eventbus.store.story.verdict import Verdict
 
 #: The longest that is looked back from a first Warning.
@@ -53,30 +54,40 @@ async def why(request: web.Request) -> web.Response:
     """
     query = read_query(request, WhyQuery)
     about = _asked(query)
-    namespace, kind = about.namespace, about.kind
-    user = require(request, "list", "events", namespace)
+    user = require(request, "list", "events", about.namespace)
     before_s = read_seconds("before", query.before, int(BEFORE.total_seconds()), MOST_S)
     access = request.app[API].access
-    everywhere = access.allowed(user, "list", "events")
-    found_kind = KINDS.named(kind)
-    place = namespace if found_kind is not None and found_kind.namespaced else ""
-    shown = found_kind is not None and access.allowed(user, "get", found_kind.plural, place)
 
     def work(context: ThreadContext) -> Why:
-        reader = context.objects(EVENT)
-        version = str(reader.newest())
-        story = read_story(
-            context.bus, context.client, about, before=timedelta(seconds=before_s), system=query.system, reader=reader
-        )
-        story = story if shown else msgspec.structs.replace(story, stored=None)
-        shown_of = story if everywhere else story.within(namespace)
+        version = str(context.objects(EVENT).newest())
+        story = granted_story(context, access, user, about, before=timedelta(seconds=before_s), system=query.system)
         versions = context.versions(EVENT)
-        plain = story_to_json(shown_of, datetime.now(UTC), lambda event: versioned(to_core(event), versions))
+        plain = story_to_json(story, datetime.now(UTC), lambda event: versioned(to_core(event), versions))
+        found_kind = KINDS.named(about.kind)
         if found_kind is not None and plain.stored:
             versioned(plain.stored, context.versions(found_kind))
         return Why(**msgspec.structs.asdict(plain), resource_version=versions.of_list(version))
 
     return await compute_json(request, work)
+
+
+def granted_story(
+    context: ThreadContext,
+    access: Access,
+    user: User,
+    about: ObjectReference,
+    *,
+    before: timedelta,
+    system: bool = False,
+) -> Story:
+    """Return the story of *about*, without the objects that *user* may not read. Check the right to list it before."""
+    reader = context.objects(EVENT)
+    story = read_story(context.bus, context.client, about, before=before, system=system, reader=reader)
+    kind = KINDS.named(about.kind)
+    place = about.namespace if kind is not None and kind.namespaced else ""
+    if kind is None or not access.allowed(user, "get", kind.plural, place):
+        story = msgspec.structs.replace(story, stored=None)
+    return story if access.allowed(user, "list", "events") else story.within(about.namespace)
 
 
 def _asked(query: WhyQuery) -> ObjectReference:

@@ -43,6 +43,7 @@ async def answered(limits: Limits, method: str, path: str, times: int) -> list[i
         ("GET", "/eventbus/v1/stream/position", [200, 200, 429, 429]),
         ("GET", "/eventbus/v1/events?watch=1", [200, 200, 429, 429]),
         ("POST", "/eventbus/v1/verdicts", [200, 200, 429, 429]),
+        ("POST", "/mcp", [200, 200, 429, 429]),
         ("POST", "/eventbus/v1/session", [200] * 4),
         ("PUT", "/eventbus/v1/session", [200, 429, 429, 429]),
         ("GET", "/readyz", [200] * 4),
