@@ -77,9 +77,9 @@ class Worker(NamedTuple):
 
 
 @contextmanager
-def worker(url: str, folder: str, *options: str) -> Iterator[Worker]:
-    """A worker of a bus of its own."""
-    environ = {**os.environ, "EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": f"b{secrets.token_hex(4)}"}
+def worker(url: str, folder: str, *options: str, prefix: str = "") -> Iterator[Worker]:
+    """A worker of the bus with *prefix*, or of a bus of its own."""
+    environ = {**os.environ, "EVENTBUS_REDIS_URL": url, "EVENTBUS_PREFIX": prefix or f"b{secrets.token_hex(4)}"}
     environ |= {"EVENTBUS_STATE_DIR": folder}
     words = [sys.executable, "-m", "eventbus", "worker", "api", "--listen", "127.0.0.1:0", *options]
     running = subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True)
