@@ -26,6 +26,7 @@ WORKER_COMMANDS: dict[str, Lazy] = {
     "worker agent": Lazy("eventbus.workers.agent:agent", "Make this machine a node."),
     "worker api": Lazy("eventbus.workers.api:api", "Serve the bus over HTTP, as the Kubernetes API does."),
     "worker export": Lazy("eventbus.workers.export:export", "Write correlated events to an external system."),
+    "worker import": Lazy("eventbus.workers.import_events:import_events", "Import the events of a cluster."),
     "worker lifecycle": Lazy("eventbus.workers.lifecycle:lifecycle", "Detect nodes without heartbeats."),
     "worker log": Lazy("eventbus.workers.log:log", "Write every event of the bus as a line."),
     "worker metrics": Lazy("eventbus.workers.metrics:metrics", "Serve the numbers of the bus to Prometheus."),

@@ -34,8 +34,11 @@ COUNTERS = {
     "batches": "Stream entries handled.",
     "taken_over_batches": "Stream entries taken over from dead workers.",
     "failures": "Rounds that failed, most often because Redis did not answer.",
-    "written": "Events that the sink has accepted.",
+    "written": "Events that the sink, or the store for an import, has accepted.",
     "unmatched": "Changes of events that --match excludes.",
+    "known": "Imported events that were stored before, with the same count.",
+    "own": "Imported events that had come from this bus, or have passed too many.",
+    "refused": "Imported events that break a rule, or have the name of an event that this bus has recorded.",
     "rejected": "Events that the sink's system rejected without saying which; also counted as written.",
     "held_back": "Repeats that --repeats kept from the sink.",
     "retries": "Tries of an event that failed and are made again.",
@@ -60,7 +63,7 @@ COUNTERS = {
 GAUGES = {
     "ready": "1 if the loop has Redis.",
     "idle_seconds": "Since the loop last came round.",
-    "leader": "1 if this worker exports the partition, or acts on nodes; 0 if it stands by.",
+    "leader": "1 if this worker exports the partition, acts on nodes, or imports; 0 if it stands by.",
     "pending": "Events in hand, not yet settled with the sink.",
     "lag_events": "Changes of the store that the notifier has not read yet; only where leader is 1.",
     "alerts": "Alerts that fire, or wait for the message about their end.",
@@ -77,7 +80,7 @@ GAUGES = {
     "nodes_network_unavailable": "Nodes with the condition NetworkUnavailable=True.",
     "files_invalid": "Configuration files with an error: the previous content stays in use.",
     "pods": "Pods that this agent knows of.",
-    "paused_seconds": "How long the sink has not answered; 0 if it does.",
+    "paused_seconds": "How long the sink, or the imported cluster, has not answered; 0 if it does.",
 }
 
 

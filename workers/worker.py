@@ -34,6 +34,8 @@ OTHER_REASONS = {
     "SinkUnreachable": "Warning",
     "SinkThrottled": "Normal",
     "SinkReachable": "Normal",
+    "ClusterUnreachable": "Warning",
+    "ClusterReachable": "Normal",
     "GroupReleased": "Warning",
     "NotificationFailed": "Warning",
     "NotificationsResumed": "Normal",

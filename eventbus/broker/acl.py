@@ -247,6 +247,7 @@ class Role(StrEnum):
     READER = "reader"  #: lists and watches them
     WORKER = "worker"  #: correlates, logs, exports; includes the two roles above
     NOTIFIER = "notifier"  #: reads events and silences, sends notifications, deletes expired silences
+    IMPORTER = "importer"  #: writes the events of a cluster
     AGENT = "agent"  #: makes a machine, or anything, a node
     OPERATOR = "operator"  #: writes the desired state of agents: pods, config maps, secrets; and silences
     METRICS = "metrics"  #: reads the numbers of `status` and `doctor`
@@ -282,6 +283,7 @@ _FUNCTIONS: Mapping[Role, frozenset[str]] = {
         | _OVER_HTTP
     ),
     Role.NOTIFIER: frozenset({"notify_acquire", "notify_release", "notify_settle", "remove"}),
+    Role.IMPORTER: frozenset({"put", "put_client_event"}),
     Role.AGENT: frozenset({"put", "remove"}),
     Role.OPERATOR: frozenset({"put", "remove"}),
     Role.METRICS: frozenset(),
@@ -340,6 +342,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "notify_state": "MGET",
     },
     Role.NOTIFIER: {"index_notify": "ZRANGE", "notify_state": "MGET"},
+    Role.IMPORTER: {},
     Role.AGENT: {"object:nodes": "GET", "object:leases": "GET"},
     Role.OPERATOR: {
         f"{key}:{kind}": commands
@@ -398,6 +401,7 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
 _INCLUDES: Mapping[Role, tuple[Role, ...]] = {
     Role.WORKER: (Role.PRODUCER, Role.READER),
     Role.NOTIFIER: (Role.PRODUCER, Role.READER),
+    Role.IMPORTER: (Role.PRODUCER, Role.READER),
     Role.AGENT: (Role.PRODUCER,),
     Role.OPERATOR: (Role.PRODUCER, Role.READER, Role.AGENT),
     Role.DEPLOY: (Role.PRODUCER, Role.READER, Role.METRICS),
@@ -407,6 +411,7 @@ _SILENCES = ("acknowledgements", "silences")
 #: Roles that write and remove objects of these kinds only.
 _KINDS: Mapping[Role, tuple[str, ...]] = {
     Role.NOTIFIER: _SILENCES,
+    Role.IMPORTER: ("leases",),
     Role.AGENT: ("nodes", "leases"),
     Role.OPERATOR: ("nodes", "leases", *sorted(OPERATED), *_SILENCES),
 }

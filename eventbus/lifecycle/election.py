@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
@@ -26,7 +26,9 @@ class Election:
     A candidate judges others by when it saw their renewals, not by the times in them. The writes of a leader must
     be conditional too: another candidate may have been elected between its read and its write.
 
-    Args: now: the time that is written to the lease, for people to read.
+    *annotations* are those of the lease, read when it is taken and stored with each renewal. A leader may replace them.
+
+    Args: lease: namespace and name.  now: the time that is written to the lease, for people to read.
     """
 
     def __init__(
@@ -37,8 +39,11 @@ class Election:
         identity: str,
         now: Callable[[], datetime],
         lease_s: int = LEASE_S,
+        lease: tuple[str, str] = LIFECYCLE_LEASE,
     ) -> None:
         self.identity = identity
+        self.annotations: Mapping[str, str] = {}
+        self._name = lease
         self._leases = leases
         self._clock = clock
         self._now = now
@@ -86,6 +91,8 @@ class Election:
             if not self._may_take(lease):
                 return
             own = lease
+            if lease.spec.holder_identity != self.identity:
+                self.annotations = lease.metadata.annotations
         was = own.spec.holder_identity
         self._lease = self._leases.replace(own, self._taken(own))
         self._renewed_at = began  # before the call: others may have seen it from then on
@@ -93,7 +100,7 @@ class Election:
             log.info("%s is active now%s", self.identity, f", instead of {was}" if was else "")
 
     def _find(self) -> Lease:
-        namespace, name = LIFECYCLE_LEASE
+        namespace, name = self._name
         try:
             return self._leases.get(name, namespace)
         except NotFound:
@@ -117,4 +124,6 @@ class Election:
             renew_time=now,
             lease_transitions=transitions,
         )
-        return msgspec.structs.replace(lease, spec=new)
+        annotations = {**lease.metadata.annotations, **self.annotations}
+        metadata = msgspec.structs.replace(lease.metadata, annotations=annotations)
+        return msgspec.structs.replace(lease, metadata=metadata, spec=new)

@@ -6,10 +6,12 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 from redis.exceptions import NoPermissionError, ResponseError
 
 from eventbus.agent.node.factory import open_agent
@@ -42,7 +44,11 @@ from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.occurrences import read_occurrences
 from eventbus.util.clock import SystemClock
+from tests.builders import make_event
+from tests.support.api_in_process import serving
 from tests.support.harness import settings_of
+from tests.support.importing import importing
+from tests.support.kubeconfig import write_kubeconfig
 from tests.support.notifying import notifying
 from tests.waiting import eventually
 
@@ -360,6 +366,24 @@ def test_a_notifier_reads_events_and_keeps_its_state(
     assert refused == []
 
 
+def test_an_importer_writes_events_and_its_lease(
+    bus_made: As, settings: Settings, any_server_url: str, prefix: str, tmp_path: Path
+) -> None:
+    cluster = open_bus(any_server_url, replace(settings, prefix=f"{prefix}c"))
+    bus = open_bus(bus_made(Role.IMPORTER), settings)
+    with ObjectStore.of(cluster) as store, serving(cluster) as url:
+        events = store.objects(EVENT)
+        event = events.create(make_event())
+        with importing(bus, write_kubeconfig(tmp_path / "config", url)) as importer:
+            eventually(lambda: importer.loop_health()[0].counts["written"] == 1)
+            events.update(replace(event, count=2))
+            eventually(lambda: importer.loop_health()[0].counts["written"] == 2)
+        assert importer.loop_health()[0].counts["failures"] == 0
+    with make_client(any_server_url) as admin:
+        refused = [line["object"] for line in admin.acl_log(1_000) if line["username"] == f"{prefix}-importer"]
+    assert refused == []
+
+
 def test_metrics_may_call_the_doctor(bus_made: As, settings: Settings) -> None:
     findings = {finding.check: finding for finding in examine(bus_made(Role.METRICS), settings, role=Role.METRICS)}
     assert findings["acl"].severity is Severity.OK
@@ -445,12 +469,13 @@ HARM: list[tuple[str, set[Role]]] = [
     ("HDEL {p}meta floor:none", {Role.WORKER, Role.DEPLOY}),
     ("XGROUP DESTROY {p}incoming none", {Role.DEPLOY}),
     ("XTRIM {p}incoming MAXLEN 0", {Role.WORKER, Role.DEPLOY}),
-    ("XRANGE {p}incoming - +", {Role.WORKER, Role.METRICS, Role.DEPLOY}),
-    ("XREAD STREAMS {p}incoming 0", {Role.READER, Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
+    ("XRANGE {p}incoming - +", {Role.WORKER, Role.METRICS, Role.IMPORTER, Role.DEPLOY}),
+    ("XREAD STREAMS {p}incoming 0",
+     {Role.READER, Role.OPERATOR, Role.NOTIFIER, Role.IMPORTER, Role.WORKER, Role.DEPLOY}),
     ("XREADGROUP GROUP none x STREAMS {p}incoming >", {Role.WORKER}),
-    ("MGET {p}object:events:x", {Role.READER, Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
+    ("MGET {p}object:events:x", {Role.READER, Role.OPERATOR, Role.NOTIFIER, Role.IMPORTER, Role.WORKER, Role.DEPLOY}),
     ("XADD {p}incoming NOMKSTREAM * a b",
-     {Role.PRODUCER, Role.AGENT, Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
+     {Role.PRODUCER, Role.AGENT, Role.OPERATOR, Role.NOTIFIER, Role.IMPORTER, Role.WORKER, Role.DEPLOY}),
     ("FCALL REMOVE 7 {p}version:nodes {p}note:nodes {p}index:name:nodes {p}changes:nodes {p}object:nodes:x {p}meta"
      " {p}spoiled x 60000",
      {Role.DEPLOY, Role.WORKER, Role.AGENT, Role.OPERATOR}),
@@ -461,7 +486,7 @@ HARM: list[tuple[str, set[Role]]] = [
      " {p}object:silences:x {p}meta {p}spoiled x 60000",
      {Role.DEPLOY, Role.WORKER, Role.OPERATOR, Role.NOTIFIER}),
     ("MGET {p}object:nodes:x",
-     {Role.READER, Role.AGENT, Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
+     {Role.READER, Role.AGENT, Role.OPERATOR, Role.NOTIFIER, Role.IMPORTER, Role.WORKER, Role.DEPLOY}),
 ]  # fmt: skip
 #: Of what runs programs or is secret, by verb: one role alone.
 OPERATED: list[tuple[str, set[Role]]] = [

@@ -96,7 +96,8 @@ def test_silences_are_written_by_three_roles_and_deleted_by_the_notifier_too(
     found: Any,
 ) -> None:
     writers = {Role.WORKER, Role.DEPLOY, Role.OPERATOR}
-    may = {"create": writers, "list": {*writers, Role.READER, Role.NOTIFIER}, "delete": {*writers, Role.NOTIFIER}}
+    readers = {*writers, Role.READER, Role.NOTIFIER, Role.IMPORTER}
+    may = {"create": writers, "list": readers, "delete": {*writers, Role.NOTIFIER}}
     for role in set(Role) - {Role.ADMIN}:  # which cannot open a bus
         with ObjectStore.open(bus_made(Role.DEPLOY), settings=settings) as store:
             name = store.objects(kind).create(found).metadata.name

@@ -53,6 +53,17 @@ def test_the_unit_starts_a_worker_and_leaves_time_to_drain() -> None:
     assert service["RestartPreventExitStatus"] == "2"
 
 
+def test_each_import_has_a_unit_with_the_name_of_its_cluster() -> None:
+    text = (FILES / "eventbus-import@.service").read_text()
+    (command,) = re.findall(r"(?m)^ExecStart=\S+ (.*)$", text)
+    assert command == "worker import $IMPORT_OPTIONS"
+    export = (FILES / "eventbus-export@.service").read_text().replace("export", "import")
+    own = ("#", "Description=", "ExecStart=")
+    assert [line for line in text.splitlines() if not line.startswith(own)] == [
+        line for line in export.splitlines() if not line.startswith(own)
+    ]
+
+
 def test_each_export_has_a_unit_with_the_name_of_its_sink() -> None:
     text, worker = (FILES / "eventbus-export@.service").read_text(), (FILES / "eventbus-worker@.service").read_text()
     (command,) = re.findall(r"(?m)^ExecStart=\S+ (.*)$", text)

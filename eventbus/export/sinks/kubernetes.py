@@ -36,6 +36,7 @@ from eventbus.errors import (
 from eventbus.export.sinks.common import check_host, storable_core, version_of
 from eventbus.export.sinks.contract import EventPatch, SinkMode
 from eventbus.export.sinks.registry import SinkOptions
+from eventbus.model.bus_path import PATH_ANNOTATION, extend_path
 from eventbus.model.encoding.event_json import from_core
 from eventbus.model.event import Event
 from eventbus.util.http.retry_after import retry_after_s
@@ -68,7 +69,7 @@ def make_kubernetes_sink(url: str, options: SinkOptions) -> KubernetesSink:
         )
     except (ClientConfigError, OSError, ValueError) as error:
         raise ConfigError(f"the kubeconfig cannot be used: {error}") from error
-    return KubernetesSink(options.name, client, namespace=namespace)
+    return KubernetesSink(options.name, client, namespace=namespace, bus_id=options.bus_id)
 
 
 def server_of(url: str, environ: Mapping[str, str]) -> str:
@@ -84,10 +85,11 @@ def _read_url(url: str, environ: Mapping[str, str]) -> tuple[SingleConfig, str]:
     context, namespace = given.pop("context", ""), given.pop("namespace", "")
     if given or parts.netloc or parts.fragment:
         raise ConfigError("a kubernetes: URL is kubernetes:[/path/to/kubeconfig][?context=…&namespace=…]")
-    return _load_config(unquote(parts.path) or environ.get("KUBECONFIG", ""), context), namespace
+    return load_config(unquote(parts.path) or environ.get("KUBECONFIG", ""), context), namespace
 
 
-def _load_config(path: str, context: str) -> SingleConfig:
+def load_config(path: str, context: str) -> SingleConfig:
+    """Return the cluster and user of a context; *path* "": of this process.  Raises: ConfigError."""
     try:
         kubeconfig = KubeConfig.from_file(path) if path else KubeConfig.from_env(service_account=SERVICE_ACCOUNT)
         config = kubeconfig.get(context or None)
@@ -106,14 +108,16 @@ class KubernetesSink:
     conflict, or if an event to create exists already, the sink reads the event again and keeps the higher count.
 
     Args:     namespace: events of other namespaces are rejected; "": of none.
+              bus_id: added to the path of each event, so that an import recognizes it.
     """
 
     mode = SinkMode.UPSERT
 
-    def __init__(self, name: str, client: lightkube.Client, *, namespace: str) -> None:
+    def __init__(self, name: str, client: lightkube.Client, *, namespace: str, bus_id: str = "") -> None:
         self.name = name
         self._client = client
         self._namespace = namespace
+        self._bus_id = bus_id
 
     def __repr__(self) -> str:
         return f"<KubernetesSink {self.name} {self._client.config.cluster.server}>"
@@ -158,13 +162,18 @@ class KubernetesSink:
         if self._namespace and namespace != self._namespace:
             raise EventRejected(f"this sink writes to the namespace {self._namespace}, not to {namespace}")
         core = storable_core(event)
+        path = extend_path(event.metadata.annotations.get(PATH_ANNOTATION, ""), self._bus_id)
         return _Target(
             namespace=namespace,
             name=name or event.metadata.name,
             version=version_of(event),
             count=event.occurrences,
             about=core["involvedObject"],
-            marks={VERSION: event.metadata.resource_version, UID: event.metadata.uid},
+            marks={
+                VERSION: event.metadata.resource_version,
+                UID: event.metadata.uid,
+                **({PATH_ANNOTATION: path} if path else {}),
+            },
             core=core,
         )
 
