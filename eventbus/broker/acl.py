@@ -15,7 +15,7 @@ from hashlib import sha256
 import msgspec
 
 from eventbus.broker.build import build, function_name
-from eventbus.broker.keys import OPERATED, Keys, bus_key, item_key
+from eventbus.broker.keys import EVENTS, OPERATED, Keys, bus_key, item_key
 from eventbus.model.objects.cluster import LIFECYCLE_LEASE
 
 #: The writes of a call: its note, and the corrupt values that it has found.
@@ -452,6 +452,8 @@ def role_functions(role: Role) -> tuple[Function, ...]:
 def uses_of(role: Role, function: Function) -> frozenset[Use]:
     """Return the uses of *function* when *role* calls it; a role with kinds of its own writes only their keys."""
     kinds = _KINDS.get(role) if function.verb in _WRITERS else None
+    if role in _KINDS and function.verb == "put_client_event":
+        kinds = (EVENTS,)
     if kinds is None:
         return frozenset(function.uses)
 
