@@ -111,7 +111,7 @@ def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str
                 "suppressed",
             ],
         ),
-        ("eventbus worker ", ["agent", "api", "export", "lifecycle", "log", "metrics", "notify", "sink"]),
+        ("eventbus worker ", ["agent", "api", "export", "import", "lifecycle", "log", "metrics", "notify", "sink"]),
         ("eventbus status --w", ["--watch"]),
         ("eventbus get events -o j", ["json", "jsonpath="]),
         ("eventbus status -o ", ["wide", "json"]),
