@@ -72,6 +72,7 @@ def export(metrics: str, **given: Any) -> None:
     clickhouse+https://host/DB/TABLE rows, one for each change
     splunk+https://host:8088         events of the HTTP Event Collector
     nats://host:4222/STREAM          messages of a JetStream stream; nats+tls: too
+    syslog://host:601                messages of RFC 5424; syslog+tls: too
     file:/var/log/events.jsonl       JSON Lines, rotated
     stdout:                          JSON Lines
     scheme:…                         a sink that an installed package has registered

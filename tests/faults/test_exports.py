@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +16,7 @@ import pytest
 from eventbus import Settings
 from eventbus.broker.bus import open_bus
 from eventbus.broker.health.export_status import export_status
+from eventbus.errors import SinkUnreachable
 from eventbus.export.lease import LeaseLost
 from eventbus.export.rules import Outage
 from eventbus.export.sink_writer import ExportStopped
@@ -122,6 +125,28 @@ def test_messages_of_nats_are_stored_twice_only_without_their_ids(
         assert found == 3
     else:
         note_control(f"{FAULT}, nats", Harm(found == 4, f"{found - 3} duplicate"), "no ids of messages")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "control"])
+def test_a_batch_of_syslog_that_nobody_reads_is_lost_only_if_the_sink_does_not_wait_for_the_end(
+    monkeypatch: pytest.MonkeyPatch, note_control: NoteControl, waits: bool
+) -> None:
+    if not waits:
+        monkeypatch.setattr("eventbus.export.sinks.syslog._finish", lambda _line: None)
+    lost = False
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # it accepts, and dies before it reads
+        sink = make_sink(f"syslog://127.0.0.1:{listener.getsockname()[1]}", {})
+        thread = threading.Thread(target=lambda: listener.accept()[0].close())
+        thread.start()
+        with suppress(SinkUnreachable):
+            sink.create(_stored(1, 1))
+            lost = True
+        thread.join(30)
+    if waits:
+        assert not lost
+    else:
+        note_control(f"{FAULT}, syslog", Harm(lost, "1 lost"), "no wait for the end of the connection")
 
 
 # -- controls ----------------------------------------------------------------------------------------------------

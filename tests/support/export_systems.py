@@ -26,10 +26,11 @@ from tests.support.nats_server import NatsServer, StoredMessages
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer
 from tests.support.store_servers import STORES
+from tests.support.syslog_server import SyslogServer
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 
 #: The names of them.
-SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", "nats", *STORES)
+SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", "nats", "syslog", *STORES)
 #: Of the replies of a batch, one in so many is cut off, when the request has had its effect.
 CUT_BATCHES = 25
 
@@ -58,6 +59,7 @@ def running(name: str, folder: Path, *, events: int) -> Iterator[System]:
         "webhook-batch": _webhook_batch,
         "file": lambda: _file(folder),
         "nats": _nats,
+        "syslog": _syslog,
         **{store: partial(_store, store) for store in STORES},
     }
     with makers[name]() as system:
@@ -197,6 +199,22 @@ def _nats() -> Iterator[System]:
             yield System(url=url, held=held, deliveries=lambda: messages.ids, stop=server.stop, start=server.start)
     finally:
         server.close()
+
+
+@contextmanager
+def _syslog() -> Iterator[System]:
+    server = SyslogServer(reset_every=CUT_BATCHES)
+    try:
+        yield System(
+            url=f"syslog://127.0.0.1:{server.port}",
+            held=lambda: server.counts,
+            deliveries=lambda: server.repeats,
+            stop=server.stop,
+            start=server.start,
+        )
+    finally:
+        server.close()
+    assert not server.mistakes, server.mistakes[:3]
 
 
 @contextmanager

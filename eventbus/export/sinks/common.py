@@ -1,9 +1,11 @@
-"""Helpers of several sinks: an event that every system can store, options of URLs, and a check of host names."""
+"""Helpers of several sinks: events that every system can store, options of URLs, certificates, host names."""
 
 from __future__ import annotations
 
 import re
 import socket
+import ssl
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -105,3 +107,17 @@ def retention_days(text: str) -> int:
     if days is None:
         raise ConfigError(f"retention={text!a} in the sink's URL: give whole days, like retention=90d")
     return int(days[1])
+
+
+def tls_context(environ: Mapping[str, str], prefix: str) -> ssl.SSLContext:
+    """Return the context for the certificates of <prefix>_CA_FILE, _CERT_FILE and _KEY_FILE.
+
+    Raises: ConfigError: a file cannot be used."""
+    certificate = environ.get(f"{prefix}_CERT_FILE")
+    try:
+        context = ssl.create_default_context(cafile=environ.get(f"{prefix}_CA_FILE") or None)
+        if certificate:
+            context.load_cert_chain(certificate, environ.get(f"{prefix}_KEY_FILE") or None)
+    except OSError as error:
+        raise ConfigError(f"{prefix}_CA_FILE, _CERT_FILE or _KEY_FILE cannot be used: {error}") from error
+    return context

@@ -38,7 +38,7 @@ from eventbus.errors import (
     SinkUnreachable,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import check_host, core_json, query_of, retention_days
+from eventbus.export.sinks.common import check_host, core_json, query_of, retention_days, tls_context
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.decodable import decodable
@@ -98,7 +98,7 @@ def make_nats_sink(url: str, options: SinkOptions) -> NatsSink:
         subject,
         create=target,
         login=login,
-        tls=login.tls() if parts.scheme == "nats+tls" else None,
+        tls=tls_context(options.environ, "EVENTBUS_NATS") if parts.scheme == "nats+tls" else None,
         timeout_s=options.timeout_s,
     )
 
@@ -157,18 +157,6 @@ class Login:
         words = {"user": self._user, "password": password} if self._user else {}
         words |= {"token": token} if token else {}
         return words | ({"user_credentials": creds} if creds else {})
-
-    def tls(self) -> ssl.SSLContext:
-        """Return the context of `nats+tls`. Raises: ConfigError: a file cannot be used."""
-        environ = self._options.environ
-        certificate = environ.get("EVENTBUS_NATS_CERT_FILE")
-        try:
-            context = ssl.create_default_context(cafile=environ.get("EVENTBUS_NATS_CA_FILE") or None)
-            if certificate:
-                context.load_cert_chain(certificate, environ.get("EVENTBUS_NATS_KEY_FILE") or None)
-        except OSError as error:
-            raise ConfigError(f"EVENTBUS_NATS_CA_FILE, _CERT_FILE or _KEY_FILE cannot be used: {error}") from error
-        return context
 
 
 def servers_of(parts: SplitResult) -> list[str]:
