@@ -245,13 +245,10 @@ class PartitionExporter:
             return False
         yield from self._store_checkpoint(self._progress.begin(self._sink.mode))
         former, self._position = self._position, lease.position
+        listed = former is not None or self._options.start.listed
         if lease.position is not None:
             self._read_from(lease.position)
-        elif former is not None:  # the bus was flushed: export everything that it has now
-            yield from self._catch_up(after=former)
-        elif self._options.start.listed:
-            yield from self._catch_up(start=self._options.start)
-        else:
+        elif not listed:  # before the wait for the sink: the events of this time are exported
             newest = self._store.newest_version()
             yield from self._store_checkpoint(ExportCheckpoint(position=newest))
             self._read_from(newest)
@@ -259,6 +256,10 @@ class PartitionExporter:
             raise ExportStopped
         if lease.position is not None:
             yield from self._lost_rows.resume()
+        elif former is not None:  # the bus was flushed: export everything that it has now
+            yield from self._catch_up(after=former)
+        elif listed:
+            yield from self._catch_up(start=self._options.start)
         return True
 
     def _step(self, block_ms: int) -> Waits[int]:
