@@ -19,6 +19,7 @@ class Delivery:
     path: str
     headers: dict[str, str]
     body: bytes
+    method: str = "POST"
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = self.endpoint.answer(Delivery(self.path, headers, body))
+        answer = self.endpoint.answer(Delivery(self.path, headers, body, self.command))
         if not answer.status:
             self.close_connection = True
             return
         with suppress(OSError):
             self._send(answer)
 
-    do_PUT = do_POST
+    do_PUT = do_GET = do_POST
 
     def log_message(self, *_args: object) -> None:
         pass

@@ -1,0 +1,456 @@
+"""A stand-in for Elasticsearch 8 and OpenSearch 2: index templates, data streams, `_bulk`, term and range queries.
+
+Written from the published specification and reference. It is stricter than the service: an unknown parameter of a
+mapping, a number in a string for a numeric field, and an index without a template are refused. Not modelled: routing,
+pipelines, component templates, `update` and `delete`, analyzers beyond words in lower case.
+Source: elastic/elasticsearch-specification (bulk, indices.put_index_template, TypeMapping); Elasticsearch reference:
+Bulk API, Data streams, Field data types, HTTP settings; OpenSearch documentation: Supported field types.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.support.strict_service import StrictService
+from tests.support.webhook_server import Answer, Delivery
+
+MAX_BYTES: Final = 100 << 20  # http.max_content_length
+MAX_ID_BYTES: Final = 512
+MAX_TERM_BYTES: Final = 32_766
+MAX_FIELDS: Final = 1000  # index.mapping.total_fields.limit
+
+_COMMON: Final = {"pretty", "human", "error_trace", "filter_path"}
+_BULK: Final = _COMMON | {
+    *("pipeline", "refresh", "routing", "timeout", "wait_for_active_shards", "require_alias", "require_data_stream"),
+    *("_source", "_source_excludes", "_source_includes", "list_executed_pipelines", "include_source_on_error"),
+}
+_ACTION: Final = {
+    *("_index", "_id", "routing", "if_primary_term", "if_seq_no", "version", "version_type"),
+    *("dynamic_templates", "pipeline", "require_alias", "require_data_stream", "list_executed_pipelines"),
+}
+_TEMPLATE: Final[dict[str, type]] = {
+    "index_patterns": list,
+    "composed_of": list,
+    "template": dict,
+    "data_stream": dict,
+    "priority": int,
+    "version": int,
+    "_meta": dict,
+    "allow_auto_create": bool,
+    "ignore_missing_component_templates": list,
+    "deprecated": bool,
+}
+_MAPPINGS: Final = {
+    *("dynamic", "properties", "_meta", "_source", "_routing", "dynamic_templates", "date_detection", "runtime"),
+    *("numeric_detection", "dynamic_date_formats", "_data_stream_timestamp"),
+}
+_SETTINGS: Final = {
+    *("number_of_shards", "number_of_replicas", "refresh_interval", "codec", "lifecycle.name", "hidden", "mode"),
+    *("mapping.total_fields.limit", "mapping.ignore_malformed", "sort.field", "sort.order", "auto_expand_replicas"),
+    *("mapping.total_fields.ignore_dynamic_beyond_limit", "default_pipeline", "translog.durability"),
+}
+_PARAMETERS: Final = {"index", "doc_values", "store", "meta", "copy_to", "fields"}
+_TYPES: Final[dict[str, set[str]]] = {
+    "keyword": _PARAMETERS | {"ignore_above", "null_value", "norms", "eager_global_ordinals", "normalizer"},
+    "text": _PARAMETERS - {"doc_values"} | {"analyzer", "norms", "index_options", "search_analyzer"},
+    "match_only_text": {"meta", "fields", "copy_to"},
+    "wildcard": {"ignore_above", "null_value"},
+    "constant_keyword": {"value", "meta"},
+    "long": _PARAMETERS | {"coerce", "ignore_malformed", "null_value"},
+    "integer": _PARAMETERS | {"coerce", "ignore_malformed", "null_value"},
+    "unsigned_long": _PARAMETERS | {"ignore_malformed", "null_value"},
+    "double": _PARAMETERS | {"coerce", "ignore_malformed", "null_value"},
+    "boolean": _PARAMETERS | {"ignore_malformed", "null_value"},
+    "date": _PARAMETERS | {"format", "locale", "ignore_malformed", "null_value"},
+    "date_nanos": _PARAMETERS | {"format", "ignore_malformed", "null_value"},
+    "ip": _PARAMETERS | {"ignore_malformed", "null_value"},
+    "object": {"dynamic", "enabled", "properties", "subobjects"},
+    "nested": {"dynamic", "properties"},
+    "flattened": {"depth_limit", "doc_values", "ignore_above", "index", "null_value", "split_queries_on_whitespace"},
+}
+#: Field types that OpenSearch 2 does not know. Its own flat_object has no parameters.
+_NOT_IN_OPENSEARCH: Final = {"flattened", "constant_keyword"}
+_ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
+
+Document = dict[str, Any]
+
+
+class Elasticsearch(StrictService):
+    """One cluster. *rejecting*: so many items are refused with 429, as by a full queue.
+
+    *streams*: the documents by id, of each generation of a data stream's backing index.
+    """
+
+    def __init__(
+        self,
+        *,
+        flavor: Literal["elasticsearch", "opensearch"] = "elasticsearch",
+        authorization: str = "",
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        super().__init__(authorization=authorization, max_bytes=max_bytes)
+        self.flavor = flavor
+        self.rejecting = 0
+        self.streams: dict[str, list[dict[str, Document]]] = {}
+        self._mappings: dict[str, dict[str, Any]] = {}
+        self.templates: dict[str, dict[str, Any]] = {}
+        if flavor == "elasticsearch":  # the built-in templates
+            for kind in ("logs", "metrics", "synthetics", "traces"):
+                self.templates[kind] = {
+                    "index_patterns": [f"{kind}-*-*"],
+                    "data_stream": {},
+                    "priority": 100,
+                    "template": {"mappings": {"properties": {"@timestamp": {"type": "date"}}}},
+                }
+
+    def rollover(self, stream: str) -> None:
+        """Start a new backing index; a document's id is unique in one backing index only."""
+        self.streams[stream].append({})
+
+    def documents(self, stream: str) -> list[Document]:
+        """Return the sources of all documents of a data stream, oldest generation first."""
+        return [source for generation in self.streams.get(stream, []) for source in generation.values()]
+
+    def search(self, stream: str, *, term: Mapping[str, Any], since: str = "0000") -> list[Document]:
+        """Return the documents whose fields equal *term*, newer than *since*. A text field matches by its words.
+
+        Raises KeyError for a field that no query finds: absent from the mapping, or not indexed.
+        """
+        mapping = self._mappings[stream]
+        return [
+            source
+            for source in self.documents(stream)
+            if source["@timestamp"] >= since and all(_matches(source, mapping, *pair) for pair in term.items())
+        ]
+
+    def refuse(self, status: int, message: str, kind: str = "") -> Answer:
+        kinds = {401: "security_exception", 413: "content_too_long_exception", 429: "es_rejected_execution_exception"}
+        error = {"type": kind or kinds.get(status, "illegal_argument_exception"), "reason": message}
+        return _json({"error": {"root_cause": [error], **error}, "status": status}, status)
+
+    def serve(self, delivery: Delivery) -> Answer:
+        url = urlsplit(delivery.path)
+        parts = [unquote(part) for part in url.path.split("/")[1:]]
+        query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
+        if delivery.method == "GET" and parts == [""]:
+            version = {"number": "8.17.0"} if self.flavor == "elasticsearch" else self._opensearch_version()
+            return _json({"name": "node-1", "cluster_name": "test", "version": version, "tagline": "You Know"})
+        kind = delivery.headers.get("content-type", "").split(";")[0].strip().lower()
+        if parts[0] == "_index_template" and len(parts) == 2 and delivery.method in ("PUT", "POST"):
+            if kind != "application/json":
+                return self.refuse(406, f"Content-Type header [{kind}] is not supported", "media_type_header_exception")
+            if unknown := query.keys() - _COMMON - {"create", "master_timeout", "cause"}:
+                return self._unrecognized(url.path, unknown)
+            return self._put_template(parts[1], delivery.body, create=query.get("create") == "true")
+        if parts[-1] == "_bulk" and len(parts) <= 2 and delivery.method in ("PUT", "POST"):
+            if kind not in ("application/x-ndjson", "application/json"):
+                return self.refuse(406, f"Content-Type header [{kind}] is not supported", "media_type_header_exception")
+            if unknown := query.keys() - _BULK:
+                return self._unrecognized(url.path, unknown)
+            return self._bulk(delivery.body, parts[0] if len(parts) == 2 else "", query.get("filter_path", ""))
+        return self.refuse(400, f"no handler found for uri [{url.path}] and method [{delivery.method}]")
+
+    def _opensearch_version(self) -> dict[str, str]:
+        return {"distribution": "opensearch", "number": "2.18.0"}
+
+    def _unrecognized(self, path: str, unknown: set[str]) -> Answer:
+        return self.refuse(400, f"request [{path}] contains unrecognized parameters: {sorted(unknown)}")
+
+    def _put_template(self, name: str, body: bytes, *, create: bool) -> Answer:
+        try:
+            template = json.loads(body)
+        except ValueError as error:
+            return self.refuse(400, str(error), "parse_exception")
+        if problem := self._template_problem(name, template):
+            return self.refuse(400, problem)
+        if create and name in self.templates:
+            return self.refuse(400, f"index template [{name}] already exists")
+        self.templates[name] = template
+        return _json({"acknowledged": True})
+
+    def _template_problem(self, name: str, template: Any) -> str:
+        if not isinstance(template, dict):
+            return "the template is no object"
+        for key, value in template.items():
+            if not isinstance(value, _TEMPLATE.get(key, ())):
+                return f"[index_template] unknown field [{key}] or wrong type"
+        patterns = template.get("index_patterns")
+        if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+            return "index patterns are missing"
+        for other, existing in self.templates.items():
+            same = existing.get("priority", 0) == template.get("priority", 0)
+            if other != name and same and _overlap(patterns, existing["index_patterns"]):
+                return f"index template [{name}] has patterns of [{other}] with the same priority"
+        if template.get("data_stream", {}).keys() - {"hidden", "allow_custom_routing", "timestamp_field"}:
+            return "[data_stream] unknown field"
+        inner = template.get("template", {})
+        known = {"settings", "mappings", "aliases"}
+        if self.flavor == "elasticsearch":
+            known |= {"lifecycle", "data_stream_options"}
+        if inner.keys() - known:
+            return f"[template] unknown field {sorted(inner.keys() - known)}"
+        for setting in _flat(inner.get("settings", {})):
+            if setting.removeprefix("index.") not in _SETTINGS:
+                return f"unknown setting [{setting}]"
+        mappings = inner.get("mappings", {})
+        if mappings.keys() - _MAPPINGS:
+            return f"Root mapping definition has unsupported parameters: {sorted(mappings.keys() - _MAPPINGS)}"
+        if mappings.get("dynamic", True) not in (True, False, "true", "false", "strict", "runtime"):
+            return f"dynamic: {mappings['dynamic']!r}"
+        return self._properties_problem(mappings.get("properties", {}))
+
+    def _properties_problem(self, properties: Mapping[str, Any]) -> str:
+        types = _TYPES if self.flavor == "elasticsearch" else _TYPES | {"flat_object": set[str]()}
+        for name, field in properties.items():
+            kind = field.get("type", "object")
+            if kind not in types or (self.flavor == "opensearch" and kind in _NOT_IN_OPENSEARCH):
+                return f"No handler for type [{kind}] declared on field [{name}]"
+            if unknown := field.keys() - types[kind] - {"type"}:
+                return f"unknown parameter {sorted(unknown)} on mapper [{name}] of type [{kind}]"
+            if problem := self._properties_problem(field.get("properties", {})):
+                return problem
+        return ""
+
+    def _bulk(self, body: bytes, default: str, filter_path: str) -> Answer:
+        if not body.endswith(b"\n"):
+            return self.refuse(400, "The bulk request must be terminated by a newline [\\n]")
+        lines = body.split(b"\n")[:-1]
+        if not lines or len(lines) % 2:
+            return self.refuse(400, "an action without a source", "action_request_validation_exception")
+        requests = []
+        for number in range(0, len(lines), 2):
+            try:
+                ((verb, target),) = json.loads(lines[number]).items()
+            except (ValueError, AttributeError):
+                return self.refuse(400, f"Malformed action/metadata line [{number + 1}]")
+            if verb not in ("index", "create") or not isinstance(target, dict) or target.keys() - _ACTION:
+                return self.refuse(400, f"Malformed action/metadata line [{number + 1}]: unknown action or parameter")
+            target = {"_index": default, **target}
+            if not target["_index"]:
+                return self.refuse(400, "index is missing", "action_request_validation_exception")
+            if len(target.get("_id", "").encode()) > MAX_ID_BYTES:
+                return self.refuse(400, "id is too long", "action_request_validation_exception")
+            requests.append((verb, target, lines[number + 1]))
+        items = [{verb: self._write(verb, target, source)} for verb, target, source in requests]
+        failed = any("error" in item for pair in items for item in pair.values())
+        reply = {"took": 1, "errors": failed, "items": items}
+        return _json(_filtered(reply, filter_path.split(",")) if filter_path else reply)
+
+    def _write(self, verb: str, target: Mapping[str, Any], line: bytes) -> dict[str, Any]:
+        stream, key = target["_index"], target.get("_id") or f"made-{len(self.documents(target['_index']))}"
+
+        def failed(status: int, kind: str, reason: str) -> dict[str, Any]:
+            return {"_index": stream, "_id": key, "status": status, "error": {"type": kind, "reason": reason}}
+
+        if self.rejecting:
+            self.rejecting -= 1
+            return failed(429, "es_rejected_execution_exception", "rejected execution of primary operation")
+        template = self._template_of(stream)
+        if template is None or "data_stream" not in template:
+            return failed(404, "index_not_found_exception", f"no such index [{stream}] and no template for it")
+        if verb != "create":
+            reason = "only write ops with an op_type of create are allowed in data streams"
+            return failed(400, "illegal_argument_exception", reason)
+        if stream not in self.streams:
+            self.streams[stream] = [{}]
+            mappings = template.get("template", {}).get("mappings", {})
+            self._mappings[stream] = json.loads(json.dumps(mappings))
+        index = self.streams[stream][-1]
+        try:
+            source = json.loads(line)
+            if not isinstance(source, dict):
+                raise ValueError("the source is no object")
+            if self.refused_text and self.refused_text in json.dumps(source):
+                raise ValueError("the document is refused")
+            if not isinstance(source.get("@timestamp"), str | int):
+                raise ValueError("documents must contain a single-valued timestamp field '@timestamp' of date type")
+            self._map(self._mappings[stream], source)
+        except ValueError as error:
+            return failed(400, "document_parsing_exception", str(error))
+        if key in index:
+            reason = f"[{key}]: version conflict, document already exists (current version [1])"
+            return failed(409, "version_conflict_engine_exception", reason)
+        index[key] = source
+        shards = {"total": 2, "successful": 1, "failed": 0}
+        made = {"_index": f".ds-{stream}-2026.01.01-{len(self.streams[stream]):06d}", "_id": key, "_version": 1}
+        return {
+            **made,
+            "result": "created",
+            "_shards": shards,
+            "_seq_no": len(index),
+            "_primary_term": 1,
+            "status": 201,
+        }
+
+    def _template_of(self, name: str) -> dict[str, Any] | None:
+        matching = [
+            template
+            for template in self.templates.values()
+            if any(fnmatchcase(name, pattern) for pattern in template["index_patterns"])
+        ]
+        return max(matching, key=lambda template: template.get("priority", 0), default=None)
+
+    def _map(self, mapping: dict[str, Any], source: Mapping[str, Any]) -> None:
+        """Check *source* against *mapping*, and add fields that a dynamic mapping makes. Raises ValueError."""
+        dynamic = str(mapping.get("dynamic", True)).lower()
+        properties = mapping.setdefault("properties", {})
+        for name, value in source.items():
+            head, _, rest = name.partition(".")  # a dot in a name makes an object
+            if not head or (rest == "" and name.endswith(".")):
+                raise ValueError(f"field name [{name}] cannot contain only whitespace or end with a dot")
+            if rest:
+                value = {rest: value}
+            if value is None or value == []:
+                continue
+            if head not in properties:
+                if dynamic == "strict":
+                    raise ValueError(f"mapping set to strict, dynamic introduction of [{head}] is not allowed")
+                if dynamic == "false":
+                    continue
+                properties[head] = _dynamic_field(value)
+                if sum(1 for _ in _fields(mapping)) > MAX_FIELDS:
+                    raise ValueError(f"Limit of total fields [{MAX_FIELDS}] has been exceeded")
+            field = properties[head]
+            kind = field.get("type", "object")
+            for element in value if isinstance(value, list) else [value]:
+                if kind in ("object", "nested"):
+                    if not isinstance(element, dict):
+                        raise ValueError(f"object mapping for [{head}] tried to parse field as object, but got a value")
+                    if field.get("enabled", True):
+                        self._map({"dynamic": dynamic, **field} if "dynamic" not in field else field, element)
+                        field.setdefault("properties", {})
+                elif not _CHECKS[kind](element, field):
+                    raise ValueError(f"failed to parse field [{head}] of type [{kind}]: {str(element)[:80]!r}")
+
+
+def _is_keyword(value: Any, field: Mapping[str, Any]) -> bool:
+    if not isinstance(value, str | int | float | bool):
+        return False
+    return len(str(value)) > field.get("ignore_above", 1 << 31) or len(str(value).encode()) <= MAX_TERM_BYTES
+
+
+def _is_flattened(value: Any, field: Mapping[str, Any]) -> bool:
+    if not isinstance(value, dict):
+        return False
+    pairs = _flat(value).items()
+    limit = field.get("ignore_above", 1 << 31)
+    return all(len(str(v)) > limit or len(f"{k}{v}".encode()) < MAX_TERM_BYTES for k, v in pairs)
+
+
+def _is_date(value: Any, field: Mapping[str, Any]) -> bool:
+    formats = field.get("format", "strict_date_optional_time||epoch_millis")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "epoch_millis" in formats
+    if not isinstance(value, str) or not _ISO_DATE.fullmatch(value):
+        return False
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_integer(bits: int) -> Callable[[Any, Mapping[str, Any]], bool]:
+    def check(value: Any, _field: Mapping[str, Any]) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits) <= value < 1 << bits
+
+    return check
+
+
+_CHECKS: Final[dict[str, Callable[[Any, Mapping[str, Any]], bool]]] = {
+    "keyword": _is_keyword,
+    "wildcard": _is_keyword,
+    "constant_keyword": _is_keyword,
+    "text": lambda value, _: isinstance(value, str | int | float | bool),
+    "match_only_text": lambda value, _: isinstance(value, str | int | float | bool),
+    "long": _is_integer(63),
+    "integer": _is_integer(31),
+    "unsigned_long": lambda value, _: isinstance(value, int) and 0 <= value < 1 << 64,
+    "double": lambda value, _: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value, _: isinstance(value, bool),
+    "date": _is_date,
+    "date_nanos": _is_date,
+    "ip": lambda value, _: isinstance(value, str),
+    "flattened": _is_flattened,
+    "flat_object": _is_flattened,
+}
+
+
+def _dynamic_field(value: Any) -> dict[str, Any]:
+    """Return the field that a dynamic mapping makes for *value*."""
+    first = value[0] if isinstance(value, list) else value
+    if isinstance(first, dict):
+        return {"type": "object", "properties": {}}
+    if isinstance(first, bool):
+        return {"type": "boolean"}
+    if isinstance(first, int):
+        return {"type": "long"}
+    if isinstance(first, float):
+        return {"type": "double"}
+    if isinstance(first, str) and "T" in first and _is_date(first, {}):
+        return {"type": "date"}
+    return {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
+
+
+def _fields(mapping: Mapping[str, Any]) -> Iterator[str]:
+    for name, field in mapping.get("properties", {}).items():
+        yield name
+        yield from _fields(field)
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, inner in value.items():
+        flat |= _flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) else {f"{prefix}{name}": inner}
+    return flat
+
+
+def _overlap(patterns: list[str], others: list[str]) -> bool:
+    """Whether a name may match both: one pattern, its wildcards taken as text, matches the other."""
+    pairs = [(a, b) for a in patterns for b in others]
+    return any(fnmatchcase(a.replace("*", "x"), b) or fnmatchcase(b.replace("*", "x"), a) for a, b in pairs)
+
+
+def _matches(source: Mapping[str, Any], mapping: Mapping[str, Any], path: str, wanted: Any) -> bool:
+    """Whether the field *path* of a document equals *wanted*, as a query on an indexed field sees it."""
+    head, _, rest = path.partition(".")
+    field = mapping.get("properties", {})[head]
+    value = source.get(head)
+    kind = field.get("type", "object")
+    if kind in ("flattened", "flat_object"):
+        return rest in (flat := _flat(value or {})) and str(flat[rest]) == str(wanted)
+    if rest and kind == "object":
+        return isinstance(value, dict) and _matches(value, field, rest, wanted)
+    if field.get("index", True) is False and field.get("doc_values", True) is False:
+        raise KeyError(f"field {path!r} is not indexed")
+    if kind in ("text", "match_only_text") and not rest:
+        words = re.findall(r"\w+", str(value).lower())
+        return all(word in words for word in re.findall(r"\w+", str(wanted).lower()))
+    return value is not None and value == wanted and len(str(value)) <= field.get("ignore_above", 1 << 31)
+
+
+def _filtered(value: Any, paths: list[str]) -> Any:
+    """Return what `filter_path` leaves of a reply."""
+    if isinstance(value, list):
+        return [kept for element in value if (kept := _filtered(element, paths)) not in ({}, [])]
+    result = {}
+    for name, inner in value.items():
+        heads = [path.partition(".") for path in paths]
+        rests = [rest for head, _, rest in heads if fnmatchcase(name, head)]
+        rests += [path for path in paths if path.startswith("**")]
+        if any(rest == "" for rest in rests):
+            result[name] = inner
+        elif rests and isinstance(inner, dict | list) and (kept := _filtered(inner, rests)) not in ({}, []):
+            result[name] = kept
+    return result
+
+
+def _json(value: Any, status: int = 200) -> Answer:
+    headers = {"content-type": "application/json", "X-elastic-product": "Elasticsearch"}
+    return Answer(status, headers, json.dumps(value).encode())
