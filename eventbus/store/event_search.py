@@ -16,8 +16,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from eventbus.broker.bus import Bus
+from eventbus.broker.calls import PendingCalls
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.keys import ID_CHARS
+from eventbus.broker.keys import ID_CHARS, Keys
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.client.connection import ApiConnection
 from eventbus.client.numbers import fetch
@@ -29,7 +30,7 @@ from eventbus.model.list_watch import ListOptions
 from eventbus.model.selectors import FieldSelector
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.reader import ObjectReader
-from eventbus.store.scan import bounds
+from eventbus.store.scan import bounds, scan
 from eventbus.store.selection import Selection
 
 #: Most events that are read about one object.
@@ -148,28 +149,43 @@ class NewestFirst:
         keys = self._bus.keys[number]
         with redis_errors():
             refreshed: Any = self._client.zrange(keys.index_refresh, 0, MOST_REFRESHED - 1)
-        yield from self._load(number, [(key, float("inf")) for key in refreshed])
-        newest, passed = b"+inf", 0
-        while True:
-            with redis_errors():
-                command = ("ZRANGE", keys.index_expiry, newest, self._least, "BYSCORE", "REV")
-                raw: Any = self._client.execute_command(*command, "LIMIT", passed, self._page, "WITHSCORES")
-            members = _scored(raw)
-            yield from self._load(number, members)
-            if len(members) < self._page:
-                return
-            # Continue after the last score and its members, because other writes would shift a plain offset.
-            last = members[-1][1]
-            same = sum(score == last for _, score in members)
-            passed = passed + same if newest == b"%d" % last else same
-            newest = b"%d" % last
+            values: Any = self._client.mget([keys.object + key for key in refreshed]) if refreshed else []
+            raw: Any = self._client.execute_command(*self._range(keys, b"+inf", 0))
+        yield from self._wanted_of(number, [(key, float("inf")) for key in refreshed], values)
+        newest, passed, members = b"+inf", 0, _scored(raw)
+        pending: PendingCalls | None = None
+        try:
+            while members or pending is not None:
+                # Request the next page before this one is decoded and used.
+                read, current = members, pending
+                pending = None
+                if current is not None:
+                    values, *more = current.replies()
+                    members = _scored(more[0]) if more else []
+                if members:
+                    objects = ("MGET", *(keys.object + key for key, _ in members))
+                    if len(members) < self._page:
+                        pending = PendingCalls(self._client, objects)
+                    else:
+                        # Continue after the last score and its members: other writes would shift a plain offset.
+                        last = b"%d" % members[-1][1]
+                        same = sum(score == members[-1][1] for _, score in members)
+                        newest, passed = last, passed + same if newest == last else same
+                        pending = PendingCalls(self._client, objects, self._range(keys, newest, passed))
+                if current is not None:
+                    yield from self._wanted_of(number, read, values)
+        finally:
+            if pending is not None:
+                pending.drain()
 
-    def _load(self, partition: int, members: Sequence[tuple[bytes, float]]) -> Iterator[_Packed]:
-        if not members:
-            return
-        prefix, wanted = self._bus.keys[partition].object, self._wanted
-        with redis_errors():
-            values: Any = self._client.mget([prefix + key for key, _ in members])
+    def _range(self, keys: Keys, newest: bytes, passed: int) -> tuple[Any, ...]:
+        command = ("ZRANGE", keys.index_expiry, newest, self._least, "BYSCORE", "REV")
+        return (*command, "LIMIT", passed, self._page, "WITHSCORES")
+
+    def _wanted_of(
+        self, partition: int, members: Sequence[tuple[bytes, float]], values: Sequence[bytes | None]
+    ) -> Iterator[_Packed]:
+        wanted = self._wanted
         for (key, score), value in zip(members, values, strict=True):
             self.examined += 1
             if value is not None and (wanted is None or wanted(value)):
@@ -222,10 +238,11 @@ class SearchResult(msgspec.Struct, frozen=True):
 def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search: Search) -> SearchResult:
     """Find the newest events. The version is read first, so that a watch from it delivers every later change.
 
-    If more than *limit* match, those written last are taken; the result is sorted by last seen.
+    If more than *limit* match, those written last are taken, or, of a namespace with few events, those last seen. The
+    result is sorted by last seen.
 
     Raises: InvalidSelector: correct the search.  BusUnavailable.
-    Redis:  GET on version; see `NewestFirst`.
+    Redis:  GET on version; see `_read_few` and `NewestFirst`.
     """
     version = str(events.newest())
     options = ListOptions(
@@ -234,9 +251,10 @@ def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search:
     selection: Selection[Event] = Selection(EVENT, options)
     words = search.text.lower().split()
     walk = NewestFirst(bus=bus, client=client, since=search.since, wanted=_prefilter(search, words))
+    few = _read_few(bus, client, selection) if selection.namespace else None
     placed: list[tuple[int, Event]] = []
     more = False
-    for partition, event in walk.placed():
+    for partition, event in walk.placed() if few is None else few:
         if search.namespaces and event.metadata.namespace not in search.namespaces:
             continue
         if selection.matches(event) and happened_in(event, search.since, search.until) and _has_words(event, words):
@@ -246,7 +264,35 @@ def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search:
             placed.append((partition, event))
     items = sorted(events.versioned(placed), key=lambda event: event.last_seen or _NO_TIME, reverse=True)
     begins = datetime.now(UTC) - timedelta(seconds=bus.options.event_ttl_s)
-    return SearchResult(tuple(items), version, more, walk.examined, begins)
+    return SearchResult(tuple(items), version, more, walk.examined if few is None else len(few), begins)
+
+
+#: Events of a namespace or about an object that are read without a walk over all events.
+FEW: Final = 2_000
+
+
+def _read_few(bus: Bus, client: Client, selection: Selection[Event]) -> list[tuple[int, Event]] | None:
+    """Return all events that the best index of *selection* has, the one last seen first; None: more than `FEW`.
+
+    Redis: ZLEXCOUNT on the index of each partition in one round, then as `scan`.
+    """
+    storage = EventStorage(kind=EVENT, bus=bus, client=client, remember=True)
+    pipe: Any = client.pipeline(transaction=False)
+    for partition in storage.partitions:
+        index, prefix = storage.index(partition, selection)
+        pipe.zlexcount(index, *bounds(prefix))
+    with redis_errors():
+        counts = pipe.execute()
+    if sum(counts) > FEW:
+        return None
+    placed = [
+        (partition, event)
+        for partition, count in zip(storage.partitions, counts, strict=True)
+        if count
+        for page in scan(bus, client, storage, partition, storage.index(partition, selection))
+        for _, event in page
+    ]
+    return sorted(placed, key=lambda entry: entry[1].last_seen or _NO_TIME, reverse=True)
 
 
 def _has_words(event: Event, words: Sequence[str]) -> bool:
@@ -284,10 +330,16 @@ def _prefilter(search: Search, words: Sequence[str]) -> Callable[[bytes], bool] 
         return None
 
     def wanted(packed: bytes) -> bool:
-        if not all(value in packed for value in exact):
-            return False
-        lower = packed.lower() if loose else b""
-        return all(word in lower for word in loose)
+        # Loops: a generator for each event would take longer than the search.
+        for value in exact:
+            if value not in packed:
+                return False
+        if loose:
+            lower = packed.lower()
+            for word in loose:
+                if word not in lower:
+                    return False
+        return True
 
     return wanted
 

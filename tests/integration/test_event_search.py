@@ -116,6 +116,35 @@ def make(i: int) -> ObjectMeta:
     return ObjectMeta(name=f"p-{i}.1", namespace="default")
 
 
+def test_a_namespace_with_few_events_is_read_by_its_index_and_the_result_is_the_same(
+    bus: Bus, client: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = make_fleet(store, datetime.now(UTC))
+    in_shop = sum(event.metadata.namespace == "shop" for event in events)
+    one_object = "involvedObject.kind=Pod,involvedObject.name=web-7f-a"
+    asked: list[tuple[dict[str, Any], int]] = [
+        ({"namespace": "shop"}, in_shop),
+        ({"namespace": "shop", "field_selector": "type=Warning"}, in_shop),
+        ({"namespace": "shop", "field_selector": one_object}, 2),
+        ({"namespace": "none"}, 0),
+    ]
+    by_index = [search(bus, client, store, **terms) for terms, _ in asked]
+    assert [found.examined for found in by_index] == [examined for _, examined in asked]
+    newest = search(bus, client, store, namespace="shop", field_selector="type=Warning", limit=1)
+    assert (reasons(newest), newest.more) == (["Failed"], True)
+    monkeypatch.setattr(event_search, "FEW", -1)
+    by_walk = [search(bus, client, store, **terms) for terms, _ in asked]
+    assert [(found.items, found.more) for found in by_walk] == [(found.items, found.more) for found in by_index]
+    assert by_walk[3].examined == len(events)
+
+
+def test_events_of_several_namespaces_are_found_before_the_limit(bus: Bus, client: Any, store: ObjectStore) -> None:
+    make_fleet(store, datetime.now(UTC))
+    found = search(bus, client, store, namespaces=frozenset({"other", "none"}), limit=2)
+    assert [event.metadata.namespace for event in found.items] == ["other", "other"]
+    assert not found.more
+
+
 def test_what_is_held_back_counts_as_new(bus: Bus, client: Any, store: ObjectStore, settings: Settings) -> None:
     loud, quiet = ObjectReference("Pod", "default", "loud"), ObjectReference("Pod", "default", "quiet")
     with EventBroadcaster(bus.url, settings=settings) as broadcaster:
