@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.client import HTTPConnection
@@ -147,3 +148,10 @@ def test_a_request_is_bounded_and_may_only_be_a_message(url: str) -> None:
     connection.request("GET", "/mcp", headers={"Authorization": ann})
     assert connection.getresponse().status == 405
     connection.close()
+
+
+def test_a_worker_without_the_extra_names_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "eventbus.mcp.http", None)  # as if the library were missing
+    code, text = post(url, json.dumps(PING).encode(), Authorization="Bearer ann-token")
+    assert (code, json.loads(text)["reason"]) == (501, "NotImplemented")
+    assert "pip install 'eventbus[mcp]'" in text
