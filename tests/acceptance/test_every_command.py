@@ -193,6 +193,7 @@ def test_no_command_is_left_out() -> None:
         "apply": "in test_kubectl_habits.py",
         "create": "in test_kubectl_habits.py",
         "logs": "in test_agent_story.py",
+        "mcp": "in test_mcp.py",
         "why": "in tests/integration/test_story.py",
         "completion": "is text of the program's own",
         "postgres": "in tests/integration/test_sink_postgres_partitions.py",
