@@ -50,11 +50,17 @@ def check_right(access: Access, user: User, verb: str, resource: str, namespace:
         )
 
 
+def require_anywhere(request: web.Request, verb: str, resource: str) -> None:
+    """Check that the user is permitted in some namespace. Raises: ApiError: 403."""
+    access, user = request.app[API].access, request[USER]
+    if not any(access.allowed(user, verb, resource, grant.namespace) for grant in access.grants_of(user)):
+        require(request, verb, resource)
+
+
 def readable_namespaces(request: web.Request) -> Callable[[str], bool]:
     """Return the test of the namespaces in which the user may list events. Raises: ApiError: 403: in none."""
+    require_anywhere(request, "list", "events")
     access, user = request.app[API].access, request[USER]
-    if not any(access.allowed(user, "list", "events", grant.namespace) for grant in access.grants_of(user)):
-        require(request, "list", "events")
     return lambda namespace: access.allowed(user, "list", "events", namespace)
 
 

@@ -221,17 +221,31 @@ def test_the_uids_of_two_users_are_two(embedded_url: str, prefix: str, tmp_path:
     bus = open_bus(embedded_url, Settings(prefix=prefix))
     tokens = tmp_path / "tokens.csv"
     tokens.write_text("a,one,1\nb,two,2\nc,three,3\n")
-    with serving(bus, tokens=tokens, grants=["record=user:one", "record=user:two", "view=user:three"]) as url:
+    with serving(bus, tokens=tokens, grants=["record=user:one", "record=user:two", "record=user:three@shop"]) as url:
         for token in "ab":
             api = ApiConnection(parse_api_url(url, Settings(token=token)))
             post(api, record(log__record__uid="u"))
             api.close()
-        viewer = ApiConnection(parse_api_url(url, Settings(token="c")))
-        answer = post(viewer, record(log__record__uid="v"))
-        viewer.close()
+        other = ApiConnection(parse_api_url(url, Settings(token="c")))
+        answer = post(other, record(log__record__uid="v"))
+        other.close()
     assert len(stored(bus)) == 2
     assert answer.rejected_log_records == 1
     assert "'three' may not record events in namespace 'default'" in answer.error_message
+
+
+def test_a_user_who_may_record_nowhere_is_refused_before_the_body_is_read(
+    embedded_url: str, prefix: str, tmp_path: Path
+) -> None:
+    bus = open_bus(embedded_url, Settings(prefix=prefix))
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text("a,viewer,1\n")
+    with serving(bus, tokens=tokens, grants=["view=user:viewer"]) as url:
+        api = ApiConnection(parse_api_url(url, Settings(token="a")))
+        reply = send(api, b"no request")
+        api.close()
+    assert reply.status == 403
+    assert b'"viewer" cannot create resource "events"' in reply.body
 
 
 def test_a_request_that_is_sent_again_is_recorded_once_if_its_records_have_times(bus: Bus, api: ApiConnection) -> None:

@@ -220,6 +220,22 @@ def _varint(value: int) -> bytes:
 # -- JSON --------------------------------------------------------------------------------------------------------
 
 
+class _Counted(msgspec.Struct):
+    """Any object, without its fields."""
+
+
+class _CountedScopeLogs(msgspec.Struct, rename="camel"):
+    log_records: list[_Counted] = []
+
+
+class _CountedResourceLogs(msgspec.Struct, rename="camel"):
+    scope_logs: list[_CountedScopeLogs] = []
+
+
+class _CountedLogs(msgspec.Struct, rename="camel"):
+    resource_logs: list[_CountedResourceLogs] = []
+
+
 class _ScopeLogs(msgspec.Struct, rename="camel"):
     scope: msgspec.Raw = msgspec.Raw(b"{}")
     log_records: list[msgspec.Raw] = []
@@ -234,6 +250,7 @@ class _Logs(msgspec.Struct, rename="camel"):
     resource_logs: list[_ResourceLogs] = []
 
 
+_COUNT: Final = msgspec.json.Decoder(decodable(_CountedLogs)).decode
 _DECODE: Final = msgspec.json.Decoder(decodable(_Logs)).decode
 _PLAIN: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -241,6 +258,8 @@ _PLAIN: Final = msgspec.json.Decoder(dict[str, Any]).decode
 def _parts_of_json(body: bytes) -> Iterator[_Part]:
     if body.count(b"{") > MAX_OBJECTS:
         raise status.too_much(f"at most {MAX_OBJECTS} objects in a request")
+    # A `Raw` has 80 bytes, even of one digit. This pass ends at a record that is no object: those are bounded above.
+    _COUNT(body)
     for logs in _DECODE(body).resource_logs:
         resource = _message_of(logs.resource, Resource())
         texts = texts_of(resource.attributes)

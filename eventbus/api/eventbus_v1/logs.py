@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.context import API
+from eventbus.api.context import API, require_anywhere
 from eventbus.api.eventbus_v1.record import Recording
 from eventbus.api.kube.bodies import read_body
 from eventbus.api.kube.handler import refuse_method
@@ -53,6 +53,7 @@ class Logs:
         try:
             if media_type not in (PROTOBUF, JSON):
                 raise status.unsupported_media_type((PROTOBUF, JSON))
+            require_anywhere(request, "create", "events")  # before 20 MiB are read
             return await self._bounded(request)
         except (status.ApiError, EventBusError) as error:
             answer = answer_of(request, error)
