@@ -76,8 +76,8 @@ class IntegrationState(msgspec.Struct, array_like=True):
 class Group(msgspec.Struct, array_like=True):
     """The state of a group, as it is stored. *sent*: by integration. *route*: the key of its route.
 
-    *inhibited*: alert → an alert that inhibits it, *acknowledgement*: name of the one that applied, when the group was
-    last due.
+    When it was last due: *inhibited*: alert → an alert that inhibits it, *acknowledgement*: name of the one in force,
+    *muted_until_ms*: when its route's mute may end, 0: it was not muted.
     """
 
     id: str
@@ -90,6 +90,7 @@ class Group(msgspec.Struct, array_like=True):
     sent: dict[str, IntegrationState] = {}
     inhibited: dict[str, str] = {}
     acknowledgement: str = ""
+    muted_until_ms: int = 0
 
     @property
     def key(self) -> str:
@@ -189,6 +190,29 @@ class Engine:
                 self._changed.add(f"g{group.id}")
             if group.receiver not in self._integrations:
                 self._leave(group, list(group.alerts))
+            elif group.next_ms > self._latest_ms(group, now_ms):  # by a mute or an interval of other rules
+                self._advance_to(group, self._earliest_ms(group, now_ms))
+
+    def _latest_ms(self, group: Group, now_ms: int) -> int:
+        """Return when a group is due at the latest by the current rules."""
+        route = self._routes.get((group.receiver, group.route))
+        if route and (until_ms := muted_until(route, now_ms)):
+            return until_ms
+        return max(group.opened_ms + (route.group_wait_ms if route else 0), now_ms + self._interval_ms(group))
+
+    def _earliest_ms(self, group: Group, now_ms: int) -> int:
+        """Return now, or the end of `group_wait`, or of `group_interval` after the last message."""
+        route = self._routes.get((group.receiver, group.route))
+        waited_ms = group.opened_ms + (route.group_wait_ms if route else 0)
+        sent_ms = max((sent.at_ms for sent in group.sent.values()), default=0)
+        return max(now_ms, waited_ms, sent_ms + self._interval_ms(group))
+
+    def _advance_to(self, group: Group, at_ms: int) -> None:
+        """Make a group due at *at_ms* if it is due later."""
+        if at_ms < group.next_ms:
+            group.next_ms = at_ms
+            self._changed.add(f"g{group.id}")
+            heapq.heappush(self._due, (at_ms, group.id))
 
     def load(self, alerts: Iterable[Alert], groups: Iterable[Group], now_ms: int) -> list[Send]:
         """Go on with stored state. Returns: the notifications that were stored and not confirmed."""
@@ -431,14 +455,7 @@ class Engine:
             group = self.groups[id_]
             if group.sent and all(alert_id_ in sent.firing for sent in group.sent.values()):
                 continue
-            route = self._routes.get((group.receiver, group.route))
-            waited_ms = group.opened_ms + (route.group_wait_ms if route else 0)
-            sent_ms = max((sent.at_ms for sent in group.sent.values()), default=0)
-            at_ms = max(now_ms, waited_ms, sent_ms + self._interval_ms(group))
-            if at_ms < group.next_ms:
-                group.next_ms = at_ms
-                self._changed.add(f"g{id_}")
-                heapq.heappush(self._due, (at_ms, id_))
+            self._advance_to(group, self._earliest_ms(group, now_ms))
 
     def _acknowledgement(self, group: Group) -> Acknowledgement | None:
         """Return the acknowledgement of a group, and note it in the group."""
@@ -517,7 +534,11 @@ class Engine:
     def _flush(self, group: Group, now_ms: int) -> list[Send]:
         """Decide the notifications of a due group."""
         route = self._routes.get((group.receiver, group.route))
-        if route and (until_ms := muted_until(route, now_ms)):
+        until_ms = muted_until(route, now_ms) if route else 0
+        if until_ms != group.muted_until_ms:
+            group.muted_until_ms = until_ms
+            self._changed.add(f"g{group.id}")
+        if until_ms:
             group.next_ms = until_ms
             return []
         interval_ms = self._interval_ms(group)

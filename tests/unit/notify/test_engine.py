@@ -322,6 +322,51 @@ def test_a_mute_time_holds_messages_back_until_its_border() -> None:
     assert world.messages[4:] == [(25 * 60, "chat", "first", 1, 0)]
 
 
+ALWAYS = """
+time_intervals:
+- {name: noon, time_intervals: [{weekdays: ["monday:sunday"]}]}
+"""
+
+
+@pytest.mark.parametrize("how", ["reload", "take over"])
+@pytest.mark.parametrize(
+    ("former", "rest", "minute"),
+    [(ALWAYS, "", 5), (MUTE, "", 5), (ALWAYS, MUTE, 60)],
+    ids=["an endless one removed", "removed", "shortened"],
+)
+def test_a_removed_or_shortened_mute_ends_for_groups_that_it_has_muted(
+    former: str, rest: str, minute: float, how: str
+) -> None:
+    muted = 'resolve_after: 3h, routes: [{matchers: [kind="Pod"]%s}]'
+    during = ", mute_time_intervals: [noon]"
+    world = World(rules(muted % during, former))
+    world.happens(world.event())
+    world.until(5)
+    (group,) = (packed for name, packed in world.stored.items() if name[0] == "g")
+    assert msgspec.msgpack.decode(group, type=Group).muted_until_ms > world.now_ms
+    after = rules(muted % (during if rest else ""), rest)
+    if how == "reload":
+        world.reload(after)
+    else:
+        world.rules = after
+        world.take_over()
+    world.until(120)
+    assert world.messages == [(minute, "chat", "first", 1, 0)]
+
+
+def test_other_rules_shorten_neither_group_wait_nor_group_interval() -> None:
+    waiting = "group_wait: 10m, group_interval: 20m"
+    world = World(rules(waiting))
+    world.happens(world.event("web-1"))
+    world.until(1)
+    world.reload(rules(f"{waiting}, repeat_interval: 5h"))
+    world.until(11)
+    world.happens(world.event("web-2"))
+    world.reload(rules("group_wait: 10m, group_interval: 8m"))
+    world.until(40)
+    assert world.messages == [(10, "chat", "first", 1, 0), (18, "chat", "new-alerts", 2, 0)]
+
+
 def test_active_times_are_the_only_ones() -> None:
     active = 'routes: [{matchers: [kind="Pod"], active_time_intervals: [noon]}]'
     world = World(rules(active, MUTE))
