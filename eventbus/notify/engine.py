@@ -243,6 +243,11 @@ class Engine:
         return self._silencing.active
 
     @property
+    def ignored_silences(self) -> int:
+        """Return how many silences have begun and are ignored, because there are too many."""
+        return self._silencing.ignored
+
+    @property
     def longest_ms(self) -> int:
         """Return the longest time for which a route leaves an alert or a group as it is."""
         return max(route.repeat_interval_ms + route.resolve_after_ms for route in self._root.all())

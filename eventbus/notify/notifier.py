@@ -151,7 +151,7 @@ class Notifier:
             return [self._health("notify", {"failures": self._absence.failures_ever}, gauges)]
         engine = acting.engine
         gauges |= {"alerts": len(engine.alerts), "groups": len(engine.groups), "lag_events": acting.lag}
-        gauges["silences"] = engine.active_silences
+        gauges |= {"silences": engine.active_silences, "ignored_silences": engine.ignored_silences}
         gauges |= {"expected_events": len(acting.expected), "missing_events": acting.expected.missing}
         counts = {
             "failures": self._absence.failures_ever,

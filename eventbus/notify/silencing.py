@@ -17,8 +17,10 @@ from eventbus.model.silence_rules import matchers_of
 from eventbus.notify.alerts import Alert, ms_of, object_of
 from eventbus.util.log import log
 
-#: Silences that have not ended. Further ones are ignored, with an error in the log.
+#: Silences that are active at once. Further ones are ignored until one of them ends, with an error in the log.
 MAX_SILENCES: Final = 1000
+#: Starts and ends are collected again when there are so many more than silences.
+_OLD_BORDERS: Final = 100
 #: An alert that begins within this time after an acknowledgement counts as older: clocks of machines differ.
 TOLERANCE_MS: Final = 10_000
 
@@ -33,6 +35,7 @@ class Silencing:
         self._alerts = alerts
         self._silences: dict[str, Silence] = {}
         self._active: dict[str, Matchers] = {}
+        self._ignored: dict[str, None] = {}  #: those that have begun, in this order, when there was no room
         #: The same by their first `=` matcher, since most have one; None: without one.
         self._places: dict[tuple[str, str] | None, dict[str, Matchers]] = {}
         self._labels: set[str] = set()  #: that the active silences look at
@@ -44,23 +47,37 @@ class Silencing:
         """Return how many silences have begun and not ended."""
         return len(self._active)
 
+    @property
+    def ignored(self) -> int:
+        """Return how many silences have begun beyond MAX_SILENCES."""
+        return len(self._ignored)
+
     def set(self, name: str, silence: Silence | None, now_ms: int) -> list[str]:
         """Use the current version of a silence; None: it was deleted. Returns: alerts that are visible again."""
         if silence is not None and self._silences.get(name) == silence:
             return []
-        former = self._silences.pop(name, None)
+        self._silences.pop(name, None)
         ended = self._end(name)
         if silence is not None and _end_ms(silence) > now_ms:
-            if len(self._silences) >= MAX_SILENCES and former is None:
-                log.error("the silence %s is ignored: there are %d others", name, MAX_SILENCES)
-            else:
-                self._silences[name] = silence
-                for at_ms in (_start_ms(silence), _end_ms(silence)):
-                    if at_ms > now_ms:
-                        heapq.heappush(self._borders, (at_ms, name))
-                if _start_ms(silence) <= now_ms:
-                    self._begin(name)
-        return self._release(name) if ended else []
+            self._silences[name] = silence
+            self._add_borders(name, now_ms)
+        if name in self._silences and _start_ms(self._silences[name]) <= now_ms:
+            self._begin(name)
+        else:
+            self._ignored.pop(name, None)
+        visible = self._release(name) if ended else []
+        self._admit()
+        return [each for each in visible if each not in self._silenced]
+
+    def _add_borders(self, name: str, now_ms: int) -> None:
+        names = [name]
+        if len(self._borders) > 2 * len(self._silences) + _OLD_BORDERS:  # most are of former versions
+            self._borders.clear()
+            names = [*self._silences]
+        for each in names:
+            for at_ms in (_start_ms(self._silences[each]), _end_ms(self._silences[each])):
+                if at_ms > now_ms:
+                    heapq.heappush(self._borders, (at_ms, each))
 
     def next_ms(self) -> int | None:
         """Return the next start or end of a silence."""
@@ -76,10 +93,12 @@ class Silencing:
                 continue
             if _end_ms(silence) <= now_ms:
                 del self._silences[name]
+                self._ignored.pop(name, None)
                 if self._end(name):
                     visible += self._release(name)
             elif name not in self._active and _start_ms(silence) <= now_ms:
                 self._begin(name)
+        self._admit()
         return [each for each in visible if each not in self._silenced]
 
     def update(self, alert: Alert, former: Mapping[str, str]) -> None:
@@ -103,7 +122,23 @@ class Silencing:
         """Return the name of the silence of an alert; "": it is not silenced."""
         return self._silenced.get(alert_id, "")
 
+    def _admit(self) -> None:
+        """Begin silences that were ignored, as many as there is room for."""
+        while self._ignored and len(self._active) < MAX_SILENCES:
+            name = next(iter(self._ignored))
+            del self._ignored[name]
+            self._begin(name)
+
     def _begin(self, name: str) -> None:
+        if len(self._active) >= MAX_SILENCES:
+            if not self._ignored:
+                log.error(
+                    "the silence %s is ignored, as are further ones, until one of the %d active ones ends",
+                    *(name, MAX_SILENCES),
+                )
+            self._ignored[name] = None
+            return
+        self._ignored.pop(name, None)
         try:
             matchers = matchers_of(self._silences[name].spec)
         except ConfigError as error:

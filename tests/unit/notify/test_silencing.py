@@ -221,17 +221,46 @@ def test_an_alert_is_looked_at_again_when_its_labels_change() -> None:
     assert [each.alerts[0].labels["name"] for each in world.sent] == ["web-2"]
 
 
-def test_a_silence_with_an_invalid_expression_and_one_beyond_the_bound_silence_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_silence_with_an_invalid_expression_silences_nothing(caplog: pytest.LogCaptureFixture) -> None:
     world = Quiet(rules("group_wait: 0s"))
     world.silence('kind=~"("', 0, 60)
-    monkeypatch.setattr(silencing, "MAX_SILENCES", 1)
-    world.silence('kind="Pod"', 0, 60, name="t")
     world.happens(world.event())
     assert world.messages == [(0, "chat", "first", 1, 0)]
     assert "the silence s is ignored: '(' is no regular expression" in caplog.text
-    assert "the silence t is ignored: there are 1 others" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["deleted", "over"])
+def test_a_silence_beyond_the_bound_is_ignored_until_another_one_ends(
+    end: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(silencing, "MAX_SILENCES", 1)
+    world = Quiet(rules("group_wait: 0s"))
+    world.silence('kind="Job"', 50_000, 60_000, name="in a month")
+    world.silence('kind="Node"', 0, 10 if end == "over" else 60)
+    for name in ("t", "u"):
+        world.silence('kind="Pod"', 0, 60, name=name)
+    world.happens(world.event())
+    assert (world.messages, world.engine.ignored_silences) == ([(0, "chat", "first", 1, 0)], 2)
+    assert caplog.text.count("is ignored") == 1
+    world.until(11)
+    if end == "deleted":
+        world.remove_silence()
+    assert (world.engine.active_silences, world.engine.ignored_silences) == (1, 1)
+    world.happens(world.event(namespace="bank"))
+    world.until(20)
+    assert len(world.messages) == 1
+
+
+def test_changes_of_a_silence_leave_no_timers_behind() -> None:
+    world = Quiet(rules())
+    for number in range(2000):
+        world.silence('kind="Pod"', 10, 60 + number)
+    assert len(world.engine._silencing._borders) < 200
+    world.happens(world.event())
+    world.until(2058)
+    assert world.engine.active_silences == 1
+    world.until(2060)
+    assert world.engine.active_silences == 0
 
 
 class Paged(Quiet):
