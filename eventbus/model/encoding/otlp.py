@@ -63,7 +63,7 @@ class LogRecordPacker:
         self._attributes = _Attributes(self._record.attributes, _RECORD_KEYS)
         self._count = self._record.attributes.add(key="k8s.event.count").value
 
-    def pack(self, event: Event, *, uid: str, now_ns: int) -> bytes:
+    def pack(self, event: Event, *, uid: str, now_ns: int, body: str) -> bytes:
         """Return an ExportLogsServiceRequest with the log record; several of them, joined, are one with all.
 
         Raises: ValueError, OverflowError: a value does not fit, such as a lone surrogate.
@@ -96,7 +96,7 @@ class LogRecordPacker:
         record.observed_time_unix_nano = now_ns
         record.severity_text = event.type
         record.severity_number = _SEVERITIES.get(event.type.lower(), SeverityNumber.SEVERITY_NUMBER_UNSPECIFIED)
-        record.body.string_value = event.message
+        record.body.string_value = body
         seen = event.last_seen
         record.time_unix_nano = 0 if seen is None else max(0, (seen - _EPOCH) // _MICROSECOND * 1000)
         trace = _TRACE.fullmatch(meta.annotations.get(TRACE_ANNOTATION, ""))
