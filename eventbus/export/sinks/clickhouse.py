@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
-from eventbus.errors import ConfigError, SinkUnreachable
+from eventbus.errors import ConfigError, SinkUnreachable, UnexpectedReply
 from eventbus.export.sinks.common import query_of
 from eventbus.export.sinks.contract import SinkWrite
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink
@@ -29,6 +29,8 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 _OF_SERVER: Final = frozenset(
     {"159", "202", "203", "209", "210", "225", "241", "242", "243", "252", "279", "285", "286", "319", "999"}
 )
+#: By default, one insert may write to 100 partitions: to so many months, or days in tables of older builds.
+_TOO_MANY_TARGETS: Final = b"partitions for single INSERT block"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -96,12 +98,19 @@ class Rows:
             "query": f"INSERT INTO {self._table} FORMAT JSONEachRow",
             "insert_deduplication_token": blake2b(body, digest_size=16).hexdigest(),
             "date_time_input_format": "best_effort",
+            # Also if the user's profile says otherwise: an asynchronous insert ignores the token, and may be answered
+            # before it is on disk.
+            "async_insert": "0",
         }
         return compressed(f"{self._url}&{urlencode(options, quote_via=quote)}", body, "application/x-ndjson")
 
     def judge(self, reply: Reply, events: int) -> Verdict:
         code = reply.headers.get("x-clickhouse-exception-code", "")
         error = error_of(reply, "ClickHouse")
+        if (
+            code == "252" and _TOO_MANY_TARGETS in reply.body
+        ):  # the code of too many parts, too; half of the rows may do
+            return Verdict(UnexpectedReply(str(error), status=reply.status))
         if code and (error is None or code in _OF_SERVER):  # an exception after the head of an answer with 200
             return Verdict(SinkUnreachable(f"exception {code}: {error or 'after the head of the answer'}"))
         return Verdict(error)
