@@ -62,12 +62,14 @@ class Request(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """The meaning of a reply. *error*: of the whole request. *each*: of its events, in order; (): all are written.
 
-    *rejected*: events that the system has rejected without saying which of them.
+    *rejected*: events that the system has rejected without saying which of them. *culprit*: the place of the event that
+    *error* is about; None: unknown.
     """
 
     error: SinkError | None = None
     each: Sequence[SinkError | None] = ()
     rejected: int = 0
+    culprit: int | None = None
 
 
 class BatchFormat(Protocol):
@@ -188,8 +190,11 @@ class HttpBatchSink:
             verdict = self._exchange([part for _, part in some])
             error = verdict.error
             if isinstance(error, EventRejected | UnexpectedReply) and len(some) > 1:
-                middle = len(some) // 2
-                requests.extendleft([some[middle:], some[:middle]])
+                middle = after = len(some) // 2
+                if verdict.culprit is not None:
+                    middle, after = verdict.culprit, verdict.culprit + 1
+                    answers[some[middle][0]] = error
+                requests.extendleft(part for part in (some[after:], some[:middle]) if part)
                 continue
             self._rejected += verdict.rejected
             each = [error] * len(some) if error else verdict.each or [None] * len(some)

@@ -32,6 +32,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 class _Answer(msgspec.Struct):
     code: int = 0
+    invalid: int | None = msgspec.field(default=None, name="invalid-event-number")
 
 
 _ANSWER: Final = msgspec.json.Decoder(decodable(_Answer)).decode
@@ -73,14 +74,19 @@ class CollectorEvents:
         return compressed(self._url, b"\n".join(parts), "application/json")
 
     def judge(self, reply: Reply, events: int) -> Verdict:
+        """Return the meaning. Splunk may have stored the events before the invalid one: halving would repeat them."""
         error = error_of(reply, "Splunk")
-        if error is not None and reply.status == 400 and _code_of(reply) in _OF_ALL:
-            error = SinkUnreachable(str(error), status=reply.status)
-        return Verdict(error)
+        if error is None or reply.status != 400:
+            return Verdict(error)
+        answer = _answer_of(reply)
+        if answer.code in _OF_ALL:
+            return Verdict(SinkUnreachable(str(error), status=reply.status))
+        known = answer.invalid is not None and 0 <= answer.invalid < events
+        return Verdict(error, culprit=answer.invalid if known else None)
 
 
-def _code_of(reply: Reply) -> int:
+def _answer_of(reply: Reply) -> _Answer:
     try:
-        return _ANSWER(reply.body).code
+        return _ANSWER(reply.body)
     except (msgspec.DecodeError, RecursionError):
-        return 0
+        return _Answer()
