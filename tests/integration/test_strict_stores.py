@@ -119,6 +119,16 @@ def test_an_outage_pauses_the_export_and_loses_nothing(trial: Trial, status: int
     trial.assert_all_stored(trial.export())
 
 
+def test_events_survive_errors_of_the_server_unless_the_protocol_forbids_to_retry(trial: Trial) -> None:
+    trial.service.answers.extend([Answer(500)] * 2 * EVENTS)  # more than one try of each event
+    trial.record(*["message"] * EVENTS)
+    status = trial.export()
+    if trial.store.scheme in ("otlp", "loki+http"):  # Loki answers 503 instead
+        assert (status.dead, trial.store.read()) == (EVENTS, [])
+    else:
+        trial.assert_all_stored(status)
+
+
 def test_events_are_stored_once_although_replies_are_lost_if_the_store_tells_repeats(trial: Trial) -> None:
     trial.record(*["message"] * EVENTS)
     trial.service.lost_replies = 2

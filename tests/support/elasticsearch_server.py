@@ -129,6 +129,9 @@ class Elasticsearch(StrictService):
             if source["@timestamp"] >= since and all(_matches(source, mapping, *pair) for pair in term.items())
         ]
 
+    def is_write(self, delivery: Delivery) -> bool:
+        return "/_bulk" in delivery.path
+
     def refuse(self, status: int, message: str, kind: str = "") -> Answer:
         kinds = {401: "security_exception", 413: "content_too_long_exception", 429: "es_rejected_execution_exception"}
         error = {"type": kind or kinds.get(status, "illegal_argument_exception"), "reason": message}

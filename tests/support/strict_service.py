@@ -32,20 +32,24 @@ class StrictService(Endpoint):
         self.refusals: list[Answer] = []  # the service's own, apart from size and rate
 
     def answer(self, delivery: Delivery) -> Answer:
-        ordered = bool(self.answers)
-        answer = super().answer(delivery)
-        if ordered:
-            return answer
+        writes = self.is_write(delivery)
+        if self.answers and writes:
+            return super().answer(delivery)
+        self.deliveries.append(delivery)
         answer = self._checked(delivery)
         if answer.status >= 400 and answer.status not in (413, 429):
             self.refusals.append(answer)
-        if self.lost_replies and answer.status < 300:
+        if self.lost_replies and writes and answer.status < 300:
             self.lost_replies -= 1
             return Answer(0)
-        if self.hanging and answer.status < 300:
+        if self.hanging and writes and answer.status < 300:
             self.hanging -= 1
             self.closing.wait()
         return answer
+
+    def is_write(self, _delivery: Delivery) -> bool:
+        """Whether a request has items. The faults concern only these."""
+        return True
 
     @abstractmethod
     def serve(self, delivery: Delivery) -> Answer:
@@ -72,7 +76,7 @@ class StrictService(Endpoint):
             return self.refuse(415, f"Content-Encoding {encoding!r} is not supported")
         if len(body) > self.max_bytes:
             return self.refuse(413, f"the body is larger than {self.max_bytes} bytes")
-        if self.throttled:
+        if self.throttled and self.is_write(delivery):
             self.throttled -= 1
             limited = self.refuse(429, "too many requests")
             return replace(limited, headers={**limited.headers, "Retry-After": str(RETRY_AFTER_S)})
