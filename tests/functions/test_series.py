@@ -198,6 +198,20 @@ def test_neither_aggregation_nor_the_spam_filter_touches_a_series(make_partition
     assert events_of(partition) == [("note 0", 4)]
 
 
+@pytest.mark.parametrize("ahead_ms", [-2 * HOUR, -20 * MINUTE, 2 * HOUR])
+def test_a_recorder_with_a_wrong_clock_makes_no_more_writes(series: Partition, ahead_ms: int) -> None:
+    for n in range(20):
+        packed = make_packed_in_series(T0 + n * 1000 + ahead_ms)
+        series.record_deliveries(series.deliver([packed]), at_ms=T0 + n * 1000)
+        refresh(series, n * 1000)
+
+    assert series.letters().replace("R", "") == "AM"
+    refresh(series, 30 * MINUTE)
+    (event,) = series.stored()
+    assert event.series == EventSeries(20, at(19_000 + ahead_ms))
+    assert written(series) == [20]
+
+
 def events_of(partition: Partition) -> list[tuple[str, int]]:
     events: list[Event] = partition.stored()
     return [(event.message, event.times_seen) for event in events]

@@ -90,7 +90,7 @@ end
 function remove_stored(c, strings, steps, forget, o, key, forget_at, now_ms)
   local id = id_of(key)
   local name_member, object_member = index_members(o, id)
-  local ended = o[FORM] == 'e' and series_ended(series_seen_ms(o), now_ms)
+  local ended = o[FORM] == 'e' and series_ended(series_last_ms(o), now_ms)
   local counts = o[FORM] ~= 'w' and not ended and pack_counts(o)
   o[RV], o[WRITTEN], o[HELD] = c.last + 1, false, false
   add_change(c, 'D', id, cmsgpack.pack(o), name_member, object_member)

@@ -147,9 +147,9 @@ end
 
 -- Returns when `refresh` must look at a series again, and notes when its count must be written.
 local function series_due(o)
-  local seen_ms = series_seen_ms(o)
-  o[WRITE_DUE] = o[WRITE_DUE] or series_refresh_ms(seen_ms)
-  return math.min(o[WRITE_DUE], series_end_ms(seen_ms))
+  local last_ms = series_last_ms(o)
+  o[WRITE_DUE] = o[WRITE_DUE] or series_refresh_ms(last_ms)
+  return math.min(o[WRITE_DUE], series_end_ms(last_ms))
 end
 
 -- Puts the new state of the objects into *strings*, *c* and *indexes*.

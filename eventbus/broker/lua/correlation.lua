@@ -271,6 +271,7 @@ local function new_decision(given)
       o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] = at_us, free_name(namespace, name, i), namespace, ''
     end
     o[COUNT], r.counted = math.min(before + 1, MOST_COUNT), true
+    if r.present then o[WRITE_DUE], o[SERIES_LAST] = o[WRITE_DUE] or false, set[SIMILAR_LAST] end
     if r.present and before > 1 then
       count_unwritten(r, at_us)
       tally.in_series = tally.in_series + 1
@@ -289,6 +290,7 @@ local function new_decision(given)
     tally.created = tally.created + 1
     if before > 0 then o[NAME] = free_name(o[NAMESPACE], o[NAME], i) end
     create(r, entry, subjects[s + ABOUT], uid, body, 'e', false, at_us, now_ms)
+    r.o[WRITE_DUE], r.o[SERIES_LAST] = false, set[SIMILAR_LAST]
     return before > 0 and 'r' or 'c'
   end
 

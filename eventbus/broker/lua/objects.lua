@@ -13,6 +13,8 @@ local OVERLAY, ONCE = 20, 21
 local FIELDS = 21
 -- Only in a report of suppression and a series: when its running count must be written, ms; false or nil: it is written.
 local WRITE_DUE = 22
+-- Only in a series: when Redis received its last event, ms. Its end depends on this, not on the clock of a recorder.
+local SERIES_LAST = 23
 
 -- Counts are int32, as in core/v1.
 local MOST_COUNT = 2147483647

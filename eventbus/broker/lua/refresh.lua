@@ -45,7 +45,7 @@ local function refresh(keys, args)
       done[#done + 1] = id
     elseif o and shown_before + shown < limit then
       local letter, write_due, in_series = 'R', o[WRITE_DUE] or o[FORM] == 's' and now_ms, o[FORM] == 'e'
-      local ended = in_series and series_ended(series_seen_ms(o), now_ms)
+      local ended = in_series and series_ended(series_last_ms(o), now_ms)
       if write_due and (write_due <= now_ms or ended) then
         letter, o[STORED_COUNT], o[LAST], o[SEEN], o[WRITTEN] = 'M', o[COUNT], o[SEEN] or o[LAST], false, false
         write_due = in_series and not ended and series_refresh_ms(now_ms)
@@ -54,7 +54,7 @@ local function refresh(keys, args)
       else
         o[WRITTEN] = o[WRITTEN] or o[RV]
       end
-      if write_due and in_series then write_due = math.min(write_due, series_end_ms(series_seen_ms(o))) end
+      if write_due and in_series then write_due = math.min(write_due, series_end_ms(series_last_ms(o))) end
       o[RV], o[DUE], o[CHANGED] = c.last + 1, write_due, now_ms
       local packed = cmsgpack.pack(o)
       add_change(c, letter, id, packed)

@@ -1,6 +1,6 @@
 -- When a series of equal events (events.k8s.io) ends, and when its count is written. client-go uses timers of the process,
 -- here they are those of a process that started at a full half hour: every worker decides the same at any time.
--- Exports: series_ended, series_end_ms, series_refresh_ms, series_seen_ms
+-- Exports: series_ended, series_end_ms, series_refresh_ms, series_last_ms
 
 local FINISH_MS, REFRESH_MS = 360000, 1800000
 
@@ -20,7 +20,7 @@ function series_refresh_ms(at_ms)
   return at_ms - at_ms % REFRESH_MS + REFRESH_MS
 end
 
--- Returns the time of the last event of a stored series.
-function series_seen_ms(o)
-  return math.floor((o[SEEN] or o[LAST] or o[FIRST] or 0) / 1000)
+-- Returns when Redis received the last event of a stored series.
+function series_last_ms(o)
+  return o[SERIES_LAST] or 0
 end
