@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -19,6 +20,9 @@ MAX_LABEL_NAME: Final = 256
 MAX_VALUE: Final = 1024
 MAX_COMMENT: Final = 2048
 MAX_USER: Final = 1024
+#: Times of silences: conversions to local times and rounding stay within the years of `datetime`.
+MIN_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_TIME: Final = datetime(9998, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 class FieldProblem(NamedTuple):
@@ -64,11 +68,9 @@ def silence_problems(silence: Silence) -> Iterator[FieldProblem]:
         yield FieldProblem("spec.matchers", len(spec.matchers), f"at most {MAX_MATCHERS} matchers are allowed")
     else:
         yield from _matchers_problems(spec)
-    if spec.starts_at is None:
-        yield FieldProblem("spec.startsAt", None)
-    if spec.ends_at is None:
-        yield FieldProblem("spec.endsAt", None)
-    elif spec.starts_at is not None and spec.ends_at <= spec.starts_at:
+    yield from _time_problems("spec.startsAt", spec.starts_at)
+    yield from _time_problems("spec.endsAt", spec.ends_at)
+    if spec.ends_at is not None and spec.starts_at is not None and spec.ends_at <= spec.starts_at:
         yield FieldProblem("spec.endsAt", spec.ends_at.isoformat(), "must be after startsAt")
 
 
@@ -112,6 +114,13 @@ def _matchers_problems(spec: SilenceSpec) -> Iterator[FieldProblem]:
             yield FieldProblem(f"{field}.value", matcher.value, f"{error}{f'; {error.cure}' if error.cure else ''}")
     if len(tests) == len(spec.matchers) and all(test("") for test in tests):
         yield FieldProblem("spec.matchers", str(spec.matchers[0]), "at least one must not match the empty string")
+
+
+def _time_problems(field: str, at: datetime | None) -> Iterator[FieldProblem]:
+    if at is None:
+        yield FieldProblem(field, None)
+    elif not MIN_TIME <= at <= MAX_TIME:
+        yield FieldProblem(field, at.isoformat(), "must be in the years 1970 to 9998 of UTC")
 
 
 def _length_problems(field: str, text: str, most: int) -> Iterator[FieldProblem]:

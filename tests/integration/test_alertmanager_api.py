@@ -245,6 +245,8 @@ def test_a_wrong_silence_is_refused_with_a_text(worker: ApiWorker) -> None:
         (silence(("raeson", "BackOff")), "did you mean 'reason'"),
         (silence(("reason", "BackOff"), startsAt=past, endsAt=past), "end time can't be in the past"),
         (silence(("reason", "BackOff"), startsAt="2099-01-02T00:00:00Z"), "must be after startsAt"),
+        (silence(("reason", "BackOff"), endsAt="9999-12-31T23:59:59.999999Z"), "must be in the years 1970 to 9998"),
+        (silence(("reason", "BackOff"), endsAt="2099-01-01T00:00:00"), "Expected `datetime` with a timezone"),
         (silence(("reason", "BackOff"), comment="x" * 3000), "at most 2048 bytes"),
     ]
     for body, problem in bodies:

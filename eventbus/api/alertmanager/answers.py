@@ -15,8 +15,11 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.kube.negotiation import JSON
+from eventbus.api.token_path import loggable_path
 from eventbus.errors import EventBusError, InvalidObject
 from eventbus.model.matchers import Matcher, parse_matchers
+from eventbus.model.silence_rules import MAX_TIME, MIN_TIME
+from eventbus.util.log import log
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -39,6 +42,11 @@ def in_its_form(handler: Handler) -> Handler:
             return _refusal(status.api_error_of(error))
         except status.ApiError as error:
             return _refusal(error)
+        except (web.HTTPException, ConnectionError):
+            raise
+        except Exception as error:
+            log.error("%s %s failed", request.method, loggable_path(request, known=True), exc_info=error)
+            return _refusal(status.internal())
 
     return answering
 
@@ -62,5 +70,6 @@ def is_wanted(request: web.Request, name: str) -> bool:
 
 
 def time_text(ms: int) -> str:
-    """Return a time as Alertmanager writes it."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return a time as Alertmanager writes it, limited to years that `datetime` has: one time must not fail a list."""
+    seconds = max(MIN_TIME.timestamp(), min(ms / 1000, MAX_TIME.timestamp()))
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -22,6 +22,7 @@ from eventbus.api.kube.handler import typed_body
 from eventbus.api.kube.negotiation import JSON
 from eventbus.api.responses import compute_json, reply_json
 from eventbus.api.thread_context import ThreadContext
+from eventbus.model.event import Instant
 from eventbus.model.kinds import SILENCE, Kind
 from eventbus.model.list_watch import HasMetadata, ListOptions
 from eventbus.model.matchers import Matchers
@@ -42,8 +43,8 @@ class PostedSilence(msgspec.Struct, frozen=True, rename="camel"):
     """The body of a POST. *created_by* is ignored: it is the authenticated user."""
 
     matchers: tuple[SilenceMatcher, ...]
-    starts_at: datetime
-    ends_at: datetime
+    starts_at: Instant
+    ends_at: Instant
     comment: str
     created_by: str = ""
     id: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -59,6 +59,9 @@ def silence(*matchers: SilenceMatcher, name: str = NAME, **fields: Any) -> Silen
         (silence(ends_at=NOW), 'spec.endsAt: Invalid value: "2026-11-26T01:00:00+00:00": must be after startsAt'),
         (silence(starts_at=None), "spec.startsAt: Required value"),
         (silence(ends_at=None), "spec.endsAt: Required value"),
+        (silence(starts_at=datetime(1969, 12, 31, tzinfo=UTC)), "spec.startsAt: Invalid value: "),
+        (silence(ends_at=datetime(9999, 1, 1, tzinfo=UTC)), "must be in the years 1970 to 9998 of UTC"),
+        (silence(ends_at=datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))), "must be in the years 1970 to"),
         (silence(comment="x" * (MAX_COMMENT + 1)), f'spec.comment: Invalid value: "{"x" * 32}…": at most'),
         (silence(created_by="x" * 1025), "spec.createdBy"),
     ],
