@@ -17,6 +17,7 @@ from lightkube.config.kubeconfig import SingleConfig
 
 from eventbus.errors import EventBusError, Expired, InvalidEvent, SinkUnreachable, UnexpectedReply
 from eventbus.export.sinks.kubernetes import translate
+from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import decode_core, from_events_v1, read_events_v1
 from eventbus.model.encoding.json_read import load
 from eventbus.model.event import Event
@@ -88,10 +89,10 @@ class _Bus(msgspec.Struct):
     id: str
 
 
-_LIST: Final = msgspec.json.Decoder(_List).decode
-_OBJECT: Final = msgspec.json.Decoder(_Object).decode
-_LINE: Final = msgspec.json.Decoder(_Line).decode
-_BUS: Final = msgspec.json.Decoder(_Bus).decode
+_LIST: Final = msgspec.json.Decoder(decodable(_List)).decode
+_OBJECT: Final = msgspec.json.Decoder(decodable(_Object)).decode
+_LINE: Final = msgspec.json.Decoder(decodable(_Line)).decode
+_BUS: Final = msgspec.json.Decoder(decodable(_Bus)).decode
 
 
 class Cluster:

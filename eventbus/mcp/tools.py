@@ -12,6 +12,7 @@ from eventbus.broker.health.export_status import SinkStatus
 from eventbus.broker.health.status import BusStatus, SourceCounts
 from eventbus.errors import InvalidEvent
 from eventbus.mcp.answer import Answer, event_json, recorder_json, reference_json, verdict_json, words
+from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import seconds_to_json
 from eventbus.model.event import Event, ObjectReference
 from eventbus.model.kinds import KINDS
@@ -365,7 +366,7 @@ def call_tool(readers: Readers, name: str, arguments: Mapping[str, Any] | None) 
     if tool is None:
         raise InvalidEvent("name", f"is no tool; there are {', '.join(TOOLS)}")
     try:
-        asked = msgspec.convert(dict(arguments or {}), tool.asked)
+        asked = msgspec.convert(dict(arguments or {}), decodable(tool.asked))
     except msgspec.ValidationError as error:
         raise InvalidEvent("arguments", str(error)) from None
     return msgspec.json.encode(tool.answer(readers, asked).plain())

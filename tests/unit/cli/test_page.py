@@ -36,7 +36,7 @@ WITHOUT_JSON = {"completion", "down", "exec", "heartbeat", "help", "kubeconfig",
 WITHOUT_JSON |= {"logs", "wait", "rules import", "config current-context", "postgres partition", "postgres unpartition"}
 WITHOUT_JSON |= {f"config {verb}-context" for verb in ("delete", "rename", "set", "use")}
 WITHOUT_JSON |= {
-    f"worker {kind}" for kind in ("agent", "api", "export", "lifecycle", "log", "metrics", "notify", "sink")
+    f"worker {kind}" for kind in ("agent", "api", "export", "import", "lifecycle", "log", "metrics", "notify", "sink")
 }
 
 
