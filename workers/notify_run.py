@@ -93,13 +93,8 @@ class RulesFile:
     def read(self) -> ParsedRules:
         """Read and check it, with all receivers. Raises: ConfigError."""
         self._seen = self._state()
-        rules = load_rules(self._path)
-        opening = Opening(environ=os.environ)
-        for receiver in rules.rules.receivers:
-            for _, config in receiver.integrations():
-                config.open(opening).close()
-        self.rules = rules
-        return rules
+        self.rules = load_rules(self._path, Opening(environ=os.environ))
+        return self.rules
 
     def changed(self) -> ParsedRules | None:
         """Return the rules if the file has changed since it was read; else None. Raises: ConfigError."""

@@ -24,7 +24,7 @@ from eventbus.notify.expect_rules import INDEXED, MAX_EXPECTED, MAX_UNINDEXED, E
 from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
 from eventbus.notify.receivers.alertmanager import AlertmanagerConfig
 from eventbus.notify.receivers.apprise import AppriseConfig
-from eventbus.notify.receivers.contract import IntegrationConfig
+from eventbus.notify.receivers.contract import IntegrationConfig, Opening
 from eventbus.notify.receivers.defaults import Global
 from eventbus.notify.receivers.email import EmailConfig
 from eventbus.notify.receivers.pagerduty import PagerDutyConfig
@@ -133,10 +133,10 @@ class ParsedRules(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-def load_rules(path: Path) -> ParsedRules:
-    """Read and check a file. Raises: ConfigError: all errors that were found, a line each."""
+def load_rules(path: Path, opening: Opening | None = None) -> ParsedRules:
+    """Read and check a file, and with *opening* open its receivers. Raises: ConfigError: all errors, a line each."""
     text, private = read_rules_text(path)
-    return parse_rules(text, str(path), private=private)
+    return parse_rules(text, str(path), private=private, opening=opening)
 
 
 def read_rules_text(path: Path) -> tuple[str, bool]:
@@ -153,8 +153,13 @@ def read_rules_text(path: Path) -> tuple[str, bool]:
     return text, not mode & (stat.S_IRGRP | stat.S_IROTH)
 
 
-def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> ParsedRules:
-    """Parse and check the text of a file. *private*: only its owner can read it. Raises: ConfigError."""
+def parse_rules(
+    text: str, source: str = "rules", *, private: bool = True, opening: Opening | None = None
+) -> ParsedRules:
+    """Parse and check the text of a file. *private*: only its owner can read it. *opening*: open its receivers as well.
+
+    Raises: ConfigError.
+    """
     secrets: list[str] = []
     program_size = 0
 
@@ -178,7 +183,7 @@ def parse_rules(text: str, source: str = "rules", *, private: bool = True) -> Pa
         rules = msgspec.structs.replace(rules, receivers=defaulted)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
-    check = _Check(rules, document)
+    check = _Check(rules, document, opening)
     check.all()
     if secrets and not private:
         check.fail("$.receivers", "the file holds secrets and others can read it: chmod 600, or use the …_file fields")
@@ -210,11 +215,12 @@ def field_cure(field: str) -> str:
 class _Check:
     """Collects the mistakes that the types cannot find."""
 
-    def __init__(self, rules: Rules, document: Document) -> None:
+    def __init__(self, rules: Rules, document: Document, opening: Opening | None) -> None:
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self._rules = rules
         self._document = document
+        self._opening = opening
         self._routes = 0
         self._receivers = {each.name for each in rules.receivers}
         self._times = {each.name for each in rules.time_intervals}
@@ -322,13 +328,33 @@ class _Check:
                 self.fail(f"{path}.name", "must have 1 to 128 printable characters")
             for name, config in receiver.integrations():
                 count += 1
-                field, _, rest = name.partition("[")
-                try:
-                    config.check()
-                except ValueError as error:
-                    self.fail(f"{path}.{field}_configs[{rest}", str(error))
+                kind, _, rest = name.partition("[")
+                self._check_integration(receiver, config, f"{path}.{kind}_configs[{rest}")
         if count > MAX_INTEGRATIONS:
             self.fail("$.receivers", f"there are more than {MAX_INTEGRATIONS} integrations")
+
+    def _check_integration(self, receiver: ReceiverRules, config: IntegrationConfig, path: str) -> None:
+        try:
+            config.check()
+            if self._opening is not None:
+                self._warn_of_files(config, path)
+                config.open(self._opening).close()
+        except (ValueError, ConfigError) as error:
+            field, _, problem = str(error).partition(": ")
+            if f"{path}.{field}" in self._document.lines:
+                path = f"{path}.{field}"
+            else:
+                problem = str(error)
+            self.fail(path, f"{problem} (receiver {receiver.name!r})")
+
+    def _warn_of_files(self, config: msgspec.Struct, path: str) -> None:
+        """Warn of files with secrets that cannot be read here."""
+        for field in config.__struct_fields__:
+            value = getattr(config, field)
+            if isinstance(value, msgspec.Struct):
+                self._warn_of_files(value, f"{path}.{field}")
+            elif field.endswith("_file") and value and not os.access(value, os.R_OK):
+                self._warn(f"{path}.{field}", f"{value} cannot be read here and now, by this user")
 
     def _check_expected(self) -> None:
         if len(self._rules.expect) > MAX_EXPECTED:

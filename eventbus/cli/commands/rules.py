@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from datetime import UTC, datetime
@@ -38,6 +39,9 @@ _output = click.option("-o", "--output", type=click.Choice(["json"]), help="JSON
 def check_rules(file: Path, since_s: float | None, output: str | None) -> None:
     """Check a rules file. Print its warnings, which are likely mistakes.
 
+    As the worker does at start, it opens each receiver: hosts within your network need the worker's
+    EVENTBUS_WEBHOOK_ALLOW_HOSTS here, too. Nothing is sent.
+
     \b
     Exit codes:
       0  the file can be used
@@ -50,10 +54,11 @@ def check_rules(file: Path, since_s: float | None, output: str | None) -> None:
     """
     from eventbus.model.matchers import near_misses
     from eventbus.notify.explain import matchers_of
+    from eventbus.notify.receivers.contract import Opening
     from eventbus.notify.routing import route_tree
     from eventbus.notify.rules import load_rules
 
-    parsed = load_rules(file)
+    parsed = load_rules(file, Opening(environ=os.environ))
     warnings = list(parsed.warnings)
     if since_s is not None:
         warnings += near_misses(matchers_of(parsed.rules), _events_since(since_s))

@@ -85,8 +85,11 @@ class HttpSender:
         self._client = GuardedClient(guard, tls=context, timeout_s=timeout_s, proxy=config.proxy_url)
 
     def check_url(self, url: str) -> None:
-        """Raises: ConfigError: no message may go there."""
-        self._guard.check_url(url)
+        """Check the field url. Raises: ConfigError: no message may go there."""
+        try:
+            self._guard.check_url(url)
+        except ConfigError as error:
+            raise ConfigError(f"url: {error}", cure=error.cure) from None
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
         """Post *body*. Returns: body and headers of the answer, which was 2xx.

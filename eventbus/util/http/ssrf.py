@@ -98,6 +98,8 @@ class Guard(msgspec.Struct, frozen=True):
             host, port = parts.hostname or "", parts.port
         except ValueError:  # its words may quote a part that is secret
             raise ConfigError("the URL cannot be read: its port must be a number from 1 to 65535") from None
+        if "://" not in url:
+            raise ConfigError("the URL needs https://, or http://, before its host")
         if not host or not url.isascii() or not url.isprintable() or " " in url:
             raise ConfigError("the URL needs a host, and only ASCII (write an international name as xn--…)")
         if parts.username is not None or parts.password is not None:

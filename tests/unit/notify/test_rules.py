@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from eventbus.cli.commands.rules import check_rules
 from eventbus.errors import ConfigError
 from eventbus.notify import routing
 from eventbus.notify.bounded_yaml import MAX_BYTES, MAX_VALUES
@@ -152,6 +154,48 @@ def test_a_mistake_is_reported_with_its_line_and_field(old: str, new: str, messa
 def test_a_near_miss_is_a_warning(old: str, new: str, warning: str) -> None:
     assert parse_rules(FILE).warnings == ()
     assert any(warning in each for each in parse_rules(FILE.replace(old, new, 1)).warnings)
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        (
+            'webhook_configs: [{url: "127.0.0.1:8099/chat"}]',
+            "line 4: receivers[0].webhook_configs[0].url: the URL needs https://, or http://, before its host "
+            "(receiver 'chat')",
+        ),
+        (
+            'webhook_configs: [{url: "http://127.0.0.1:8099"}]',
+            "line 4: receivers[0].webhook_configs[0].url: the URL must use https; "
+            "EVENTBUS_WEBHOOK_ALLOW_HOSTS=127.0.0.1 permits it (receiver 'chat')",
+        ),
+        (
+            'alertmanager_configs: [{url: "https://10.0.0.1"}]',
+            "line 4: receivers[0].alertmanager_configs[0].url: 10.0.0.1 is where no request may go",
+        ),
+        (
+            "webhook_configs: [{url: 'https://a.example', http_config: {tls_config: {ca_file: /none}}}]",
+            "line 4: receivers[0].webhook_configs[0]: tls_config cannot be used",
+        ),
+    ],
+)
+def test_a_receiver_that_cannot_be_opened_is_a_mistake_with_line_and_field(
+    configs: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(f"route: {{receiver: chat}}\nreceivers:\n- name: chat\n  {configs}\n")
+    path.chmod(0o600)
+    checked = CliRunner(env={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": ""}).invoke(check_rules, [str(path)])
+    assert isinstance(checked.exception, ConfigError)
+    assert f"{path}: {message}" in str(checked.exception)
+
+
+def test_a_file_with_a_secret_that_cannot_be_read_here_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("route: {receiver: a}\nreceivers:\n- {name: a, webhook_configs: [{url_file: /run/none/url}]}\n")
+    checked = CliRunner().invoke(check_rules, [str(path)])
+    assert "line 3: receivers[0].webhook_configs[0].url_file: /run/none/url cannot be read here" in checked.output
+    assert checked.exit_code == 0
 
 
 def test_a_file_is_bounded_before_its_tree_is_built() -> None:
