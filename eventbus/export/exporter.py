@@ -24,7 +24,7 @@ from eventbus.export.lost_rows import LostRows
 from eventbus.export.progress import ExportProgress, Figures
 from eventbus.export.rules import BEGINNING, DelayedEvents, ExportFilter, ExportOptions, Outage, RateLimit, Start
 from eventbus.export.sink_writer import ExportStopped, Round, RoundWriter, SinkWriter
-from eventbus.export.sinks.contract import EventSink, Verb
+from eventbus.export.sinks.contract import CollectingSink, EventSink, Verb
 from eventbus.export.sinks.registry import check_name
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT
@@ -123,6 +123,8 @@ class PartitionExporter:
         self._rate = rate or RateLimit(options.rate_per_s, clock)
         self._reader: ChangeReader[Event] | None = None
         self._ahead: Sequence[Change[Event]] = ()  #: changes that are read and not written yet
+        self._collect_s = sink.collect_s if isinstance(sink, CollectingSink) else 0.0
+        self._collect_until = float("-inf")  #: no read before this time, of the monotonic clock
         self._position: int | None = None
         self._redis = RedisAbsence(title, on_change)
         self._under_way: Waits[float] | None = None  #: the suspended turn; None: none
@@ -270,7 +272,8 @@ class PartitionExporter:
         assert reader is not None, "acquire first"
         changes, self._ahead = self._ahead, ()
         try:
-            changes = changes or reader.read(block_ms)
+            if not changes:
+                changes = yield from self._read(reader, block_ms)
         except Expired as error:
             log.warning("%s: %s; listing the store", self._title, error)
             yield from self._lost_rows.find(reader.after)
@@ -280,6 +283,15 @@ class PartitionExporter:
             yield from self._rounds.write_all(self._lost_rows.watch(self._rounds_of(changes, reader)))
         yield from self._lost_rows.remove()
         return len(changes)
+
+    def _read(self, reader: ChangeReader[Event], block_ms: int) -> Waits[Sequence[Change[Event]]]:
+        """Read the next changes. If the last read found none, first let them collect, if the sink prefers that."""
+        if (yield from self._lease.wait(max(0.0, self._collect_until - self._clock.monotonic()))):
+            raise ExportStopped
+        changes = reader.read(block_ms)
+        if self._collect_s and not changes:
+            self._collect_until = self._clock.monotonic() + self._collect_s
+        return changes
 
     def _rounds_of(self, changes: Sequence[Change[Event]], reader: ChangeReader[Event]) -> Iterator[Round]:
         """Yield the rounds of *changes*, the last read of *reader*, then read ahead for the next step."""

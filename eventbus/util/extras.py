@@ -22,6 +22,7 @@ EXTRAS: Final = {
     "oidc": "jwt",
     "otlp": "opentelemetry.proto",
     "postgres": "psycopg",
+    "s3": "obstore",
     "webhook": "cloudevents",
 }
 

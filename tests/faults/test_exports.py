@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import threading
 from collections import Counter
@@ -25,6 +26,7 @@ from eventbus.export.sinks.http_batch import HttpBatchSink
 from eventbus.export.sinks.nats import NatsSink
 from eventbus.export.sinks.postgres.schema import UPSERT
 from eventbus.export.sinks.postgres.sink import PostgresSink
+from eventbus.export.sinks.s3 import S3Sink, object_name
 from eventbus.model.event import Event
 from tests.builders import make_event
 from tests.faults.checker import Verdict
@@ -39,7 +41,7 @@ from tests.support.exporting import MemorySink, OwnTime, about, close, make_expo
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.nats_server import NatsServer, StoredMessages
 from tests.support.postgres_server import PostgresServer
-from tests.support.store_servers import STORES, Store
+from tests.support.store_servers import STORES, S3Store, Store
 from tests.support.webhook_server import Answer, Endpoint, receiving
 
 FAULT = "32 export"
@@ -147,6 +149,30 @@ def test_a_batch_of_syslog_that_nobody_reads_is_lost_only_if_the_sink_does_not_w
         assert not lost
     else:
         note_control(f"{FAULT}, syslog", Harm(lost, "1 lost"), "no wait for the end of the connection")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("digest", [True, False], ids=["digest", "control"])
+def test_an_object_of_s3_is_overwritten_by_fewer_events_only_if_its_name_has_no_digest(
+    monkeypatch: pytest.MonkeyPatch, note_control: NoteControl, digest: bool
+) -> None:
+    if not digest:
+        name = "eventbus.export.sinks.s3.object_name"
+        monkeypatch.setattr(name, lambda writes, body: object_name(writes, body).rpartition("-")[0])
+    store = S3Store()
+    environ = {"EVENTBUS_S3_ACCESS_KEY_ID": "key", "EVENTBUS_S3_SECRET_ACCESS_KEY": "secret"}
+    with receiving(store) as port:
+        sink = make_sink(f"s3+http://127.0.0.1:{port}/events", environ)
+        assert isinstance(sink, S3Sink)
+        for numbers in ((1, 2, 3), (1, 3)):  # the export starts again, and the second event has expired
+            events = [_stored(number, 1, uid=f"producer:{number}") for number in numbers]
+            sink.write([SinkWrite.of(Verb.CREATE, event) for event in events])
+        sink.close()
+    kept = {line for body in store.objects.values() for line in gzip.decompress(body).splitlines()}
+    if digest:
+        assert len(kept) == 3
+    else:
+        note_control(f"{FAULT}, s3", Harm(len(kept) == 2, f"{3 - len(kept)} lost"), "no digest in the name")
 
 
 # -- controls ----------------------------------------------------------------------------------------------------

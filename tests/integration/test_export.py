@@ -177,6 +177,21 @@ def test_a_second_worker_stands_by_until_the_first_gives_back(partition: Partiti
     assert status_of(partition.bus).holders == ("two",)
 
 
+def test_changes_collect_after_a_read_without_any_if_the_sink_prefers_large_batches(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemoryBatchSink()
+    sink.collect_s = 60.0  # type: ignore[attr-defined]
+    exporter = exporter_of(sink)
+    partition.record(about(1))
+    run_until_idle(exporter)
+    assert (len(sink.calls), time.now_s) == (1, 0)
+    partition.record(about(2))
+    partition.record(about(3))
+    exporter.step()
+    assert (len(sink.calls), time.now_s) == (3, 60)
+
+
 def test_a_dead_worker_is_taken_over_from_by_the_observers_own_clock_and_learns_of_it(
     partition: Partition, exporter_of: MakeExporter, time: OwnTime
 ) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 
-def make_certificate(folder: Path, names: str) -> tuple[Path, ssl.SSLContext]:
+def make_certificate(folder: Path, names: str, *, ca: bool = True) -> tuple[Path, ssl.SSLContext]:
     """Self-signed, for two days. Skips the test where there is no openssl.
 
     Args:     names: as subjectAltName has them: `DNS:hooks.example,IP:127.0.0.1`.
+              ca: False: one that rustls accepts from a server.
     Returns:  the file to trust, and the server's context.
     """
     program = shutil.which("openssl")
@@ -22,6 +23,7 @@ def make_certificate(folder: Path, names: str) -> tuple[Path, ssl.SSLContext]:
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     made = ["-subj", "/CN=test", "-addext", f"subjectAltName={names}", "-keyout", str(key), "-out", str(certificate)]
+    made += [] if ca else ["-addext", "basicConstraints=critical,CA:FALSE"]
     subprocess.run([program, *words, *made], check=True, capture_output=True, timeout=50)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)

@@ -25,12 +25,12 @@ from tests.support.kubeconfig import TOKEN, write_kubeconfig
 from tests.support.nats_server import NatsServer, StoredMessages
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer
-from tests.support.store_servers import STORES
+from tests.support.store_servers import STORES, S3Store
 from tests.support.syslog_server import SyslogServer
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 
 #: The names of them.
-SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", "nats", "syslog", *STORES)
+SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", "nats", "syslog", "s3", *STORES)
 #: Of the replies of a batch, one in so many is cut off, when the request has had its effect.
 CUT_BATCHES = 25
 
@@ -60,6 +60,7 @@ def running(name: str, folder: Path, *, events: int) -> Iterator[System]:
         "file": lambda: _file(folder),
         "nats": _nats,
         "syslog": _syslog,
+        "s3": _s3,
         **{store: partial(_store, store) for store in STORES},
     }
     with makers[name]() as system:
@@ -215,6 +216,21 @@ def _syslog() -> Iterator[System]:
     finally:
         server.close()
     assert not server.mistakes, server.mistakes[:3]
+
+
+@contextmanager
+def _s3() -> Iterator[System]:
+    store = S3Store()
+    with receiving(store) as port, _cut(port, CUT_BATCHES) as line:
+        yield System(
+            url=f"s3+http://127.0.0.1:{line.port}/events?every=0s",
+            held=lambda: store.counts,
+            env={"EVENTBUS_S3_ACCESS_KEY_ID": "key", "EVENTBUS_S3_SECRET_ACCESS_KEY": "secret"},
+            deliveries=lambda: store.repeats,
+            stop=lambda: _stop(line),
+            start=lambda: _start(line),
+        )
+    assert not store.mistakes, store.mistakes[:3]
 
 
 @contextmanager

@@ -9,7 +9,9 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from hashlib import md5, sha256
 from typing import Any
+from urllib.parse import unquote
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
@@ -119,6 +121,43 @@ class SplunkStore(Store):
         for one in _objects(body.decode()):
             self.rows.append((one["event"]["name"], one["event"]["count"], one["event"]["delivery_id"]))
         return Answer(200, {"Content-Type": "application/json"}, b'{"text":"Success","code":0}')
+
+
+class S3Store(Store):
+    """A bucket `events` on a server of S3 that accepts only what PutObject needs; the signature is not verified.
+
+    *objects*: the body of each object by its key. *mistakes*: requests that the real one would refuse.
+    """
+
+    scheme, path, bucket = "s3+http", "/events/some/prefix", "/events/"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: dict[str, bytes] = {}
+        self.mistakes: list[str] = []
+
+    def answer(self, delivery: Delivery) -> Answer:
+        self.deliveries.append(delivery)
+        if self.answers:
+            return self.answers.popleft()
+        key = unquote(delivery.path).removeprefix(self.bucket)
+        signed = delivery.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256 Credential=")
+        digest = delivery.headers.get("x-amz-content-sha256", "")
+        if not delivery.path.startswith(self.bucket):
+            return Answer(404, body=b"<Error><Code>NoSuchBucket</Code></Error>")
+        if not signed or "x-amz-date" not in delivery.headers:
+            return Answer(403, body=b"<Error><Code>AccessDenied</Code></Error>")
+        if "?" in delivery.path or digest not in ("UNSIGNED-PAYLOAD", sha256(delivery.body).hexdigest()):
+            self.mistakes.append(f"{delivery.path}: {digest}")
+            return Answer(400, body=b"<Error><Code>XAmzContentSHA256Mismatch</Code></Error>")
+        if self.objects.get(key, delivery.body) != delivery.body:
+            self.mistakes.append(f"{key} is overwritten by other content")
+        if key not in self.objects:
+            for line in gzip.decompress(delivery.body).splitlines():
+                found = json.loads(line)
+                self.rows.append((found["event"]["metadata"]["name"], found["event"]["count"], found["deliveryId"]))
+        self.objects[key] = delivery.body
+        return Answer(200, {"ETag": f'"{md5(delivery.body).hexdigest()}"'})
 
 
 STORES: dict[str, Callable[[], Store]] = {

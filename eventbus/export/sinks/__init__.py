@@ -4,6 +4,7 @@ A sink has no position, retries or Redis client."""
 
 from eventbus.export.sinks.contract import (
     BatchSink,
+    CollectingSink,
     DeletingSink,
     EventPatch,
     EventSink,
@@ -23,6 +24,7 @@ __all__ = [
     "EventSink",
     "BatchSink",
     "LaterSink",
+    "CollectingSink",
     "DeletingSink",
     "OrderedSink",
     "SinkMode",

@@ -229,6 +229,16 @@ class OpeningSink(EventSink, Protocol):
 
 
 @runtime_checkable
+class CollectingSink(BatchSink, Protocol):
+    """A sink that prefers few large batches: after it has written all changes, the loop waits before it reads more."""
+
+    @property
+    def collect_s(self) -> float:
+        """Return how long to wait. Events are written that much later; a backlog is written without a pause."""
+        ...
+
+
+@runtime_checkable
 class CheckedSink(Protocol):
     """A sink that can distinguish a wrong URL from a system that is unreachable for now."""
 
