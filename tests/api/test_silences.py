@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from eventbus.api.kube.authors import MOST_OF_AUTHOR
 from tests.support.api_worker import ApiWorker, Reply, api_worker
 
 SILENCES = "/apis/eventbus.dev/v1/silences"
@@ -18,8 +19,8 @@ MERGE = "application/merge-patch+json"
 @pytest.fixture(scope="module")
 def worker(embedded_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiWorker]:
     folder = tmp_path_factory.mktemp("silences")
-    (folder / "tokens.csv").write_text("ann-token,ann,1\nsam-token,sam,2\nvic-token,vic,3\n")
-    grants = ("edit=user:ann", "view=user:vic", "edit=user:sam@shop", "view=user:sam@pay")
+    (folder / "tokens.csv").write_text("ann-token,ann,1\nsam-token,sam,2\nvic-token,vic,3\neve-token,eve,4\n")
+    grants = ("edit=user:ann", "view=user:vic", "edit=user:sam@shop", "view=user:sam@pay", "edit=user:eve@bank")
     options = [word for grant in grants for word in ("--grant", grant)]
     prefix = f"t{secrets.token_hex(6)}"
     with api_worker(embedded_url, prefix, folder, "--token-file", str(folder / "tokens.csv"), *options) as found:
@@ -65,6 +66,24 @@ def test_the_server_names_a_silence_and_sets_its_author_also_if_another_user_cha
     changed["spec"] |= {"createdBy": "mallory", "comment": "longer"}
     updated = call(worker, "ann", "PUT", path, changed).json
     assert (updated["spec"]["createdBy"], updated["spec"]["comment"]) == ("sam", "longer")
+
+
+def test_an_author_of_one_namespace_has_a_bounded_number_of_silences_that_have_not_ended(worker: ApiWorker) -> None:
+    alertmanager = "/alertmanager/api/v2/silences"
+    body = silence(namespace="bank")
+    names = [made(worker, "eve", SILENCES, body)["metadata"]["name"] for _ in range(MOST_OF_AUTHOR)]
+    posted = body["spec"] | {"matchers": [{"name": "namespace", "value": "bank", "isRegex": False}]}
+    for path, sent in ((SILENCES, body), (alertmanager, posted)):
+        answer = call(worker, "eve", "POST", path, sent)
+        assert answer.status == 409
+        assert f'"eve" has {MOST_OF_AUTHOR} silences that have not ended' in answer.json["message"]
+    made(worker, "ann", SILENCES, body)
+    path = f"{SILENCES}/{names[0]}"
+    longer = {"spec": {"endsAt": "2097-01-01T00:00:00Z"}}
+    assert call(worker, "eve", "PATCH", path, longer).status == 200
+    assert call(worker, "eve", "DELETE", f"{alertmanager[:-1]}/{names[0]}").status == 200
+    made(worker, "eve", SILENCES, body)
+    assert call(worker, "eve", "PATCH", path, longer).status == 409
 
 
 def test_matchers_and_objects_cannot_be_changed(worker: ApiWorker) -> None:

@@ -5,10 +5,9 @@ Source: alertmanager `api/v2/api.go` and `silence/silence.go`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -16,25 +15,19 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.alertmanager.answers import filters_of, time_text
 from eventbus.api.context import API, USER, require
-from eventbus.api.kube.authors import Author
+from eventbus.api.kube.authors import Author, read_all
 from eventbus.api.kube.bodies import decode_as
 from eventbus.api.kube.handler import typed_body
 from eventbus.api.kube.negotiation import JSON
 from eventbus.api.responses import compute_json, reply_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.model.event import Instant
-from eventbus.model.kinds import SILENCE, Kind
-from eventbus.model.list_watch import HasMetadata, ListOptions
+from eventbus.model.kinds import SILENCE
 from eventbus.model.matchers import Matchers
 from eventbus.model.objects.silence import ACTIVE, EXPIRED, PENDING, Silence, SilenceMatcher, SilenceSpec
 from eventbus.model.silence_rules import matchers_of
 from eventbus.store.storage import replaced
 
-T = TypeVar("T", bound=HasMetadata)
-
-#: Silences of one answer, and of one page of a list.
-MOST: Final = 10_000
-_PAGE: Final = 500
 _MAX_BODY: Final = 64 * 1024
 _STATES: Final = (ACTIVE, PENDING, EXPIRED)
 
@@ -106,7 +99,8 @@ async def post(request: web.Request) -> web.Response:
                 _require(request, "update", changed)
                 return str(objects.update(changed).metadata.name)
         new = Silence(spec=msgspec.structs.replace(spec, starts_at=max(posted.starts_at, now)))
-        _require(request, "create", new)
+        author = _require(request, "create", new)
+        author.check_count(context, new)
         name = str(objects.create(new).metadata.name)
         if former is not None:
             _expire(context, former, now)
@@ -156,21 +150,6 @@ def _order(spec: SilenceSpec, now: datetime) -> tuple[int, float]:
     return _STATES.index(state), -seconds if state == EXPIRED else seconds
 
 
-def read_all(context: ThreadContext, kind: Kind[T]) -> Iterator[T]:
-    """Yield the stored objects of a kind, `MOST` at the most."""
-
-    def pages() -> Iterator[T]:
-        options = ListOptions(limit=_PAGE)
-        while True:
-            page = context.objects(kind).list(options)
-            yield from page.items
-            if not page.continue_:
-                return
-            options = ListOptions(limit=_PAGE, continue_=page.continue_)
-
-    return islice(pages(), MOST)
-
-
 class ActiveSilences:
     """The silences that are active now."""
 
@@ -187,9 +166,11 @@ class ActiveSilences:
         return [name for name, matchers in self._active if matchers.match(labels)]
 
 
-def _require(request: web.Request, verb: str, silence: Silence) -> None:
+def _require(request: web.Request, verb: str, silence: Silence) -> Author:
     """Raises: ApiError: 403. Rights in a namespace are enough for a silence that is restricted to it."""
-    Author(request[USER], request.app[API].access).check(verb, SILENCE, silence)
+    author = Author(request[USER], request.app[API].access)
+    author.check(verb, SILENCE, silence)
+    return author
 
 
 def _can_change(former: SilenceSpec, new: SilenceSpec, now: datetime) -> bool:

@@ -9,8 +9,9 @@ from typing import Annotated, Final
 import msgspec
 from aiohttp import web
 
-from eventbus.api.alertmanager.silences import ActiveSilences, read_all
+from eventbus.api.alertmanager.silences import ActiveSilences
 from eventbus.api.context import API, USER, readable_namespaces
+from eventbus.api.kube.authors import read_all
 from eventbus.api.responses import compute_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.health.bus_checks import PAUSED_MS

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from eventbus.api import status
 from eventbus.api.auth.access import Access, User
+from eventbus.api.thread_context import ThreadContext
 from eventbus.model.kinds import ACKNOWLEDGEMENT, SILENCE, Kind
-from eventbus.model.list_watch import ObjectList
-from eventbus.model.objects.silence import Acknowledgement, Silence
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList
+from eventbus.model.objects.silence import EXPIRED, Acknowledgement, Silence
 from eventbus.model.silence_rules import namespaces_of
 from eventbus.store.storage import replaced
 
+T = TypeVar("T", bound=HasMetadata)
+
+#: Silences or acknowledgements that are read for one answer, and those of one page of a list.
+MOST: Final = 10_000
+_PAGE: Final = 500
+#: Silences that have not ended, of an author with rights in some namespaces only: the notifier uses 1000 of all.
+MOST_OF_AUTHOR: Final = 200
 #: Kinds without namespaces that users with rights in some namespaces may write.
 AUTHORED: Final[tuple[Kind[Any], ...]] = (SILENCE, ACKNOWLEDGEMENT)
 #: Verbs that are checked again with the object.
@@ -53,6 +63,25 @@ class Author(msgspec.Struct, frozen=True):
         cure = 'add a matcher namespace="…"' if kind is SILENCE else "only about objects of a namespace"
         raise status.forbidden(kind.resource, found.metadata.name, f"{denial}: {cure}")
 
+    def check_count(self, context: ThreadContext, new: Any, former: Any = None) -> None:
+        """Check that the author of a silence may have one more. Concurrent requests may exceed the bound by a few.
+
+        Raises: ApiError: 409.
+        """
+        now = datetime.now(UTC)
+        if (
+            not isinstance(new, Silence)
+            or new.spec.state(now) == EXPIRED
+            or (former is not None and former.spec.state(now) != EXPIRED)
+            or self.access.allowed(self.user, "create", SILENCE.plural)
+        ):
+            return
+        name = new.spec.created_by
+        its = (each for each in read_all(context, SILENCE) if each.spec.created_by == name)
+        if len([*islice((each for each in its if each.spec.state(now) != EXPIRED), MOST_OF_AUTHOR)]) == MOST_OF_AUTHOR:
+            message = f'"{name}" has {MOST_OF_AUTHOR} silences that have not ended, and may have no more: expire some'
+            raise status.ApiError(409, "Conflict", message, details=status.named(SILENCE.resource))
+
     def signed(self, verb: str, kind: Kind[Any], new: Any, former: Any = None) -> Any:
         """Return *new* with the fields that the server sets. Raises: ApiError: 403."""
         self.check(verb, kind, new)
@@ -64,6 +93,21 @@ class Author(msgspec.Struct, frozen=True):
         if isinstance(new, Acknowledgement) and not self.access.allowed(self.user, verb, kind.plural):
             spec = msgspec.structs.replace(spec, same_namespace=True)
         return replaced(new, spec=spec)
+
+
+def read_all(context: ThreadContext, kind: Kind[T]) -> Iterator[T]:
+    """Yield the stored objects of a kind, `MOST` at the most."""
+
+    def pages() -> Iterator[T]:
+        options = ListOptions(limit=_PAGE)
+        while True:
+            page = context.objects(kind).list(options)
+            yield from page.items
+            if not page.continue_:
+                return
+            options = ListOptions(limit=_PAGE, continue_=page.continue_)
+
+    return islice(pages(), MOST)
 
 
 def _namespaces(found: Silence | Acknowledgement) -> Iterator[str]:
