@@ -1,17 +1,19 @@
-"""Helpers of several sinks: events that every system can store, options of URLs, certificates, host names."""
+"""Helpers of several sinks: single writes, events that every system can store, options of URLs, certificates, hosts."""
 
 from __future__ import annotations
 
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
 from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent
+from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkWrite, Verb
 from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import encode_core, to_core
 from eventbus.model.event import Event
@@ -19,6 +21,26 @@ from eventbus.util.text import repair
 
 #: Versions are compared as 64 bit integers, in PostgreSQL too.
 _MAX_VERSION: Final = 2**63 - 1
+
+
+class AppendsBatches(ABC):
+    """The single writes of a `BatchSink` that appends: each is a batch of one."""
+
+    @abstractmethod
+    def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]: ...
+
+    def create(self, event: Event) -> Event:
+        """Write it alone. Returns: *event*. Raises: as `EventSink`."""
+        (answer,) = self.write([SinkWrite.of(Verb.CREATE, event)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def update(self, event: Event) -> Event:
+        return self.create(event)
+
+    def patch(self, event: Event, patch: EventPatch) -> Event:
+        return self.create(event)
 
 
 def storable_core(event: Event) -> dict[str, Any]:

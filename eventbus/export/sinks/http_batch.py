@@ -28,8 +28,8 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import check_host
-from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.export.sinks.common import AppendsBatches, check_host
+from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite, Verb
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.event import Event
 from eventbus.util.http.guarded_http import GuardedClient, Reply, error_of
@@ -97,7 +97,7 @@ class BatchFormat(Protocol):
         ...
 
 
-class HttpBatchSink:
+class HttpBatchSink(AppendsBatches):
     """Sends as many events in one request as its format allows.
 
     Meaning of the replies, unless the format has another: see `error_of`. A request that the system rejects is halved
@@ -140,19 +140,6 @@ class HttpBatchSink:
                 raise error
             if error is not None:  # until an operator mends it, no event can be written
                 raise SinkUnreachable(f"{request.method} {urlsplit(request.url).path}: {error}")
-
-    def create(self, event: Event) -> Event:
-        """Send it alone. Returns: *event*. Raises: as `EventSink`."""
-        (answer,) = self.write([SinkWrite.of(Verb.CREATE, event)])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def update(self, event: Event) -> Event:
-        return self.create(event)
-
-    def patch(self, event: Event, patch: EventPatch) -> Event:
-        return self.create(event)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Send them in order. After a request without an answer, the remaining writes are NotSent."""

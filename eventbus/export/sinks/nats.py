@@ -38,8 +38,8 @@ from eventbus.errors import (
     SinkUnreachable,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import check_host, core_json, query_of, retention_days, tls_context
-from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.export.sinks.common import AppendsBatches, check_host, core_json, query_of, retention_days, tls_context
+from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.decodable import decodable
 from eventbus.model.event import Event
@@ -177,7 +177,7 @@ def servers_of(parts: SplitResult) -> list[str]:
     return servers
 
 
-class NatsSink:
+class NatsSink(AppendsBatches):
     """Publishes a batch at once, and waits for the acknowledgement of each message.
 
     Each message has the delivery id as `Nats-Msg-Id`: JetStream drops a repeat within the window of the stream. The
@@ -218,19 +218,6 @@ class NatsSink:
     def open(self) -> None:
         """Connect, and make the stream if it is missing. Raises: SinkUnreachable."""
         self._start(self._connected())()
-
-    def create(self, event: Event) -> Event:
-        """Publish it alone. Returns: *event*. Raises: as `EventSink`."""
-        (answer,) = self.write([SinkWrite.of(Verb.CREATE, event)])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def update(self, event: Event) -> Event:
-        return self.create(event)
-
-    def patch(self, event: Event, patch: EventPatch) -> Event:
-        return self.create(event)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Publish them in order, and wait for all acknowledgements."""

@@ -25,10 +25,9 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from eventbus.errors import ConfigError, EventUnbuildable, SinkUnreachable
-from eventbus.export.sinks.common import check_host, core_json, query_of, version_of
-from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.export.sinks.common import AppendsBatches, check_host, core_json, query_of, version_of
+from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.model.event import Event
 from eventbus.util.text import cut_bytes, printable
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def _client_options(options: SinkOptions, *, with_tls: bool) -> ClientConfig:
     return given
 
 
-class S3Sink:
+class S3Sink(AppendsBatches):
     """Writes an object for each batch. Its name comes from its content, so a repeat of the batch changes nothing.
 
     Another batch has another name, also if some of its events are the same: no object is overwritten by other content.
@@ -121,19 +120,6 @@ class S3Sink:
     def check(self) -> None:
         """Look up the host. Raises: ConfigError: it does not exist."""
         check_host(*filter(None, [self._host]))
-
-    def create(self, event: Event) -> Event:
-        """Write it as an object alone. Returns: *event*. Raises: as `EventSink`."""
-        (answer,) = self.write([SinkWrite.of(Verb.CREATE, event)])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def update(self, event: Event) -> Event:
-        return self.create(event)
-
-    def patch(self, event: Event, patch: EventPatch) -> Event:
-        return self.create(event)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Write them as one object, or as several if they are too large for one."""

@@ -24,10 +24,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from eventbus.errors import ConfigError, EventUnbuildable, SinkUnreachable
-from eventbus.export.sinks.common import check_host, query_of, tls_context
-from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.export.sinks.common import AppendsBatches, check_host, query_of, tls_context
+from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.model.event import Event
 from eventbus.util.text import cut_bytes, printable
 
 PORT, TLS_PORT = 601, 6514
@@ -124,7 +123,7 @@ def _value(text: str) -> str:
     return cut_bytes(printable(text), MOST_VALUE_BYTES).translate(_ESCAPES)
 
 
-class SyslogSink:
+class SyslogSink(AppendsBatches):
     """Sends each batch on a connection of its own, and waits until the server has closed it."""
 
     mode = SinkMode.APPEND
@@ -149,19 +148,6 @@ class SyslogSink:
         Raises: SinkUnreachable.
         """
         self._send(b"")
-
-    def create(self, event: Event) -> Event:
-        """Send it alone. Returns: *event*. Raises: as `EventSink`."""
-        (answer,) = self.write([SinkWrite.of(Verb.CREATE, event)])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def update(self, event: Event) -> Event:
-        return self.create(event)
-
-    def patch(self, event: Event, patch: EventPatch) -> Event:
-        return self.create(event)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Send them in order. Raises: SinkUnreachable: some, or all, may have arrived; all are sent again."""
