@@ -7,7 +7,7 @@ begins, not for each notification.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from eventbus.errors import ConfigError
@@ -36,8 +36,9 @@ class Silencing:
         self._silences: dict[str, Silence] = {}
         self._active: dict[str, Matchers] = {}
         self._ignored: dict[str, None] = {}  #: those that have begun, in this order, when there was no room
-        #: The same by their first `=` matcher, since most have one; None: without one.
+        #: The same by one of their `=` matchers, since most have one; None: without one.
         self._places: dict[tuple[str, str] | None, dict[str, Matchers]] = {}
+        self._place_of: dict[str, tuple[str, str] | None] = {}
         self._labels: set[str] = set()  #: that the active silences look at
         self._silenced: dict[str, str] = {}  #: alert → name of an active silence
         self._borders: list[tuple[int, str]] = []
@@ -109,11 +110,15 @@ class Silencing:
     def add(self, alert: Alert) -> None:
         """Look at a new alert."""
         self._silenced.pop(alert.id, None)
-        for place in (None, *alert.labels.items()):
+        if name := next(self.matching(alert.labels), ""):
+            self._silenced[alert.id] = name
+
+    def matching(self, labels: Mapping[str, str]) -> Iterator[str]:
+        """Yield the names of the active silences of an alert with *labels*."""
+        for place in (None, *labels.items()):
             for name, matchers in self._places.get(place, {}).items():
-                if matchers.match(alert.labels):
-                    self._silenced[alert.id] = name
-                    return
+                if matchers.match(labels):
+                    yield name
 
     def discard(self, alert_id: str) -> None:
         self._silenced.pop(alert_id, None)
@@ -145,7 +150,10 @@ class Silencing:
             log.error("the silence %s is ignored: %s", name, error)
             return
         self._active[name] = matchers
-        self._places.setdefault(_place(matchers), {})[name] = matchers
+        # Under the matcher that the fewest others are under: silences of one namespace often differ in another label.
+        place = min(_places(matchers), key=lambda each: len(self._places.get(each, ())), default=None)
+        self._place_of[name] = place
+        self._places.setdefault(place, {})[name] = matchers
         self._labels |= matchers.names()
         for alert in self._alerts.values():
             if alert.id not in self._silenced and matchers.match(alert.labels):
@@ -156,7 +164,7 @@ class Silencing:
         matchers = self._active.pop(name, None)
         if matchers is None:
             return False
-        place = _place(matchers)
+        place = self._place_of.pop(name)
         del self._places[place][name]
         if not self._places[place]:
             del self._places[place]
@@ -204,9 +212,8 @@ class Acknowledgements:
         return max(found, key=lambda each: (_at_ms(each), each.metadata.name), default=None)
 
 
-def _place(matchers: Matchers) -> tuple[str, str] | None:
-    found = (each for each in matchers.all if each.type is MatchType.EQUAL and each.value)
-    return next(((each.name, each.value) for each in found), None)
+def _places(matchers: Matchers) -> list[tuple[str, str]]:
+    return [(each.name, each.value) for each in matchers.all if each.type is MatchType.EQUAL and each.value]
 
 
 def covers(acknowledgement: Acknowledgement, alerts: Iterable[Alert]) -> bool:

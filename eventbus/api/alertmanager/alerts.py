@@ -10,7 +10,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.alertmanager.answers import filters_of, is_wanted, time_text
-from eventbus.api.alertmanager.silences import ActiveSilences
+from eventbus.api.alertmanager.silences import active_silences
 from eventbus.api.context import readable_namespaces, require
 from eventbus.api.responses import compute_json
 from eventbus.api.thread_context import ThreadContext
@@ -116,8 +116,8 @@ class _Found:
                 self._receivers[alert.id].add(group.receiver)
                 if by := group.inhibited.get(alert.id):
                     self._inhibited[alert.id].add(by)
-        silences = ActiveSilences(context)
-        self._silenced = {id_: silences.by(alert.labels) for id_, alert in self._alerts.items()}
+        silences = active_silences(context)
+        self._silenced = {id_: list(silences.matching(alert.labels)) for id_, alert in self._alerts.items()}
         self.shown = {id_ for id_ in self._alerts if self._is_shown(id_, flags)}
 
     def _is_shown(self, id_: str, flags: _Flags) -> bool:

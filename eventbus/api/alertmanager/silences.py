@@ -5,7 +5,6 @@ Source: alertmanager `api/v2/api.go` and `silence/silence.go`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -23,9 +22,9 @@ from eventbus.api.responses import compute_json, reply_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.model.event import Instant
 from eventbus.model.kinds import SILENCE
-from eventbus.model.matchers import Matchers
 from eventbus.model.objects.silence import ACTIVE, EXPIRED, PENDING, Silence, SilenceMatcher, SilenceSpec
-from eventbus.model.silence_rules import matchers_of
+from eventbus.notify.alerts import ms_of
+from eventbus.notify.silencing import Silencing
 from eventbus.store.storage import replaced
 
 _MAX_BODY: Final = 64 * 1024
@@ -150,20 +149,12 @@ def _order(spec: SilenceSpec, now: datetime) -> tuple[int, float]:
     return _STATES.index(state), -seconds if state == EXPIRED else seconds
 
 
-class ActiveSilences:
-    """The silences that are active now."""
-
-    def __init__(self, context: ThreadContext) -> None:
-        now = datetime.now(UTC)
-        self._active: list[tuple[str, Matchers]] = [
-            (silence.metadata.name, matchers_of(silence.spec))
-            for silence in read_all(context, SILENCE)
-            if silence.spec.state(now) == ACTIVE
-        ]
-
-    def by(self, labels: Mapping[str, str]) -> list[str]:
-        """Return the ids of the silences of an alert with *labels*."""
-        return [name for name, matchers in self._active if matchers.match(labels)]
+def active_silences(context: ThreadContext) -> Silencing:
+    """Return the silences that are active now, with the notifier's bound on their number."""
+    found, now_ms = Silencing({}), ms_of(datetime.now(UTC))
+    for silence in read_all(context, SILENCE):
+        found.set(silence.metadata.name, silence, now_ms)
+    return found
 
 
 def _require(request: web.Request, verb: str, silence: Silence) -> Author:

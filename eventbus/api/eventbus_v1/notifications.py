@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from aiohttp import web
 
-from eventbus.api.alertmanager.silences import ActiveSilences
+from eventbus.api.alertmanager.silences import active_silences
 from eventbus.api.context import API, USER, readable_namespaces
 from eventbus.api.kube.authors import read_all
 from eventbus.api.responses import compute_json
@@ -133,7 +133,7 @@ class _View:
     """Silences, acknowledgements and failing integrations, as they are now."""
 
     def __init__(self, context: ThreadContext, failing: set[tuple[str, str]]) -> None:
-        self._silences = ActiveSilences(context)
+        self._silences = active_silences(context)
         self._failing = failing
         self._acknowledgements = Acknowledgements()
         for each in read_all(context, ACKNOWLEDGEMENT):
@@ -143,7 +143,7 @@ class _View:
         """Return a group as it is shown."""
         group, alerts = found
         firing = [alert for alert in alerts if alert.fires]
-        silenced = {alert.id: by for alert in firing if (by := self._silences.by(alert.labels))}
+        silenced = {alert.id: by for alert in firing if (by := list(self._silences.matching(alert.labels)))}
         inhibited = {alert.id: group.inhibited[alert.id] for alert in firing if alert.id in group.inhibited}
         acknowledgement = self._acknowledgements.of(firing)
         if not firing:

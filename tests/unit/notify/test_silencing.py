@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import pytest
 
 from eventbus.model.event import ObjectMeta
-from eventbus.model.matchers import parse_matchers
+from eventbus.model.matchers import Matchers, parse_matchers
 from eventbus.model.objects.silence import (
     AcknowledgedObject,
     Acknowledgement,
@@ -17,8 +18,10 @@ from eventbus.model.objects.silence import (
     SilenceSpec,
 )
 from eventbus.notify import silencing
+from eventbus.notify.alerts import ms_of
 from eventbus.notify.engine import Engine, Send
 from eventbus.notify.rules import Rules, parse_rules
+from eventbus.notify.silencing import Silencing
 from tests.unit.notify.test_engine import MUTE, ROOT, START, World, rules
 
 FAST = "group_wait: 30s, group_interval: 5m, repeat_interval: 1h, resolve_after: 3h"
@@ -227,6 +230,31 @@ def test_a_silence_with_an_invalid_expression_silences_nothing(caplog: pytest.Lo
     world.happens(world.event())
     assert world.messages == [(0, "chat", "first", 1, 0)]
     assert "the silence s is ignored: '(' is no regular expression" in caplog.text
+
+
+def test_all_silences_of_labels_are_found_and_few_others_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silence(**labels: str) -> Silence:
+        matchers = tuple(SilenceMatcher(name, value) for name, value in labels.items())
+        return Silence(spec=SilenceSpec(matchers, START, START + timedelta(hours=1)))
+
+    tried: list[Matchers] = []
+    match = Matchers.match
+
+    def noted(matchers: Matchers, labels: Mapping[str, str]) -> bool:
+        tried.append(matchers)
+        return match(matchers, labels)
+
+    monkeypatch.setattr(Matchers, "match", noted)
+    found, now_ms = Silencing({}), ms_of(START)
+    for number in range(100):
+        found.set(f"web-{number}", silence(namespace="shop", name=f"web-{number}"), now_ms)
+    found.set("pods", silence(kind="Pod"), now_ms)
+    found.set("nodes", silence(kind="Node"), now_ms)
+    labels = {"namespace": "shop", "kind": "Pod", "name": "web-7"}
+    assert sorted(found.matching(labels)) == ["pods", "web-7"]
+    assert len(tried) <= 4
+    found.set("web-7", None, now_ms)
+    assert list(found.matching(labels)) == ["pods"]
 
 
 @pytest.mark.parametrize("end", ["deleted", "over"])
