@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from eventbus.broker.transport import Transport
     from eventbus.client.store import RemoteStore
     from eventbus.model.event import Event, ObjectReference
+    from eventbus.model.objects.silence import AcknowledgedObject
     from eventbus.store.event_search import Search, SearchResult
     from eventbus.store.object_store import ObjectStore
     from eventbus.store.occurrences import Histogram
@@ -126,6 +127,29 @@ class Session:
         from eventbus.broker.health.expected_status import read_expected_status
 
         return read_expected_status(self.bus, self.client, now, namespace)
+
+    def fires(self, about: AcknowledgedObject) -> tuple[bool, bool]:
+        """Return whether an open group contains a firing alert about an object, and whether all groups were read.
+
+        Raises: BusUnavailable, BusRefused.
+        """
+        from eventbus.notify.alerts import object_of
+
+        wanted = object_of({"kind": about.kind, "namespace": about.namespace, "name": about.name})
+        if self.remote is not None:
+            from eventbus.client.numbers import fetch_open_groups
+
+            open_groups = fetch_open_groups(self.remote.connection)
+            shown = [each for group in open_groups.items for each in group.alerts]
+            found = any(not each["resolvedMs"] and object_of(each) == wanted for each in shown)
+            hidden = any(group.firing + group.resolved > len(group.alerts) for group in open_groups.items)
+            return found, not open_groups.more and not hidden
+        from eventbus.notify.group_reader import read_groups
+
+        groups, _ = read_groups(
+            self.bus, self.client, lambda alert: alert.fires and object_of(alert.labels) == wanted, most=1
+        )
+        return bool(groups), True
 
     def read_story(self, about: ObjectReference, before: timedelta, *, system: bool = False) -> Story:
         """Return the story of one object. Raises: BusUnavailable, BusRefused."""

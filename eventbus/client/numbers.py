@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -35,6 +35,21 @@ class Expected(msgspec.Struct, frozen=True):
     items: tuple[ExpectedStatus, ...]
 
 
+class OpenGroup(msgspec.Struct, frozen=True):
+    """An open group of the notifier, with its first alerts and the numbers of all."""
+
+    firing: int
+    resolved: int
+    alerts: tuple[dict[str, Any], ...]
+
+
+class OpenGroups(msgspec.Struct, frozen=True):
+    """The reply about open groups, as far as we use it. *more*: there are more groups."""
+
+    items: tuple[OpenGroup, ...]
+    more: bool
+
+
 def fetch_status(connection: ApiConnection) -> BusStatus:
     """As `eventbus.broker.health.status.read_status`."""
     return fetch(connection, "/eventbus/v1/status", BusStatus)
@@ -53,6 +68,11 @@ def fetch_sources(connection: ApiConnection) -> tuple[SourceCounts, ...]:
 def fetch_expected(connection: ApiConnection, namespace: str) -> tuple[ExpectedStatus, ...]:
     """As `eventbus.broker.health.expected_status.read_expected_status`."""
     return fetch(connection, f"/eventbus/v1/expected?{urlencode({'namespace': namespace})}", Expected).items
+
+
+def fetch_open_groups(connection: ApiConnection) -> OpenGroups:
+    """Fetch the open groups with alerts of namespaces that the user may read."""
+    return fetch(connection, "/eventbus/v1/notifications", OpenGroups)
 
 
 def fetch(connection: ApiConnection, path: str, shape: type[R]) -> R:

@@ -135,6 +135,12 @@ def test_a_notifier_obeys_silences_and_acknowledgements(
                 for name in ("quiet", "loud")
             )
             assert f"silenced by {silence} until " in done(worker_env, *trace, quiet)
+            fine = ("record", "Pod/fine", "-n", "shop", "--reason", "Started", "--message", "x")
+            assert run(*fine, env=worker_env).returncode == 0
+            eventually(lambda: "fine" in done(worker_env, "get", "events", "-n", "shop"))
+            ran = run("ack", "pod/fine", "-n", "shop", env=env)
+            assert (ran.returncode, ran.stdout) == (1, "")
+            assert "no open group contains shop/Pod/fine: no alert about it fires and is notified" in ran.stderr
             assert done(env, "ack", "pod/loud", "-n", "shop", "--comment", "on it") == "shop/Pod/loud acknowledged\n"
             eventually(lambda: "acknowledge" in duty.actions())
             number = names().count("loud")

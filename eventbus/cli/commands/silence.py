@@ -15,7 +15,7 @@ from eventbus.cli.input.lookup import elsewhere, list_about, object_from_words, 
 from eventbus.cli.input.options import namespace_option
 from eventbus.cli.printers.output import FORMS, dump_json, write
 from eventbus.cli.session import Session, open_session
-from eventbus.errors import ConfigError, NotFound
+from eventbus.errors import BusRefused, ConfigError, NotFound
 from eventbus.util.human_duration import parse_duration, parse_instant
 from eventbus.util.text import printable
 
@@ -196,7 +196,7 @@ def ack(object: tuple[str, ...], namespace: str, comment: str, remove: bool, out
     \b
     Exit codes:
       0  it is acknowledged, or removed
-      1  there are no events about the object, or no acknowledgement to remove
+      1  no open group contains alerts about the object, or there is no acknowledgement to remove
       2  wrong usage, or this user may not
     """
     from eventbus.model.kinds import ACKNOWLEDGEMENT
@@ -207,6 +207,7 @@ def ack(object: tuple[str, ...], namespace: str, comment: str, remove: bool, out
         if remove:
             _remove(session, about, output)
             return
+        _require_open_group(session, about)
         spec = AcknowledgementSpec(object=about, created_by=_author(session), comment=comment)
         made = session.store.objects(ACKNOWLEDGEMENT).create(Acknowledgement(spec=spec))
     if not _print(ACKNOWLEDGEMENT, made, output):
@@ -230,6 +231,21 @@ def _acknowledged(session: Session, words: tuple[str, ...], namespace: str) -> A
         raise click.ClickException(f"there are no events about {shown} in namespace {place or 'default'}{hint}")
     labels = labels_of(events[-1])
     return AcknowledgedObject(labels.get("kind", ""), labels.get("namespace", ""), labels.get("name", ""))
+
+
+def _require_open_group(session: Session, about: AcknowledgedObject) -> None:
+    """Raises: ClickException: no open group contains a firing alert about the object."""
+    try:
+        found, all_read = session.fires(about)
+    except BusRefused as error:
+        found, all_read, why = False, False, f": {printable(str(error))}"
+    else:
+        why = ", because there are too many"
+    shown = printable(str(about))
+    if not found and all_read:
+        raise click.ClickException(f"no open group contains {shown}: no alert about it fires and is notified")
+    if not found:
+        click.echo(f"Warning: it is not known whether an open group contains {shown}{why}", err=True)
 
 
 def _remove(session: Session, about: AcknowledgedObject, output: str) -> None:
