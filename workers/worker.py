@@ -40,6 +40,7 @@ OTHER_REASONS = {
     "NotificationFailed": "Warning",
     "NotificationsResumed": "Normal",
     "RulesRejected": "Warning",
+    "RulesRestored": "Normal",
 }
 #: Seconds for a part to stop: longer than any drain.
 STOP_S = 100_000.0

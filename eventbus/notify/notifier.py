@@ -252,7 +252,10 @@ class Notifier:
             return
         if rules is None:
             return
-        self._rules_ok = True
+        if not self._rules_ok:
+            self._rules_ok = True
+            log.info("the rules file is valid again")
+            self._setup.on_change("RulesRestored", "the rules file is valid again")
         if rules.hash != self._rules.hash:
             self._rules = rules
             log.info("notify uses the new rules, with hash %s", rules.hash)

@@ -406,6 +406,24 @@ def test_other_rules_are_used_without_a_restart_and_bad_ones_are_not(
     assert notifier.loop_health()[0].gauges["rules_ok"] == 1
 
 
+def test_the_former_content_of_a_rejected_file_is_reported_as_valid_again(
+    workers: Workers, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    files: list[ParsedRules | ConfigError] = [ConfigError("line 1: no"), parse_rules(RULES)]
+
+    def load() -> ParsedRules | None:
+        file = files.pop(0) if files else None
+        if isinstance(file, ConfigError):
+            raise file
+        return file
+
+    workers.loaded = load
+    workers.start()
+    eventually(lambda: "RulesRestored: the rules file is valid again" in workers.changes)
+    assert "the rules file is valid again" in caplog.text
+
+
 def test_changes_that_are_gone_are_listed(workers: Workers, service: Service, store: ObjectStore, bus: Bus) -> None:
     begin(workers).stop(30)
     for number in range(20):
