@@ -35,8 +35,8 @@ COMPONENT: Final = "alertmanager"
 RESOLVED_REASON: Final = "Resolved"
 #: The kind of the object of an alert without a label for another one.
 ALERT_KIND: Final = "Alert"
-#: How long an alert is known: longer than a `repeat_interval`, which ends with Alertmanager's retention of five days.
-LIFE_MS: Final = 7 * 86_400_000
+#: How long an alert is known: longer than most values of `repeat_interval`. Redis keeps 200 bytes for each.
+LIFE_MS: Final = 86_400_000
 #: Bytes of a message.
 MESSAGE_BYTES: Final = 1024
 #: Labels of an alert that become labels of its event; the first ones by name.
