@@ -171,6 +171,20 @@ def matcher_problem(matcher: Matcher) -> str:
     return label_problem(matcher.name)
 
 
+def likely_mistake(matcher: Matcher) -> str:
+    """Return why the matcher probably matches less than is meant; "" if nothing looks like it."""
+    name, value = matcher.name, matcher.value
+    if matcher.type in _COMPARING:
+        if "*" in value and name != "message":
+            pattern = ".*".join(re.escape(part) for part in value.split("*"))
+            return f'{matcher} compares the whole text: for a pattern write {name}=~"{pattern}"'
+        if name in ("reason", "kind") and value[:1].islower():
+            return f"{matcher}: most {name}s begin with a capital letter, and case matters"
+    elif name == "message" and not value.startswith((".*", "(?")):
+        return f"{matcher} matches the whole message: put .* before and after a part of it"
+    return ""
+
+
 def label_problem(label: str, also: str = "") -> str:
     """Return that events have no such label, with the cure; "" if they have. *also*: more that is allowed."""
     if label in LABELS or (label.startswith(OWN_PREFIX) and len(label) > len(OWN_PREFIX)):

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from eventbus.errors import ConfigError
-from eventbus.model.matchers import Matchers, MatchType, label_problem, matcher_problem
+from eventbus.model.matchers import Matchers, label_problem, likely_mistake, matcher_problem
 from eventbus.notify.bounded_yaml import MAX_BYTES, Document
 from eventbus.notify.expect_rules import INDEXED, MAX_EXPECTED, MAX_UNINDEXED, ExpectRule
 from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
@@ -302,18 +302,10 @@ class _Check:
 
     def _check_matchers(self, matchers: Matchers, path: str) -> None:
         for matcher in matchers.all:
-            value = matcher.value
             if problem := matcher_problem(matcher):
                 self.fail(path, problem)
-            elif matcher.type in (MatchType.EQUAL, MatchType.NOT_EQUAL):
-                if "*" in value and matcher.name != "message":
-                    self._warn(
-                        path, f"{matcher} compares the whole text: for a pattern write {matcher.name}=~{_regex(value)}"
-                    )
-                elif matcher.name in ("reason", "kind") and value[:1].islower():
-                    self._warn(path, f"{matcher}: most {matcher.name}s begin with a capital letter, and case matters")
-            elif matcher.name == "message" and not value.startswith((".*", "(?")):
-                self._warn(path, f"{matcher} matches the whole message: put .* before and after a part of it")
+            elif mistake := likely_mistake(matcher):
+                self._warn(path, mistake)
 
     def _check_label(self, label: str, path: str, also: str = "") -> None:
         if problem := label_problem(label, also):
@@ -382,7 +374,3 @@ class _Check:
 def _near(name: str, known: Any) -> str:
     near = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def _regex(value: str) -> str:
-    return '"' + ".*".join(re.escape(part) for part in value.split("*")) + '"'

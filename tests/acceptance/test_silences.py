@@ -86,6 +86,7 @@ def test_silences_are_added_listed_and_expired(env: dict[str, str]) -> None:
         (["reason=~(", "--for", "2h"], "'(' is no regular expression: missing )"),
         (["reason!=x", "--for", "2h"], "at least one must not match the empty string"),
         (["kind=Pod", "--for", "0s"], "spec.endsAt: Invalid value"),
+        (["kind=Pod", "--for", "1h", "--start", "2020-01-31T22:00:00Z"], "would have ended at 2020-01-31T23:00:00Z"),
         (["kind=Pod", "--for", "soon"], "'soon' is not a duration like 90s, 10m, 1h30m or 2d"),
         (["kind=Pod", "--for", "1h", "--start", "noon"], "'noon' is neither a duration like 30m nor a time like"),
     ],
@@ -94,6 +95,14 @@ def test_a_wrong_silence_is_refused_with_the_cure(env: dict[str, str], words: li
     ran = run("silence", "add", *words, env=env)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert error in ran.stderr
+
+
+def test_a_likely_mistake_in_a_silence_is_a_warning(env: dict[str, str]) -> None:
+    ran = run("silence", "add", "kind=pod", 'name="web-*"', "--for", "1h", env=env)
+    assert ran.returncode == 0
+    assert UUID.fullmatch(ran.stdout)
+    assert 'Warning: kind="pod": most kinds begin with a capital letter, and case matters\n' in ran.stderr
+    assert 'name="web-*" compares the whole text: for a pattern write name=~"web\\-.*"\n' in ran.stderr
 
 
 class Duty(PagerDuty):

@@ -83,13 +83,15 @@ def add_silence(matchers: tuple[str, ...], length: timedelta, start: datetime, c
       2  a matcher is wrong, or this user may not
     """
     from eventbus.model.kinds import SILENCE
-    from eventbus.model.matchers import matcher_problem, parse_matchers
+    from eventbus.model.matchers import likely_mistake, matcher_problem, parse_matchers
     from eventbus.model.objects.silence import Silence, SilenceMatcher, SilenceSpec
 
     parsed = [each for text in matchers for each in parse_matchers(text)]
     for matcher in parsed:
         if problem := matcher_problem(matcher):
             raise ConfigError(problem)
+        if mistake := likely_mistake(matcher):
+            click.echo(f"Warning: {printable(mistake)}", err=True)
     found = tuple(
         SilenceMatcher(each.name, each.value, each.type.endswith("~"), not each.type.startswith("!")) for each in parsed
     )
@@ -97,6 +99,8 @@ def add_silence(matchers: tuple[str, ...], length: timedelta, start: datetime, c
         ends_at = start + length
     except OverflowError:
         raise click.BadParameter("the silence ends after the year 9999", param_hint="--for") from None
+    if timedelta() < length and ends_at <= datetime.now(UTC):
+        raise click.BadParameter(f"the silence would have ended at {ends_at:%Y-%m-%dT%H:%M:%SZ}", param_hint="--start")
     with open_session() as session:
         by = _author(session)
         silence = Silence(spec=SilenceSpec(found, start, ends_at, by, comment))
