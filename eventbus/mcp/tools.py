@@ -169,14 +169,7 @@ def what_happened(readers: Readers, asked: WhatHappened) -> Answer:
     answer = Answer(object=reference_json(story.object), found=bool(events or owned), **_begins(story.begins))
     answer.add("verdicts", _verdicts_json(story.verdicts(now), [*story.events, *story.of_owned]), hint)
     answer.add("events", map(event_json, events), hint)
-    answer.add(
-        "around",
-        (
-            {"link": str(entry.link), "event": event_json(entry.event), "startedTogether": len(entry.also)}
-            for entry in around
-        ),
-        hint,
-    )
+    answer.add("around", map(_around_json, around), hint)
     answer.add("eventsOfOwned", map(event_json, owned), f"{hint}, or ask about one of the objects that it owns")
     answer.add("owners", map(reference_json, story.owners), hint)
     answer.add("owned", map(reference_json, story.owned), hint)
