@@ -168,6 +168,14 @@ def test_a_gap_is_named_with_its_line_and_field(tmp_path: Path, old: str, new: s
     parse_rules(found.text)
 
 
+def test_a_drop_that_never_worked_drops_nothing_now(tmp_path: Path) -> None:
+    found = converted(tmp_path, EXPORTER.replace('namespace: "test"', 'namespace: "*test*"', 1))
+    assert any("it never matched; the rule is left out, so more is sent" in each for each in found.gaps), found.gaps
+    tree = route_tree(parse_rules(found.text).rules)
+    labels = {"namespace": "shop-test", "type": "Warning", "kind": "Node", "reason": "NodeNotReady"}
+    assert "pager" in {route.receiver for route in tree.match(labels)}
+
+
 def test_a_file_without_gaps_has_none(tmp_path: Path) -> None:
     text = 'route: {match: [{receiver: a}]}\nreceivers: [{name: a, webhook: {endpoint: "https://a.example"}}]\n'
     assert converted(tmp_path, text).gaps == ()
