@@ -30,6 +30,8 @@ _COMPARED: Final = ("type", "reason", "kind", "namespace", "component", "host", 
 _MATCHER: Final = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(=~|!=|!~|=)\s*")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _BARE: Final = re.compile(r'[^",{}]*')
+#: Lookahead and lookbehind, which RE2 does not have.
+_LOOKS: Final = re.compile(r"\(\?<?[=!]")
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", '"': '"', "\\": "\\"}
 #: Results that a matcher with an expression remembers: most labels have few values.
@@ -240,7 +242,9 @@ def _value(text: str, rest: str, at: int) -> tuple[str, int]:
         return _ESCAPE.sub(lambda found: _unescaped(text, found[1]), quoted[1]), quoted.end()
     bare = _BARE.match(rest, at)
     assert bare is not None
-    if bare[0][:1] in ("=", "~") or rest[bare.end() : bare.end() + 1] in ('"', "{", "}"):
+    if bare[0].startswith("="):
+        raise ConfigError(f"{text!r}: write one =, or put the value in quotes")
+    if bare[0].startswith("~") or rest[bare.end() : bare.end() + 1] in ('"', "{", "}"):
         raise ConfigError(f"{text!r}: put the value in quotes")
     return bare[0].strip(), bare.end()
 
@@ -284,7 +288,8 @@ def _compiled(pattern: str) -> Any:
         return re2.compile(f"^(?:{pattern})$", options)
     except re2.error as error:
         why = error.args[0] if error.args else error
-        raise ConfigError(f"{pattern!r} is no regular expression: {_words(why)}") from None
+        cure = ": RE2 has no lookahead and no lookbehind; use a matcher with !~ or !=" if _LOOKS.search(pattern) else ""
+        raise ConfigError(f"{pattern!r} is no regular expression: {_words(why)}{cure}") from None
 
 
 def _words(why: object) -> str:

@@ -33,8 +33,10 @@ class Document:
             _check_events(text)
             node = yaml.compose(text, Loader=_Loader)
         except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise ConfigError(f"line {line}: this is not YAML: {error.problem or error.context}") from error
+            mark, problem = error.problem_mark, error.problem or error.context
+            if mark and text[mark.index : mark.index + 1] == "\t":
+                problem = "there is a tab; indent with spaces"
+            raise ConfigError(f"line {mark.line + 1 if mark else 1}: this is not YAML: {problem}") from error
         except yaml.YAMLError as error:
             raise ConfigError(f"this is not YAML: {error}") from error
         self.value: Any = self._plain(node, "$", 0) if node is not None else None

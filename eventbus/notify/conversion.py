@@ -214,9 +214,7 @@ class _Exporter(_Converter):
         for field, value in rule["labels"].items() if isinstance(rule.get("labels"), dict) else ():
             at = f"{path}.labels.{field}"
             self.gap(at, f"labels of the object are not known: {OWN_PREFIX}{label_name(field)} is a label of the event")
-            matcher = self._matcher(
-                f"{OWN_PREFIX}{label_name(field)}", _text(value) or ".+", at, leave_out=leave_out
-            )
+            matcher = self._matcher(f"{OWN_PREFIX}{label_name(field)}", _text(value) or ".+", at, leave_out=leave_out)
             whole = whole and matcher is not None
             found += [matcher] if matcher else []
         for field in ("annotations", "apiVersion"):

@@ -41,6 +41,8 @@ MAX_PROGRAM_SIZE: Final = 1_000_000
 LINKS: Final = ("node", "owner")
 #: Groups by these labels are as many as objects, or more.
 _UNBOUNDED: Final = frozenset({"name", "message", "..."})
+#: Usual names of receivers without integrations.
+DROPPING: Final = ("none", "null", "nowhere", "eventbus-none")
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,128}\Z")
 #: Fields of Alertmanager that are not supported, and the cure.
 _CURES: Final[Mapping[str, str]] = {
@@ -222,7 +224,8 @@ class _Check:
         self._document = document
         self._opening = opening
         self._routes = 0
-        self._receivers = {each.name for each in rules.receivers}
+        self._receivers = {each.name: any(each.integrations()) for each in rules.receivers}
+        self._used: set[str] = set()
         self._times = {each.name for each in rules.time_intervals}
 
     def all(self) -> None:
@@ -268,6 +271,14 @@ class _Check:
             self.fail(
                 f"{path}.receiver", f"there is no receiver {route.receiver!r}{_near(route.receiver, self._receivers)}"
             )
+        elif route.receiver is not None:
+            self._used.add(route.receiver)
+            if not self._receivers[route.receiver] and route.receiver not in DROPPING:
+                names = ", ".join(DROPPING)
+                problem = (
+                    f"{route.receiver!r} has no integrations, so nothing is sent: if you mean that, call it {names}"
+                )
+                self._warn(f"{path}.receiver", problem)
         self._check_matchers(route.matchers, f"{path}.matchers")
         for field in ("mute_time_intervals", "active_time_intervals"):
             for name in getattr(route, field):
@@ -318,6 +329,8 @@ class _Check:
             path = f"$.receivers[{number}]"
             if not _NAME.match(receiver.name):
                 self.fail(f"{path}.name", "must have 1 to 128 printable characters")
+            elif receiver.name not in self._used:
+                self._warn(path, f"no route uses the receiver {receiver.name!r}")
             for name, config in receiver.integrations():
                 count += 1
                 kind, _, rest = name.partition("[")
@@ -363,7 +376,8 @@ class _Check:
             for field, problem in rule.problems():
                 self.fail(f"{path}.{field}", problem)
             if "reason" not in rule.matchers.names():
-                self._warn(f"{path}.matchers", "match every Normal event, also Started: add a matcher on reason")
+                which = "event of its type" if "type" in rule.matchers.names() else "Normal event, also Started"
+                self._warn(f"{path}.matchers", f"match every {which}: add a matcher on reason")
 
     def _check_unique(self, names: Iterator[str], path: str, noun: str) -> None:
         for name, times in Counter(names).items():

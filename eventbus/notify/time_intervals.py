@@ -67,7 +67,8 @@ class Span:
         if cls.numbers and re.fullmatch(r"-?\d{1,4}", word, re.ASCII) and cls.least <= int(word) <= cls.most:
             return int(word)
         allowed = ", ".join(names) if names else f"{cls.least} to {cls.most}"
-        raise ValueError(f"{text!r} must be one of {allowed}")
+        form = f", or a range as {names[0]}:{names[4]}" if names else ""
+        raise ValueError(f"{text!r} must be one of {allowed}{form}")
 
 
 class Weekdays(Span):

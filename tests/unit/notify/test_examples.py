@@ -34,7 +34,7 @@ def test_the_rules_of_the_page_are_valid(number: int) -> None:
     page = (ROOT / "docs" / "warnings.md").read_text("utf-8")
     text = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[number]
     if "route:" not in text:
-        text += "route: {receiver: a}\nreceivers: [{name: a}]\n"
+        text += "route: {receiver: none}\nreceivers: [{name: none}]\n"
     assert parse_rules(text).warnings == ()
 
 

@@ -37,8 +37,8 @@ route:
 receivers:
 - name: chat
   webhook_configs: [{url: "https://example.com/hook", max_alerts: 10}]
-- name: duty
-- name: jobs
+- {name: duty, webhook_configs: [{url: "https://duty.example"}]}
+- {name: jobs, webhook_configs: [{url: "https://jobs.example"}]}
 inhibit_rules:
 - source_matchers: [kind="Node"]
   target_matchers: [kind="Pod"]
@@ -122,11 +122,20 @@ def test_routes_that_are_remembered_are_those_of_the_tree(text: str, monkeypatch
         ("end_time: 24:00", "end_time: 21:00", "line 27: time_intervals[0].time_intervals[0].times[0]: start_time mu"),
         ("Berlin", "Berlyn", "line 29: time_intervals[0].time_intervals[0].location: 'Europe/Berlyn' is no time zone"),
         ("url:", "uri:", "line 17: receivers[0].webhook_configs[0].uri: there is no such field; did you mean url?"),
-        ("- name: jobs", "- name: duty", "there are 2 of receiver 'duty'"),
+        ("{name: jobs", "{name: duty", "there are 2 of receiver 'duty'"),
         ("[namespace, reason]", "['...', reason]", "line 3: route.group_by: '...' stands for all labels"),
         ("route:\n", "route:\n  match: {a: b}\n", "line 2: route.match: there is no such field: write it as matchers:"),
         ("route:\n", "global: {smarthost: a}\nroute:\n", "smarthost: there is no such field; did you mean smtp_smart"),
         ("route:\n", "route: [\n", "this is not YAML"),
+        ("route:\n", "route:\n\tgroup_by: []\n", "line 2: this is not YAML: there is a tab; indent with spaces"),
+        ('kind="Job"', 'kind=="Job"', "'kind==\"Job\"': write one =, or put the value in quotes"),
+        ("shop-.*", "(?!shop).*", "RE2 has no lookahead and no lookbehind; use a matcher with !~ or !="),
+        (
+            "monday:friday",
+            "mon-fri",
+            "'mon-fri' must be one of monday, tuesday, wednesday, thursday, friday, saturday, ",
+        ),
+        ("monday:friday", "mon-fri", "sunday, or a range as monday:friday"),
         ("max_alerts: 10", "max_alerts: ten", "line 17: receivers[0].webhook_configs[0].max_alerts: "),
     ],
 )
@@ -136,6 +145,12 @@ def test_a_mistake_is_reported_with_its_line_and_field(old: str, new: str, messa
         parse_rules(FILE.replace(old, new, 1), "rules.yaml")
     assert message in str(raised.value)
     assert str(raised.value).startswith("rules.yaml: line ")
+
+
+EXPECTED = """\
+expect: [{name: e, every: 1h, object: shop/Job/j, matchers: [type="Warning"]}]
+time_intervals:
+"""
 
 
 @pytest.mark.parametrize(
@@ -148,6 +163,17 @@ def test_a_mistake_is_reported_with_its_line_and_field(old: str, new: str, messa
         ),
         ('"Job"', '"job"', 'kind="job": most kinds begin with a capital letter'),
         ("[namespace, reason]", "[name]", "line 3: route.group_by: a group for each name"),
+        (
+            "inhibit_rules:\n",
+            "- name: none\ninhibit_rules:\n",
+            "line 20: receivers[3]: no route uses the receiver 'none'",
+        ),
+        (
+            'jobs, webhook_configs: [{url: "https://jobs.example"}]',
+            "jobs",
+            "line 14: route.routes[1].routes[0].receiver: 'jobs' has no integrations, so nothing is sent",
+        ),
+        ("time_intervals:\n", EXPECTED, "matchers: match every event of its type: add a matcher on reason"),
         ("reason = BackOff", 'message=~"disk full"', "matches the whole message: put .* before and after"),
     ],
 )
