@@ -60,12 +60,12 @@ def trace(rules: Rules, event: Event, stored: NotifierView, now_ms: int) -> Iter
     yield f"alert {id_}: {state}{ended}, {alert.count} times from {_time(alert.first_ms)} to {_time(alert.last_ms)}"
     routes = {(route.receiver, route.key): route for route in root.all()}
     for group in stored.groups:
-        yield from _group(group, id_, stored)
+        yield from _group(group, id_, stored, now_ms)
         route = routes.get((group.receiver, group.route))
         if route is None:
             yield "  its route is not in this file: only the end of the group is sent"
         elif until_ms := muted_until(route, now_ms):
-            yield f"  muted until {_time(until_ms)} by its time intervals"
+            yield f"  muted until {_time(until_ms)} by the time intervals of this file"
 
 
 def _routes(
@@ -89,7 +89,7 @@ def _routes(
         yield from _routes(child, labels, taken, f"routes[{number}]", indent + "  ")
 
 
-def _group(group: Group, alert: str, stored: NotifierView) -> Iterator[str]:
+def _group(group: Group, alert: str, stored: NotifierView, now_ms: int) -> Iterator[str]:
     yield f"group {group.key} of {group.receiver}: opened {_time(group.opened_ms)}, {len(group.alerts)} alerts"
     if source := group.inhibited.get(alert):
         by = stored.alerts.get(source)
@@ -100,8 +100,12 @@ def _group(group: Group, alert: str, stored: NotifierView) -> Iterator[str]:
         if each.metadata.name == group.acknowledgement:
             user = each.spec.created_by or "an unknown user"
             yield f"  acknowledged by {user}, and not repeated{_comment(each.spec.comment)}"
-    if not group.sent:
+    if group.muted_until_ms:
+        yield f"  muted until {_time(group.muted_until_ms)} by the time intervals of the notifier's rules"
+    elif not group.sent and group.next_ms > now_ms:
         yield f"  not looked at yet; due {_time(group.next_ms)}"
+    elif not group.sent:
+        yield f"  nothing was sent: silenced or inhibited, checked at each group_interval since {_time(group.next_ms)}"
     for name, sent in group.sent.items():
         if sent.number:
             known = "as firing" if alert in sent.firing else "and this alert is not firing in it"
@@ -116,7 +120,10 @@ def _group(group: Group, alert: str, stored: NotifierView) -> Iterator[str]:
             yield f"  {name}: number {pending.number} ({pending.reason}) waits since {_time(pending.at_ms)}{why}"
         elif not sent.number:
             yield f"  {name}: nothing was sent: silenced, inhibited, muted, or resolved before"
-    yield f"  next check at {_time(group.next_ms)}"
+    if group.sent and group.next_ms > now_ms:
+        yield f"  next check at {_time(group.next_ms)}"
+    elif group.sent:  # only changes are stored
+        yield f"  checked at each group_interval since {_time(group.next_ms)}, without a change"
 
 
 def matchers_of(rules: Rules) -> Iterator[Matcher]:

@@ -106,6 +106,8 @@ function GroupState({ group }) {
     return html`<${State} good=${true}>resolved<//> <span class="faint">end not sent yet</span>`;
   if (state === "silenced") return html`<${State} good=${null} sign="–">silenced<//>`;
   if (state === "inhibited") return html`<${State} good=${null} sign="–">inhibited<//>`;
+  if (state === "muted")
+    return html`<${State} good=${null} sign="–">muted<//> <span class="faint">until <${At} ms=${group.nextMs} /></span>`;
   const hidden = [silenced && `${number(silenced)} silenced`, inhibited && `${number(inhibited)} inhibited`].filter(
     Boolean,
   );

@@ -33,7 +33,9 @@ def rules_of(port: int) -> str:
     """Rules with a receiver that nobody serves on *port*."""
     return f"""
 route: {{receiver: chat, group_by: [namespace, reason], group_wait: 0s, group_interval: 1s, routes: [
-  {{receiver: duty, matchers: ['kind="Node"'], continue: true}}, {{receiver: chat}}]}}
+  {{receiver: duty, matchers: ['kind="Node"'], continue: true}},
+  {{matchers: ['reason="Unhealthy"'], mute_time_intervals: [always]}}, {{receiver: chat}}]}}
+time_intervals: [{{name: always, time_intervals: [{{weekdays: ["monday:sunday"]}}]}}]
 inhibit_rules:
 - {{source_matchers: ['kind="Node"'], target_matchers: ['reason="Evicted"']}}
 receivers: [{{name: chat}}, {{name: duty, webhook_configs: [{{url: "http://127.0.0.1:{port}/"}}]}}]
@@ -54,6 +56,7 @@ def address(bus: Bus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
             ("Pod", "shop", "web-1", "BackOff", HOSTILE),
             ("Pod", "shop", "web-2", "Evicted", "the node was low on memory"),
             ("Pod", "shop", "db-0", "FailedMount", "timed out waiting for the volume"),
+            ("Pod", "shop", "web-3", "Unhealthy", "readiness probe failed"),
             ("Pod", "bank", "till-0", "BackOff", "back-off 10s restarting failed container"),
             ("Node", "", "node-1", "NodeNotReady", "silent for 40 s"),
         ):
@@ -80,7 +83,7 @@ def address(bus: Bus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     (folder / "tokens.csv").write_text('ann-token,ann,1,"system:masters"\nvic-token,vic,2\ned-token,ed,3\n')
     users = ("--token-file", str(folder / "tokens.csv"), "--grant", "view=user:vic", "--grant", "edit=user:ed@shop")
     with notifying(bus, rules_of(free_port()), "notify-1") as notifier:
-        eventually(lambda: notifier.loop_health()[0].gauges.get("groups", 0) >= 6)
+        eventually(lambda: notifier.loop_health()[0].gauges.get("groups", 0) >= 7)
         with api_worker(bus.url, bus.prefix, folder, *users) as worker:
             yield f"{worker.url}/page/?view=notifications"
 
@@ -103,6 +106,7 @@ def test_groups_have_their_state_receiver_and_alerts(address: str, open_page: Op
     expect(page.get_by_text("duty, webhook[0] fails")).to_be_visible()
     expect(group(page, "Evicted")).to_contain_text("inhibited")
     expect(group(page, "FailedMount")).to_contain_text("silenced")
+    expect(group(page, "Unhealthy")).to_contain_text("muted until")
     expect(group(page, "duty")).to_contain_text("webhook[0] fails")
     expect(group(page, "shop reason BackOff")).to_contain_text("firing")
     page.get_by_role("button", name="Show the alerts of shop, BackOff").click()
@@ -158,7 +162,7 @@ def test_a_refused_silence_says_why(address: str, open_page: Open) -> None:
 def test_an_editor_of_a_namespace_acknowledges_its_groups(address: str, open_page: Open) -> None:
     page = open_page(address, expected=401)
     sign_in(page, "ed")
-    expect(page.get_by_role("table", name="Open groups").locator("tbody th")).to_have_count(3)  # of shop
+    expect(page.get_by_role("table", name="Open groups").locator("tbody th")).to_have_count(4)  # of shop
     expect(page.get_by_text("duty, webhook[0] fails")).to_have_count(0)
     page.get_by_role("button", name="Acknowledge shop, BackOff to chat").click()
     expect(group(page, "shop reason BackOff")).to_contain_text("acknowledged by ed")

@@ -34,6 +34,7 @@ class GroupState(StrEnum):
     ACKNOWLEDGED = "acknowledged"  #: not repeated
     INHIBITED = "inhibited"  #: all alerts that fire are inhibited or silenced
     SILENCED = "silenced"  #: all alerts that fire are silenced
+    MUTED = "muted"  #: by the time intervals of its route, when it was last due
     RESOLVED = "resolved"  #: its end is not sent yet
 
 
@@ -152,6 +153,8 @@ class _View:
             state = GroupState.SILENCED
         elif len(silenced.keys() | inhibited.keys()) == len(firing):
             state = GroupState.INHIBITED
+        elif group.muted_until_ms:
+            state = GroupState.MUTED
         else:
             state = GroupState.ACKNOWLEDGED if acknowledgement else GroupState.FIRING
         namespaces = {alert.labels.get("namespace", "") for alert in alerts}

@@ -173,8 +173,29 @@ route: {receiver: chat, routes: [{matchers: [kind="Pod"], receiver: chat, mute_t
 time_intervals: [{name: noon, time_intervals: [{times: [{start_time: "12:00", end_time: "13:00"}]}]}]
 receivers: [{name: chat}]
 """).rules
-    assert "  muted until 2024-01-01 13:00:00Z by its time intervals" in list(trace(muted, event, stored, now_ms))
+    by_file = "  muted until 2024-01-01 13:00:00Z by the time intervals of this file"
+    assert by_file in list(trace(muted, event, stored, now_ms))
     assert "  its route is not in this file: only the end of the group is sent" in list(trace(RULES, event, stored, 0))
+
+
+def test_a_trace_says_that_a_group_is_muted_not_due_yet_or_silenced() -> None:
+    event, now_ms = make_event(type="Warning", reason="BackOff"), ms_of(NOW)
+    muted = parse_rules("""
+route: {receiver: chat, routes: [{matchers: [kind="Pod"], mute_time_intervals: [noon]}]}
+time_intervals: [{name: noon, time_intervals: [{times: [{start_time: "12:00", end_time: "13:00"}]}]}]
+receivers: [{name: chat, webhook_configs: [{url: "https://chat.example"}]}]
+""").rules
+    engine = Engine(muted, links=lambda _labels: {})
+    engine.take([Occurrence(event, True)], now_ms)
+    (group,) = engine.groups.values()
+    stored = NotifierView([group], engine.alerts, {})
+    assert "  not looked at yet; due 2024-01-01 12:00:30Z" in list(trace(RULES, event, stored, now_ms))
+    silenced = list(trace(RULES, event, stored, now_ms + 60_000))
+    assert any(line.startswith("  nothing was sent: silenced or inhibited, checked at each") for line in silenced)
+    engine.advance(now_ms + 30_000)
+    lines = list(trace(RULES, event, stored, now_ms + 60_000))
+    assert "  muted until 2024-01-01 13:00:00Z by the time intervals of the notifier's rules" in lines
+    assert not any("not looked at" in line or "nothing was sent" in line for line in lines)
 
 
 def test_a_trace_names_silences_that_match_and_the_acknowledgement_of_a_group() -> None:
