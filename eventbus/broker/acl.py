@@ -344,7 +344,8 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
     Role.NOTIFIER: {"index_notify": "ZRANGE", "notify_state": "MGET"},
     Role.IMPORTER: {},
     Role.AGENT: {"object:nodes": "GET", "object:leases": "GET"},
-    Role.OPERATOR: {
+    Role.OPERATOR: {"index_notify": "ZRANGE", "notify_state": "MGET"}
+    | {
         f"{key}:{kind}": commands
         for kind in sorted(OPERATED)
         for key, commands in {
