@@ -484,7 +484,7 @@ class Engine:
             if sent is None or sent.pending or sent.acknowledgement == name:
                 continue
             known = [alert.id for alert in sorted(firing, key=_age) if alert.id in sent.firing]
-            if known and getattr(config, "acknowledges", False):
+            if known and config.acknowledges:
                 sent.pending = Pending(sent.number + 1, Reason.ACKNOWLEDGED, known, [], now_ms, name, by)
                 self._changed.add(f"g{group.id}")
                 sends.append(self._send(group, integration, sent))

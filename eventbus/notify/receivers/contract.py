@@ -31,7 +31,7 @@ class Reason(StrEnum):
     RESOLVED_ALERTS = "resolved-alerts"  #: some alerts have resolved, others fire
     ALL_RESOLVED = "all-resolved"
     REPEAT = "repeat"  #: `repeat_interval` has passed
-    ACKNOWLEDGED = "acknowledged"  #: only to integrations with the attribute `acknowledges`
+    ACKNOWLEDGED = "acknowledged"  #: only to integrations whose `acknowledges` is True
 
 
 class NotifiedAlert(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +120,11 @@ class IntegrationConfig(Strict, frozen=True, kw_only=True):
     resends: ClassVar[bool] = False
 
     send_resolved: bool = True
+
+    @property
+    def acknowledges(self) -> bool:
+        """Return True if the integration is sent acknowledgements."""
+        return False
 
     def check(self) -> None:
         """Check the values beyond their types. Raises: ValueError: the field, and the reason."""

@@ -8,7 +8,7 @@ reference.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -29,8 +29,6 @@ MAX_DEDUP_KEY: Final = 255
 class PagerDutyConfig(IntegrationConfig, frozen=True, kw_only=True):
     """One entry of `pagerduty_configs`."""
 
-    acknowledges: ClassVar[bool] = True
-
     routing_key: Secret | None = None
     routing_key_file: str = ""
     url: str = ""
@@ -41,6 +39,11 @@ class PagerDutyConfig(IntegrationConfig, frozen=True, kw_only=True):
     component: str = ""
     group: str = ""
     http_config: HttpConfig = HttpConfig()
+
+    @property
+    def acknowledges(self) -> bool:
+        """Return True: PagerDuty acknowledges the incident, too."""
+        return True
 
     def with_defaults(self, defaults: Global) -> PagerDutyConfig:
         """Return a copy with the defaults of the file."""
