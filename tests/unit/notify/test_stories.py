@@ -95,7 +95,7 @@ def test_the_stories_of_the_docs_at_once(deaths: tuple[int, ...]) -> None:
         "pods": r"opened 2026-11-25 12:00:00Z, 400 alerts\n  webhook\[0\]: number 1 \(first\)",
         "flap": r"webhook\[0\]: number 1 \(first\) of 2026-11-25 12:00:30Z",
         "lost": r"this alert is inhibited by alert \w+: Node shop node-1 NodeNotReady",
-        "muted": r"muted until 2026-11-25 13:00:00Z by its time intervals",
+        "muted": r"muted until 2026-11-25 13:00:00Z by the time intervals of",
     }.items():
         assert re.search(line, traces[name]), (name, traces[name])
 
