@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from eventbus.api.kube.authors import MOST_OF_AUTHOR
+from eventbus.api.auth.access import Access, Grant, User
+from eventbus.api.kube import authors
+from eventbus.api.kube.authors import MOST_OF_AUTHOR, Author
+from eventbus.api.status import ApiError
+from eventbus.model.kinds import ACKNOWLEDGEMENT
+from eventbus.settings import Settings
+from eventbus.store.object_store import ObjectStore
 from tests.support.api_worker import ApiWorker, Reply, api_worker
 
 SILENCES = "/apis/eventbus.dev/v1/silences"
@@ -84,6 +90,23 @@ def test_an_author_of_one_namespace_has_a_bounded_number_of_silences_that_have_n
     assert call(worker, "eve", "DELETE", f"{alertmanager[:-1]}/{names[0]}").status == 200
     made(worker, "eve", SILENCES, body)
     assert call(worker, "eve", "PATCH", path, longer).status == 409
+
+
+def test_an_author_of_one_namespace_has_a_bounded_number_of_stored_ones(
+    embedded_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authors, "MOST_STORED_OF_AUTHOR", 1)
+    access = Access((Grant.parse("edit=user:sam@shop"), Grant.parse("edit=user:ann")))
+    sam, ann = Author(User("sam"), access), Author(User("ann"), access)
+    with ObjectStore.open(embedded_url, settings=Settings(prefix=prefix)) as store:
+        context: Any = store  # it has the same `objects`
+        new = ACKNOWLEDGEMENT.decode({"spec": acknowledgement("shop")["spec"] | {"createdBy": "sam"}})
+        sam.check_count(context, ACKNOWLEDGEMENT, new)
+        stored = store.objects(ACKNOWLEDGEMENT).create(new)
+        with pytest.raises(ApiError, match="may have no more"):
+            sam.check_count(context, ACKNOWLEDGEMENT, new)
+        sam.check_count(context, ACKNOWLEDGEMENT, stored, stored)
+        ann.check_count(context, ACKNOWLEDGEMENT, new)
 
 
 def test_matchers_and_objects_cannot_be_changed(worker: ApiWorker) -> None:

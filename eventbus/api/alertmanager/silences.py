@@ -99,7 +99,7 @@ async def post(request: web.Request) -> web.Response:
                 return str(objects.update(changed).metadata.name)
         new = Silence(spec=msgspec.structs.replace(spec, starts_at=max(posted.starts_at, now)))
         author = _require(request, "create", new)
-        author.check_count(context, new)
+        author.check_count(context, SILENCE, new)
         name = str(objects.create(new).metadata.name)
         if former is not None:
             _expire(context, former, now)

@@ -25,6 +25,8 @@ MOST: Final = 10_000
 _PAGE: Final = 500
 #: Silences that have not ended, of an author with rights in some namespaces only: the notifier uses 1000 of all.
 MOST_OF_AUTHOR: Final = 200
+#: Stored silences, or acknowledgements, of such an author, also ended ones.
+MOST_STORED_OF_AUTHOR: Final = 2000
 #: Kinds without namespaces that users with rights in some namespaces may write.
 AUTHORED: Final[tuple[Kind[Any], ...]] = (SILENCE, ACKNOWLEDGEMENT)
 #: Verbs that are checked again with the object.
@@ -63,24 +65,26 @@ class Author(msgspec.Struct, frozen=True):
         cure = 'add a matcher namespace="…"' if kind is SILENCE else "only about objects of a namespace"
         raise status.forbidden(kind.resource, found.metadata.name, f"{denial}: {cure}")
 
-    def check_count(self, context: ThreadContext, new: Any, former: Any = None) -> None:
-        """Check that the author of a silence may have one more. Concurrent requests may exceed the bound by a few.
+    def check_count(self, context: ThreadContext, kind: Kind[Any], new: Any, former: Any = None) -> None:
+        """Check that an author with rights in some namespaces only may have one more silence or acknowledgement.
 
-        Raises: ApiError: 409.
+        Concurrent requests may exceed the bounds by a few. Raises: ApiError: 409.
         """
-        now = datetime.now(UTC)
-        if (
-            not isinstance(new, Silence)
-            or new.spec.state(now) == EXPIRED
-            or (former is not None and former.spec.state(now) != EXPIRED)
-            or self.access.allowed(self.user, "create", SILENCE.plural)
-        ):
+        if self.access.allowed(self.user, "create", kind.plural):
             return
-        name = new.spec.created_by
-        its = (each for each in read_all(context, SILENCE) if each.spec.created_by == name)
-        if len([*islice((each for each in its if each.spec.state(now) != EXPIRED), MOST_OF_AUTHOR)]) == MOST_OF_AUTHOR:
-            message = f'"{name}" has {MOST_OF_AUTHOR} silences that have not ended, and may have no more: expire some'
-            raise status.ApiError(409, "Conflict", message, details=status.named(SILENCE.resource))
+        name, now, more = new.spec.created_by, datetime.now(UTC), "and may have no more"
+        problem = ""
+        if former is None:
+            its = sum(each.spec.created_by == name for each in read_all(context, kind))
+            if its >= MOST_STORED_OF_AUTHOR:
+                problem = f'"{name}" has {its} {kind.plural}, {more}: they are deleted five days after their end'
+        begins = isinstance(new, Silence) and not _ended(new, now) and (former is None or _ended(former, now))
+        if begins and not problem:
+            running = (each for each in read_all(context, SILENCE) if not _ended(each, now))
+            if sum(each.spec.created_by == name for each in running) >= MOST_OF_AUTHOR:
+                problem = f'"{name}" has {MOST_OF_AUTHOR} silences that have not ended, {more}: expire some'
+        if problem:
+            raise status.ApiError(409, "Conflict", problem, details=status.named(kind.resource))
 
     def signed(self, verb: str, kind: Kind[Any], new: Any, former: Any = None) -> Any:
         """Return *new* with the fields that the server sets. Raises: ApiError: 403."""
@@ -108,6 +112,10 @@ def read_all(context: ThreadContext, kind: Kind[T]) -> Iterator[T]:
             options = ListOptions(limit=_PAGE, continue_=page.continue_)
 
     return islice(pages(), MOST)
+
+
+def _ended(silence: Silence, now: datetime) -> bool:
+    return silence.spec.state(now) == EXPIRED
 
 
 def _namespaces(found: Silence | Acknowledgement) -> Iterator[str]:

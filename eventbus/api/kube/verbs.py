@@ -130,7 +130,7 @@ def _to_create(
         _check_name(info, made)
     if options.author:
         made = options.author.signed(info.verb, info.resource.kind, made)
-        options.author.check_count(context, made)
+        options.author.check_count(context, info.resource.kind, made)
     admit(made)
     check_rules(info, made)
     if info.resource.kind is NAMESPACE and not made.metadata.generate_name:
@@ -271,7 +271,7 @@ def _modify(
         new = change(former)
         if options.author:
             new = options.author.signed(info.verb, info.resource.kind, new, former)
-            options.author.check_count(context, new, former)
+            options.author.check_count(context, info.resource.kind, new, former)
         check_rules(info, new, former)
         return new
 
