@@ -227,6 +227,36 @@ def test_a_rejected_event_is_found_and_the_others_are_written(endpoint: Endpoint
     assert [type(answer) for answer in answers] == [Event, Event, EventRejected, Event]
 
 
+class Rejecting(Endpoint):
+    """Answers 400 to each request with one of the events called *names*."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = names
+
+    def answer(self, delivery: Delivery) -> Answer:
+        rejected = any(name.encode() in body_of(delivery) for name in self.names)
+        self.deliveries.append(delivery)
+        return Answer(400 if rejected else 200)
+
+
+@pytest.mark.parametrize(
+    ("rejected", "most_requests"),
+    [(range(64), 64 + 2 * 6), ([0], 2 * 6 + 1), ([63], 2 * 6 + 1), ([0, 1, 2, 3, 63], 5 * 6)],
+    ids=["all", "the first", "the last", "five"],
+)
+def test_a_server_that_rejects_everything_gets_few_more_requests_than_events(
+    rejected: Sequence[int], most_requests: int
+) -> None:
+    endpoint = Rejecting(*(f"web-0.{100 + number}" for number in rejected))
+    with receiving(endpoint) as port:
+        sink = open_sink(f"otlp://127.0.0.1:{port}")
+        answers = write(sink, *[stored(100 + number) for number in range(64)])
+        sink.close()
+    assert [place for place, answer in enumerate(answers) if isinstance(answer, EventRejected)] == list(rejected)
+    assert len(endpoint.deliveries) <= most_requests
+
+
 def test_after_a_lost_reply_only_the_events_of_that_request_may_have_arrived(
     endpoint: Endpoint, sink: HttpBatchSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,18 +171,25 @@ class HttpBatchSink(AppendsBatches):
             elif isinstance(part, EventUnbuildable):
                 answers[place] = part
         requests = deque(self._requests(parts))
+        accepted = rejected_alone = 0
         goes_on = True
         while requests and goes_on:
             some = requests.popleft()
             verdict = self._exchange([part for _, part in some])
             error = verdict.error
             if isinstance(error, EventRejected | UnexpectedReply) and len(some) > 1:
+                if verdict.culprit is None and not accepted and rejected_alone > 1:
+                    # It rejects everything: halves would be rejected, too, and double the number of requests.
+                    requests.extendleft([part] for part in reversed(some))
+                    continue
                 middle = after = len(some) // 2
                 if verdict.culprit is not None:
                     middle, after = verdict.culprit, verdict.culprit + 1
                     answers[some[middle][0]] = error
                 requests.extendleft(part for part in (some[after:], some[:middle]) if part)
                 continue
+            accepted += error is None
+            rejected_alone += error is not None
             self._rejected += verdict.rejected
             each = [error] * len(some) if error else verdict.each or [None] * len(some)
             for (place, _), problem in zip(some, each, strict=True):
