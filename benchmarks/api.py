@@ -133,7 +133,7 @@ def lists(one: Worker, options: argparse.Namespace) -> None:
 def watches(one: Worker, options: argparse.Namespace) -> None:
     count, writer = options.watches, get_context("fork").Pool(1)
     before = one.memory_kb()
-    sockets = [_watch(one.where) for _ in range(count)]
+    sockets = [open_watch(one.where) for _ in range(count)]
     for each in sockets:
         each.recv(4096)
     print(f"{count} idle watches: {(one.memory_kb() - before) / count:.1f} KB each")
@@ -156,7 +156,7 @@ def idle_over_tls(one: Worker, options: argparse.Namespace) -> None:
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     before = one.memory_kb()
-    sockets = [_watch(one.where, trust) for _ in range(options.watches)]
+    sockets = [open_watch(one.where, trust) for _ in range(options.watches)]
     for each in sockets:
         each.recv(4096)
     print(f"{len(sockets)} idle watches over TLS: {(one.memory_kb() - before) / len(sockets):.1f} KB each")
@@ -238,7 +238,7 @@ def _write_burst(where: str, name: str, burst: int) -> None:
         connection.close()
 
 
-def _watch(where: str, trust: ssl.SSLContext | None = None) -> socket.socket:
+def open_watch(where: str, trust: ssl.SSLContext | None = None) -> socket.socket:
     host, _, port = where.rpartition(":")
     made = socket.create_connection((host, int(port)), timeout=60)
     if trust is not None:

@@ -1,6 +1,6 @@
 """What a fleet of silent-or-not costs: CPU of Redis and of the acting lifecycle worker while so many nodes give signs.
 
-python -m benchmarks.nodes [--nodes 1000] [--seconds 60]
+python -m benchmarks.nodes [--nodes 1000] [--seconds 60]; `benchmarks.scale` computes what more nodes cost.
 
 Each simulated node does what an agent's two threads do: a lease is renewed and the node read every 10 s, its status
 written every 300 s, spread evenly. The load is made here, over loopback; server and worker are processes of their own.
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,24 +32,43 @@ from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock
 
 RENEW_S, REPORT_S = 10.0, 300.0
+HISTORY_BYTES = LEASE.changes_bytes or 0
+
+
+class Measured(NamedTuple):
+    """What so many nodes cost, and whether the load was right."""
+
+    redis_cores: float
+    worker_cores: float
+    change_bytes: float  #: appended to the changes of leases
+    late_s: float  #: at the most
+    lost: int  #: nodes that were called lost
 
 
 def main() -> int:
-    """Measure, and print a table with what it comes to for more nodes."""
+    """Measure, and print a table. Returns: 1 if a node was called lost."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=60)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="eb") as folder:
         server = EmbeddedServer(Path(folder))
-        url = server.start()
         try:
-            return _measure(url, asked.nodes, asked.seconds)
+            found = measure(server.start(), asked.nodes, asked.seconds)
         finally:
             server.stop()
+    print("| nodes | Redis, cores | lifecycle worker, cores | changes of leases, MiB/s | late by, s | called lost |")
+    print("|--:|--:|--:|--:|--:|--:|")
+    rate = found.change_bytes / asked.seconds / 2**20
+    print(
+        f"| {asked.nodes:,} | {found.redis_cores:.3f} | {found.worker_cores:.3f} | {rate:.2f} | {found.late_s:.2f}"
+        f" | {found.lost} |"
+    )
+    return int(found.lost > 0)
 
 
-def _measure(url: str, nodes: int, seconds: float) -> int:
+def measure(url: str, nodes: int, seconds: float) -> Measured:
+    """Simulate so many agents for *seconds*, with a lifecycle worker as a process."""
     bus, clock = open_bus(url, Settings()), SystemClock()
     client = bus.client()
     stored, leases = open_objects(bus, client, NODE, clock), open_objects(bus, client, LEASE, clock)
@@ -69,27 +89,21 @@ def _measure(url: str, nodes: int, seconds: float) -> int:
     try:
         while not read_lifecycle(bus, client).alive:
             time.sleep(0.1)
-        server_pid = int(client.info("server")["process_id"])
-        before, began, info = (cpu_of(server_pid), cpu_of(worker.pid)), time.perf_counter(), client.info("stats")
+        pids = int(client.info("server")["process_id"]), worker.pid
+        changes = bus.keys[0].changes_of("leases")
+        before, began = [cpu_of(pid) for pid in pids], time.perf_counter()
+        added = client.xinfo_stream(changes)["entries-added"]
         late_s = _load(stored, renewals, nodes, seconds)
         lasted = time.perf_counter() - began
-        after = (cpu_of(server_pid), cpu_of(worker.pid))
-        length = client.xlen(bus.keys[0].changes_of("leases"))
-        size = client.memory_usage(bus.keys[0].changes_of("leases"), 0) or 0
+        redis, lifecycle = ((cpu_of(pid) - used) / lasted for pid, used in zip(pids, before, strict=True))
+        added = client.xinfo_stream(changes)["entries-added"] - added
+        size = (client.memory_usage(changes, samples=0) or 0) / max(1, client.xlen(changes))
         unknown = sum(one.status.conditions[-1].status != "True" for one in stored.list().items)
     finally:
         worker.kill()
         worker.wait()
         client.close()
-    _print(nodes, lasted, [100 * (b - a) / lasted for a, b in zip(before, after, strict=True)])
-    print(
-        f"\n{nodes / RENEW_S:g} renewals a second for {lasted:.0f} s; the load was late by {late_s:.2f} s at the most;"
-    )
-    print(
-        f"changes of leases: {length} entries, {size / 2**20:.1f} MiB; {info.get('total_commands_processed')} commands"
-    )
-    print(f"before; nodes that were called lost: {unknown}")
-    return int(unknown > 0)
+    return Measured(redis, lifecycle, added * size, late_s, unknown)
 
 
 def _load(stored: object, renewals: list[LeaseRenewal], nodes: int, seconds: float) -> float:
@@ -127,16 +141,6 @@ def _node(name: str) -> Node:
 def _reported(node: Node) -> Node:
     capacity = dict(node.status.capacity) | {"reports": str(int(node.status.capacity.get("reports", "0")) + 1)}
     return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, capacity=capacity))
-
-
-def _print(nodes: int, seconds: float, shares: list[float]) -> None:
-    print("| nodes | Redis, % of a core | lifecycle, % of a core | |")
-    print("|---|---|---|---|")
-    print(f"| {nodes:,} | {shares[0]:.1f} | {shares[1]:.1f} | measured over {seconds:.0f} s |")
-    for more in (10_000, 100_000):
-        if more > nodes:
-            redis, worker = (share * more / nodes for share in shares)
-            print(f"| {more:,} | {redis:.0f} | {worker:.0f} | computed |")
 
 
 if __name__ == "__main__":
