@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
@@ -330,24 +331,30 @@ class _Acting:
                 continue
             self._count(name, len(packed))
         self._rules = rules.rules
-        # Before the first `advance`, so that no silenced alert is sent.
-        self._silences = SilenceReader(self._bus, self.inbox)
-        self._silences.start()
-        self._silences.apply_all(self.engine, self._time.bus_ms)
         self._delete_expired_at = 0.0
-        self._ready += self.engine.load(alerts, groups, self._time.bus_ms)
-        self.expected = ExpectedEvents(rules.rules.expect, state.expected, self.engine, self._time.latest_ms)
-        self._caught_up_ms = self._stored_caught_up_ms = min(state.caught_up_ms, self._time.earliest_ms)
         self._settle_s = setup.settle_s
         self._target: tuple[int, dict[int, int]] | None = None  #: positions at a time, not taken in yet
-        self._recorder = OccurrenceRecorder(bus=setup.bus, clock=setup.clock, component=SOURCE)
-        self.senders = Senders(
-            rules.rules, setup.opening, clock=setup.clock, results=self.inbox, on_change=setup.on_change
-        )
-        log.info("notify acts in term %d, with %d alerts in %d groups", hold.term, len(alerts), len(groups))
         self.readers = list(self._make_readers())
-        for reader in self.readers:
-            reader.start()
+        with ExitStack() as ends:  # if a later part cannot be made, the threads of the earlier ones end
+            # Before the first `advance`, so that no silenced alert is sent.
+            self._silences = SilenceReader(self._bus, self.inbox)
+            self._silences.start()
+            ends.callback(self._silences.stop)
+            self._silences.apply_all(self.engine, self._time.bus_ms)
+            self._ready += self.engine.load(alerts, groups, self._time.bus_ms)
+            self.expected = ExpectedEvents(rules.rules.expect, state.expected, self.engine, self._time.latest_ms)
+            self._caught_up_ms = self._stored_caught_up_ms = min(state.caught_up_ms, self._time.earliest_ms)
+            self._recorder = OccurrenceRecorder(bus=setup.bus, clock=setup.clock, component=SOURCE)
+            ends.callback(self._recorder.close)
+            self.senders = Senders(
+                rules.rules, setup.opening, clock=setup.clock, results=self.inbox, on_change=setup.on_change
+            )
+            ends.callback(self.senders.close)
+            log.info("notify acts in term %d, with %d alerts in %d groups", hold.term, len(alerts), len(groups))
+            for reader in self.readers:
+                reader.start()
+                ends.callback(reader.stop)
+            self._ends = ends.pop_all()
 
     def turn(self) -> None:
         """Wait for messages or the next timer, and work on them. Raises: LeaseLost, Redis errors: call again."""
@@ -385,11 +392,7 @@ class _Acting:
 
     def close(self) -> None:
         """End the threads; changes that are not stored are dropped."""
-        self.senders.close()
-        self._recorder.close()
-        for reader in self.readers:
-            reader.stop()
-        self._silences.stop()
+        self._ends.close()
 
     def _make_readers(self) -> Iterator[Reader]:
         positions = {partition: self._positions.get(partition) for partition in range(self._bus.partitions)}

@@ -33,6 +33,7 @@ from eventbus.notify.notifier import Notifier, NotifySetup
 from eventbus.notify.receivers.contract import Notification, Opening, Receiver
 from eventbus.notify.receivers.webhook import WebhookConfig
 from eventbus.notify.rules import ParsedRules, parse_rules
+from eventbus.notify.senders import Senders
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.store.changes import read_versions
@@ -404,6 +405,22 @@ def test_other_rules_are_used_without_a_restart_and_bad_ones_are_not(
     warn(store, "web-0")
     eventually(lambda: service.names() == ["web-0"] and service.names("other") == ["web-0"])
     assert notifier.loop_health()[0].gauges["rules_ok"] == 1
+
+
+def test_a_part_that_cannot_be_made_leaves_no_threads_of_the_others(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[list[str]] = []
+
+    def cannot_open(*_args: object, **_named: object) -> Senders:
+        threads.append([thread.name for thread in threading.enumerate()])
+        raise ConfigError("no such file")
+
+    monkeypatch.setattr(notifier_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(notifier_module, "Senders", cannot_open)
+    workers.start()
+    eventually(lambda: len(threads) > 3)
+    assert all(len(names) == len(set(names)) for names in threads)
 
 
 def test_the_former_content_of_a_rejected_file_is_reported_as_valid_again(
