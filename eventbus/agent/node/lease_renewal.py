@@ -38,7 +38,7 @@ class LeaseRenewal:
         self._holder = holder
         self._duration_s = duration_s
         self._lease: Lease | None = None
-        self._other = ""  # another holder of the same name that was logged
+        self._has_reported_other = False
 
     def renew(self) -> None:
         """Renew the lease. The first time, and after another process has written it, it is read before.
@@ -69,9 +69,13 @@ class LeaseRenewal:
             new = Lease(metadata=ObjectMeta(name=self._name, namespace=NODE_LEASES))
             return self._leases.create(self._renewed(new))
         other = lease.spec.holder_identity or ""
-        if self.renewed and other not in ("", self._holder, self._other):
-            self._other = other
-            log.error("%s gives signs of node %s, too: one of the two needs another name", other, self._name)
+        if self.renewed and other not in ("", self._holder) and not self._has_reported_other:
+            self._has_reported_other = True  # a process that is started again and again is another holder each time
+            log.error(
+                "%s renews the lease of node %s, too: end one of the two agents, or give it another --node-name. Each "
+                "`eventbus up` has an agent; the line `agent: eventbus worker agent --node-name NAME` replaces it",
+                *(other, self._name),
+            )
         return self._leases.replace(lease, self._renewed(lease))
 
     def _renewed(self, lease: Lease) -> Lease:
