@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -161,12 +161,12 @@ class ApiServer:
         loop = self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._note_round()
+        options = self._options
         hub = ChangeHub(self._bus)
         numbering = Numbering(self._bus) if self._bus.partitions > 1 else None
         ordered = OrderedHub(hub, numbering)
         watch_hub = WatchHub(ordered, loop)
         pool = BlockingPool(bus=self._bus, hub=watch_hub, numbering=numbering)
-        options = self._options
         api = Api(bus=self._bus, pool=pool, access=options.access, event_rate=options.event_rate)
         limits = Limits(options.bounds)
         numbers = Numbers(
@@ -177,11 +177,30 @@ class ApiServer:
         )
         metrics = Metrics(numbers)
         app = _make_app(api, options, watch_hub, limits, metrics)
-        runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
-        )
-        servers: list[asyncio.Server] = []
-        accepting: list[asyncio.Task[None]] = []
+        async with AsyncExitStack() as ends:
+            for part in (numbering, pool, hub, ordered):  # the last one is closed first
+                if part is not None:
+                    ends.callback(part.close)
+            runner = web.AppRunner(
+                app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
+            )
+            ends.push_async_callback(runner.cleanup)
+            await pool.run(make_default)
+            # Numbers the versions of all earlier writes, so that the first write gets a later number.
+            await pool.run(lambda context: context.objects(EVENT).newest())
+            await runner.setup()
+            for listener in self._listeners:
+                await self._listen(listener, runner, metrics, ends)
+            self._serving.set()
+            while not self._stopping.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CARE_S):
+                        await self._stopping.wait()
+                await self._take_care(pool)
+
+    async def _listen(self, listener: Listener, runner: web.AppRunner, metrics: Metrics, ends: AsyncExitStack) -> None:
+        """Accept connections of *listener* until *ends* is closed."""
+        loop, options = asyncio.get_running_loop(), self._options
 
         def connect(client: str = "") -> Connection:
             assert runner.server is not None
@@ -198,44 +217,21 @@ class ApiServer:
                 max_field_size=MAX_LINE,
             )
 
-        try:
-            await pool.run(make_default)
-            # Numbers the versions of all earlier writes, so that the first write gets a later number.
-            await pool.run(lambda context: context.objects(EVENT).newest())
-            await runner.setup()
-            for listener in self._listeners:
-                # A copy, because the caller's socket must stay open.
-                copied = listener.socket.dup()
-                if options.proxy_protocol and copied.family != socket.AF_UNIX:
-                    copied.listen(BACKLOG)
-                    accept = accept_connections(
-                        copied,
-                        tls=listener.tls,
-                        sends_header=options.proxies.trusts,
-                        connect=connect,
-                        refused=metrics.note_refused_header,
-                    )
-                    accepting.append(loop.create_task(accept))
-                    continue
-                servers.append(await loop.create_server(connect, sock=copied, ssl=listener.tls, backlog=BACKLOG))
-            self._serving.set()
-            while not self._stopping.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(CARE_S):
-                        await self._stopping.wait()
-                await self._take_care(pool)
-        finally:
-            for server in servers:
-                server.close()
-            for task in accepting:
-                task.cancel()
-            await asyncio.gather(*accepting, return_exceptions=True)
-            await runner.cleanup()
-            ordered.close()
-            hub.close()
-            pool.close()
-            if numbering is not None:
-                numbering.close()
+        # A copy, because the caller's socket must stay open.
+        copied = listener.socket.dup()
+        if not options.proxy_protocol or copied.family == socket.AF_UNIX:
+            server = await loop.create_server(connect, sock=copied, ssl=listener.tls, backlog=BACKLOG)
+            ends.callback(server.close)
+            return
+        copied.listen(BACKLOG)
+        accept = accept_connections(
+            copied,
+            tls=listener.tls,
+            sends_header=options.proxies.trusts,
+            connect=connect,
+            refused=metrics.note_refused_header,
+        )
+        ends.push_async_callback(_cancel, loop.create_task(accept))
 
     async def _take_care(self, pool: BlockingPool) -> None:
         """Do periodic work: read changed certificates and files, and restore the version bases of a flushed bus."""
@@ -256,6 +252,11 @@ class ApiServer:
                 self._reported = problem
         except EventBusError as error:
             log.debug("the API goes on: %s", error)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metrics: Metrics) -> web.Application:
