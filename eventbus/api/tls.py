@@ -42,7 +42,7 @@ _Stamp = tuple[int, ...] | str
 
 
 class ServerTls:
-    """The TLS context of listeners. `refresh` reads changed files, for later connections.
+    """The TLS context of listeners. `has_changed` and `load` read changed files, for later connections.
 
     Args:   client_ca: authenticates client certificates, which stay optional.
             renew: renews the files if they expire soon. Blocks for a moment. Raises: ConfigError.
@@ -59,18 +59,14 @@ class ServerTls:
         self._renew = renew
         self._renewed_at = time.monotonic()
         self._seen: _Stamp = ()
-        self.refresh()
+        self.has_changed()
+        self.load()
         if client_ca is not None:
             self.context.verify_mode = ssl.CERT_OPTIONAL
             try:
                 self.context.load_verify_locations(client_ca)
             except (OSError, ssl.SSLError) as error:
                 raise ConfigError(f"--client-ca {client_ca}: {error}") from error
-
-    def refresh(self) -> None:
-        """Reload certificate and key if they have changed. Raises: as `has_changed`."""
-        if self.has_changed():
-            self.load()
 
     def has_changed(self) -> bool:
         """Renew the leaf if it is due, and return True if the files have changed and are valid.

@@ -154,9 +154,9 @@ def command_tree(
     commands: Mapping[str, Lazy],
     *,
     help: str,
-    aliases: Mapping[str, str] | None = None,
-    unknown: Mapping[str, Callable[[str, Sequence[str]], str]] | None = None,
-    reworded: Mapping[str, Callable[[list[str]], list[str]]] | None = None,
+    aliases: Mapping[str, str],
+    unknown: Mapping[str, Callable[[str, Sequence[str]], str]],
+    reworded: Mapping[str, Callable[[list[str]], list[str]]],
 ) -> Program:
     """Build the program from two tables keyed by the words a person types, like `get events`.
 
@@ -177,11 +177,11 @@ def command_tree(
     for words, lazy in commands.items():
         above, _, last = words.rpartition(" ")
         tree[above].lazy[last] = lazy
-    for words, target in (aliases or {}).items():
+    for words, target in aliases.items():
         above, _, last = words.rpartition(" ")
         tree[above].aliases[last] = target.rpartition(" ")[2]
-    for words, suggest in (unknown or {}).items():
+    for words, suggest in unknown.items():
         tree[words].unknown = suggest
-    for words, reword in (reworded or {}).items():
+    for words, reword in reworded.items():
         tree[words].reworded = reword
     return program

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from eventbus.cli.input.kubectl_habits import get_words, no_such_command, no_such_kind
-from eventbus.cli.lazy import Lazy, command_tree
+from eventbus.cli.lazy import Lazy
 
 HELP = """Record events about objects, and read a short history of each object.
 
@@ -232,5 +232,3 @@ UNKNOWN: dict[str, Callable[[str, Sequence[str]], str]] = {"": no_such_command, 
 
 #: Group → the function that rewrites its words.
 REWORDED: dict[str, Callable[[list[str]], list[str]]] = {"get": get_words}
-
-cli = command_tree("eventbus", GROUPS, COMMANDS, help=HELP, aliases=ALIASES, unknown=UNKNOWN, reworded=REWORDED)

@@ -42,10 +42,12 @@ def is_qualified_name(text: str) -> bool:
     return len(name) <= MAX_LABEL and _QUALIFIED.fullmatch(name) is not None
 
 
-_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(m|k|M|G|T|P|E|[KMGTPE]i|[eE][+-]?\d+)?")
-_FACTORS: Final = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
-    f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)
-}
+_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(n|u|m|k|M|G|T|P|E|[KMGTPE]i|[eE][+-]?\d+)?")
+_FACTORS: Final = (
+    {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3}
+    | {suffix: 1000.0**power for power, suffix in enumerate("kMGTPE", 1)}
+    | {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)}
+)
 
 
 def parse_quantity(text: object) -> float | None:

@@ -116,7 +116,7 @@ def left_lines(directory: Path) -> list[str]:
 def end_left_lines(directory: Path) -> list[str]:
     """End them: SIGTERM, after five seconds SIGKILL. Returns: their names. Raises: RuntimeProblem: one does not end."""
     from eventbus.agent.pods.store_handle import StoreHandle
-    from eventbus.agent.runtime.isolation import NoIsolation
+    from eventbus.agent.runtime.isolation import Isolation
     from eventbus.agent.runtime.process_runtime import ProcessRuntime
     from eventbus.util.clock import SystemClock
 
@@ -128,7 +128,7 @@ def end_left_lines(directory: Path) -> list[str]:
             if not is_ours:
                 continue
             runtime = ProcessRuntime(
-                state_dir=folder, events=_Nobody(), configs=StoreHandle(), clock=SystemClock(), isolation=NoIsolation()
+                state_dir=folder, events=_Nobody(), configs=StoreHandle(), clock=SystemClock(), isolation=Isolation()
             )
             ended += end_pods(runtime)
             runtime.close()

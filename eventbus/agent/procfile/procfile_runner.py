@@ -27,7 +27,7 @@ from eventbus.agent.procfile.orphaned_processes import end_pods, remove_mirrors,
 from eventbus.agent.procfile.procfile import line_name
 from eventbus.agent.runtime.contract import CRASH_LOOP_BACK_OFF, PodEvents, PodUid
 from eventbus.agent.runtime.folders import PodFolders, make_folder
-from eventbus.agent.runtime.isolation import NoIsolation
+from eventbus.agent.runtime.isolation import Isolation
 from eventbus.agent.runtime.pod_facts import about_container
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
@@ -80,7 +80,7 @@ class ProcfileRunner:
             events=events,
             configs=store_handle,
             clock=clock,
-            isolation=NoIsolation(),
+            isolation=Isolation(),
             backoff=backoff,
         )
         self._agent = PodAgent(

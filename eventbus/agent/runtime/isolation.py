@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from eventbus.agent.runtime.contract import PodUid
 from eventbus.agent.runtime.delegated_cgroup import delegated_cgroup, pass_on, pods_cgroup
@@ -21,56 +21,34 @@ ISOLATION_LABEL: Final = "eventbus.dev/isolation"
 _PERIOD_US: Final = 100_000
 
 
-class Isolation(Protocol):
-    """One way to limit the processes of pods."""
+class Isolation:
+    """One way to limit the processes of pods; this one does not: they live as the process that started us."""
 
-    name: str
+    name = "none"
 
-    def container_cgroup(self, pod: Pod, container: Container) -> str:
-        """The cgroup that a container is to begin in, made; "": none. Raises: OSError."""
-        ...
+    def container_cgroup(self, _pod: Pod, _container: Container) -> str:
+        """Make the cgroup that a container is to begin in; "": none. Raises: OSError."""
+        return ""
 
-    def limits(self, container: Container) -> dict[str, list[int]]:
-        """Soft and hard rlimits by their names in `resource`."""
-        ...
+    def limits(self, _container: Container) -> dict[str, list[int]]:
+        """Return soft and hard rlimits by their names in `resource`."""
+        return {}
 
-    def remove(self, uid: PodUid) -> None:
+    def remove(self, _uid: PodUid) -> None:
         """Remove the pod's cgroups, in which no process runs."""
-        ...
 
 
-class RlimitIsolation:
+class RlimitIsolation(Isolation):
     """For a system that delegates no cgroup. A memory limit bounds the data of each process (RLIMIT_DATA)."""
 
     name = RLIMITS
-
-    def container_cgroup(self, _pod: Pod, _container: Container) -> str:
-        return ""
 
     def limits(self, container: Container) -> dict[str, list[int]]:
         memory = parse_quantity(container.resources.limits.get("memory", 0))
         return {"RLIMIT_DATA": [int(memory), int(memory)]} if memory else {}
 
-    def remove(self, _uid: PodUid) -> None:
-        pass
 
-
-class NoIsolation:
-    """No isolation: processes live as the process that started us."""
-
-    name = "none"
-
-    def container_cgroup(self, _pod: Pod, _container: Container) -> str:
-        return ""
-
-    def limits(self, _container: Container) -> dict[str, list[int]]:
-        return {}
-
-    def remove(self, _uid: PodUid) -> None:
-        pass
-
-
-class CgroupIsolation:
+class CgroupIsolation(Isolation):
     """cgroup v2 below *root*, which is ours: `<qos class>/pod<uid>/<container>`, as the kubelet has them."""
 
     name = CGROUP
@@ -90,9 +68,6 @@ class CgroupIsolation:
         # As in the kubelet: if the kernel kills one process because of memory, the whole container ends.
         _write(own, _limits_of(container.resources.limits, container.resources.requests) | {"memory.oom.group": "1"})
         return str(own)
-
-    def limits(self, _container: Container) -> dict[str, list[int]]:
-        return {}
 
     def remove(self, uid: PodUid) -> None:
         for folder in self._root.glob(f"**/pod{uid}"):

@@ -54,7 +54,7 @@ def apply(files: tuple[str, ...], namespace: str, dry_run: bool, output: str | N
       1  Redis does not answer, or another client keeps writing the same object
       2  wrong usage, an object that cannot be read, or no right to write it
     """
-    wanted = [_wanted(plain, namespace) for file in files for plain in _documents(file)]
+    wanted = [_wanted(plain, namespace) for file in files for plain in read_files(file)]
     applied = []
     with open_session() as session:
         for kind, plain in wanted:
@@ -73,14 +73,15 @@ def apply(files: tuple[str, ...], namespace: str, dry_run: bool, output: str | N
         sys.exit(2)
 
 
-def _documents(file: str) -> Iterator[Mapping[str, Any]]:
+def read_files(file: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of a file, of the files of a folder, or of standard input. Raises: InvalidObject."""
     from eventbus.agent.config.manifest import read_documents
 
     path = Path(file)
     if file != "-" and path.is_dir():
         for one in sorted(path.iterdir()):
             if one.suffix in _SUFFIXES:
-                yield from _documents(str(one))
+                yield from read_files(str(one))
         return
     with click.open_file(file, "rb") as opened:
         yield from read_documents(opened.read(), file)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
 import msgspec
 
+from eventbus.cli.commands.apply import read_files
 from eventbus.cli.completion import complete_files
 from eventbus.cli.input.options import namespace_option
 from eventbus.cli.printers.output import dump_json, write
@@ -21,7 +22,8 @@ from eventbus.util.text import printable
 
 @click.command()
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE",
-              help="A file, or - for standard input.", shell_complete=complete_files)  # fmt: skip
+              help="A file, a folder of them, or - for standard input; may be repeated.",
+              shell_complete=complete_files)  # fmt: skip
 @namespace_option("Of objects that name none.")
 @click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Only names, or the stored objects as JSON.")
 def create(files: tuple[str, ...], namespace: str, output: str | None) -> None:
@@ -40,7 +42,7 @@ def create(files: tuple[str, ...], namespace: str, output: str | None) -> None:
       1  one exists already, or Redis does not answer
       2  wrong usage, or an object that cannot be read
     """
-    objects = [(_kind(plain), plain) for file in files for plain in _documents(file)]
+    objects = [(_kind(plain), plain) for file in files for plain in read_files(file)]
     refused, stored = 0, []
     with open_session() as session:
         for kind, plain in objects:
@@ -58,13 +60,6 @@ def create(files: tuple[str, ...], namespace: str, output: str | None) -> None:
         together = {"kind": "List", "apiVersion": "v1", "items": stored}
         write(dump_json(stored[0] if len(stored) == 1 else together) + "\n")
     sys.exit(1 if refused else 0)
-
-
-def _documents(file: str) -> Iterator[Mapping[str, Any]]:
-    from eventbus.agent.config.manifest import read_documents
-
-    with click.open_file(file, "rb") as opened:
-        yield from read_documents(opened.read(), file)
 
 
 def _kind(plain: Mapping[str, Any]) -> Kind[Any]:

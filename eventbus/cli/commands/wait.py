@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from eventbus.cli.input.lookup import demanded_kind, objects_from_words
 from eventbus.cli.input.options import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import Expired, NotFound
-from eventbus.model.list_watch import ListOptions, Watch, WatchEventType
+from eventbus.model.list_watch import ListOptions, WatchEventType
 from eventbus.util.human_duration import parse_duration
 from eventbus.util.text import printable
 
@@ -139,8 +139,7 @@ def _chosen(
 
 def _kind(word: str) -> Kind[Any]:
     others = f". Events of others: eventbus events --for {printable(word)}/NAME -w"
-    kind = demanded_kind(word, else_do=others)
-    return kind
+    return demanded_kind(word, else_do=others)
 
 
 def _wait(
@@ -173,21 +172,12 @@ def _wait(
         if left <= 0:
             return False
         again = msgspec.structs.replace(options, resource_version=listed.resource_version, timeout_s=left)
-        with contextlib.suppress(Expired), contextlib.closing(_Changes(objects.watch(again))) as changes:
-            if any(holds(item) for item in changes):
-                return True
-
-
-class _Changes:
-    """Yield the states of an object in a watch. None: it was deleted."""
-
-    def __init__(self, watch: Watch[Any]) -> None:
-        self._watch = watch
-
-    def __iter__(self) -> Iterator[Any]:
-        for event in self._watch:
-            if event.object is not None:
-                yield None if event.type is WatchEventType.DELETED else event.object
-
-    def close(self) -> None:
-        self._watch.stop()
+        with contextlib.suppress(Expired):
+            watch = objects.watch(again)
+            try:
+                for event in watch:
+                    deleted = event.type is WatchEventType.DELETED
+                    if event.object is not None and holds(None if deleted else event.object):
+                        return True
+            finally:
+                watch.stop()

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from eventbus.model.columns.events import DESCRIPTION
+from eventbus.model.names import parse_quantity
 from eventbus.model.objects.cluster import Lease, Node
 from eventbus.util.human_duration import age, local_time
 from eventbus.util.table import format_table
@@ -15,9 +16,6 @@ from eventbus.util.text import printable
 #: Phases of pods that use no resources any more.
 _TERMINATED: Final = ("Succeeded", "Failed")
 _RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
-_SUFFIXES: Final = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
-    f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)
-}
 
 
 class Around(NamedTuple):
@@ -132,26 +130,16 @@ def _share(amount: float, resource: str, allocatable: Mapping[str, str]) -> str:
 
 
 def _amount(quantity: object) -> float:
-    text = str(quantity or "0")
-    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
-        if text.endswith(suffix):
-            text, factor = text.removesuffix(suffix), _SUFFIXES[suffix]
-            break
-    else:
-        factor = 1.0
-    try:
-        return float(text) * factor
-    except ValueError:
-        return 0.0
+    return parse_quantity(quantity or 0) or 0.0
 
 
 def _quantity(amount: float, resource: str) -> str:
     if resource == "cpu" and amount % 1:
         return f"{round(amount * 1000)}m"
     if resource != "cpu":
-        for suffix in ("Gi", "Mi", "Ki"):
-            if amount and not amount % _SUFFIXES[suffix]:
-                return f"{int(amount / _SUFFIXES[suffix])}{suffix}"
+        for suffix, factor in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+            if amount and not amount % factor:
+                return f"{int(amount / factor)}{suffix}"
     return str(int(amount))
 
 

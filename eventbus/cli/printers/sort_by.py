@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from decimal import Decimal
 from functools import cmp_to_key
 from typing import Any, Final, TypeAlias
 
@@ -14,6 +13,7 @@ from eventbus.cli.printers.object_printer import plain_of
 from eventbus.errors import EventBusError
 from eventbus.model.columns.events import by_last_seen
 from eventbus.model.kinds import EVENT, Kind
+from eventbus.model.names import parse_quantity
 
 Order: TypeAlias = Callable[[Iterable[Any]], list[Any]]
 
@@ -56,8 +56,9 @@ def _first(values: list[Any]) -> Any:
 def _compare(one: Any, two: Any) -> int:
     """Compare as numbers below, at or above zero: *one* comes before, with, or after *two*."""
     if isinstance(one, str) and isinstance(two, str):
-        for read in (_moment, _quantity):
-            if (left := read(one)) is not None and (right := read(two)) is not None:
+        for read in (_moment, parse_quantity):
+            left, right = read(one), read(two)
+            if left is not None and right is not None and left != right:
                 return _sign(left, right)
         return _sign(_natural(one), _natural(two))
     return _sign(_ranked(one), _ranked(two))
@@ -90,25 +91,3 @@ def _moment(text: str) -> float | None:
         return datetime.fromisoformat(text).timestamp() if "T" in text else None
     except (ValueError, OverflowError):
         return None
-
-
-def _quantity(text: str) -> Decimal | None:
-    """Parse a quantity as Kubernetes writes it: `100m`, `1Gi`, `2.5`, `1e3`; None: it is none."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        return None
-    return Decimal(match["number"]) * _SUFFIXES[match["suffix"]] * Decimal(10) ** int(match["exponent"] or 0)
-
-
-_SUFFIXES: Final = {
-    "": Decimal(1),
-    **{
-        suffix: Decimal(10) ** power
-        for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
-    },
-    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
-}
-_QUANTITY: Final = re.compile(
-    r"(?P<number>[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40}))(?:[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
-    r"(?P<suffix>[KMGTPE]i|[numkMGTPE]|)"
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner, Result
 
-from eventbus.cli.main import cli
+from eventbus.workers.cli import main
 
 NOBODY = "redis://127.0.0.1:1/0"
 
@@ -18,7 +18,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(*words: str) -> str:
     """Return what is said of *words* on standard error."""
-    done: Result = CliRunner().invoke(cli, words, prog_name="eventbus")
+    done: Result = CliRunner().invoke(main, words, prog_name="eventbus")
     assert (done.exit_code, done.stdout) == (2, ""), done.output
     return done.stderr
 

@@ -120,6 +120,14 @@ def failing(what: str) -> None:
     ("what", "code", "said"), [("now", 1, "error: not now\\x1b\n"), ("never", 2, "error: never\n"), ("stop", 130, "")]
 )
 def test_an_error_of_the_bus_is_one_line_and_its_exit_code(what: str, code: int, said: str) -> None:
-    program = command_tree("p", {"deep": "."}, {"deep failing": Lazy(f"{__name__}:failing", ".")}, help=".")
+    program = command_tree(
+        "p",
+        {"deep": "."},
+        {"deep failing": Lazy(f"{__name__}:failing", ".")},
+        help=".",
+        aliases={},
+        unknown={},
+        reworded={},
+    )
     result = CliRunner().invoke(program, ["deep", "failing", what])
     assert (result.exit_code, result.stderr, result.stdout) == (code, said, "")
