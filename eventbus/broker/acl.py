@@ -48,6 +48,13 @@ _REPAIR = {
     "incoming_meta": "TYPE HGET HMGET HKEYS HLEN HSET HDEL",
 }
 
+_PUBLISH = {
+    "incoming": "EXISTS XLEN XINFO|GROUPS XADD",  # no XRANGE: a producer reads nothing
+    "incoming_meta": "HGET HMGET HSET HINCRBY",
+    "producer": "HMGET HSET PEXPIRE DEL",
+    "meta": "HGETALL",
+}
+
 #: function → keys (names of `Keys`, several where one command spans them) → commands.
 #: `changes`, `version`, `note`, `object` and `index_name` are of every kind.
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -61,12 +68,8 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "version": "EXISTS MGET",
         "version note": "MSET",
     },
-    "publish": {
-        "incoming": "EXISTS XLEN XINFO|GROUPS XADD",  # no XRANGE: a producer reads nothing
-        "incoming_meta": "HGET HMGET HSET HINCRBY",
-        "producer": "HMGET HSET PEXPIRE DEL",
-        "meta": "HGETALL",
-    },
+    "publish": _PUBLISH,
+    "publish_once": _PUBLISH,
     "correlate_and_store": {
         **_NOTE,
         **_COUNT,
@@ -256,7 +259,7 @@ class Role(StrEnum):
 
 
 #: Functions that only API workers call.
-_OVER_HTTP = frozenset({"checkpoint"})
+_OVER_HTTP = frozenset({"checkpoint", "publish_once"})
 
 #: Which functions each role calls.
 _FUNCTIONS: Mapping[Role, frozenset[str]] = {

@@ -20,7 +20,7 @@ from eventbus.broker.calls import PendingCalls, call_function, unwrap_reply
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, name_bytes
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatus
+from eventbus.broker.transport import OnceRequest, PublishReply, PublishRequest, PublishStatus
 from eventbus.model.event import EventType
 from eventbus.model.formats import CODECS, FORMATS, numbers_text
 from eventbus.settings import Options, SpamKey
@@ -474,6 +474,24 @@ def parse_reply(reply: Sequence[Any]) -> PublishReply:
     if status is PublishStatus.FULL:
         return PublishReply(status, group=reply[1].decode())
     return PublishReply(status, generation=reply[1].decode() if len(reply) > 1 else "")
+
+
+def publish_once_command(keys: Keys, request: OnceRequest, bound_bytes: int, bus_id: str = "") -> tuple[Any, ...]:
+    """Return the call of `publish_once`, for a pipeline; `parse_once_reply` decodes its reply. Idempotent."""
+    producers = [keys.producer + secret.encode() for secret in request.producers]
+    return function_command(
+        "publish_once",
+        (keys.incoming, keys.incoming_meta, keys.meta, *producers),
+        *(request.body, bound_bytes, request.life_ms, bus_id),
+    )
+
+
+def parse_once_reply(reply: Sequence[Any]) -> PublishReply:
+    """Decode the reply of `publish_once`."""
+    status = PublishStatus(reply[0].decode())
+    if status is PublishStatus.DUP:
+        return PublishReply(status, stored=tuple(position - 1 for position in reply[1:]))
+    return PublishReply(status, group=reply[1].decode() if status is PublishStatus.FULL else "")
 
 
 def announce_command(keys: Keys, role: str, name: str) -> tuple[Any, ...]:

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any
 from eventbus.broker.calls import PendingCalls
 from eventbus.broker.connection.connect import is_cluster
 from eventbus.broker.function_library import ANNOUNCE_EVERY_S, load, process_name
-from eventbus.broker.functions import announce_command, parse_reply, publish_command
+from eventbus.broker.functions import (
+    announce_command,
+    parse_once_reply,
+    parse_reply,
+    publish_command,
+    publish_once_command,
+)
 from eventbus.broker.keys import bus_key
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.broker.transport import (
     PRODUCER_LIFE_MS,
     BusDescription,
+    OnceRequest,
     PublishReply,
     PublishRequest,
     PublishStatus,
@@ -53,14 +60,16 @@ class RedisTransport:
             publish_command(self._bus.keys[request.partition], request, bound_bytes, self._bus.id)
             for request in requests
         ]
-        more = self._announcement()
-        replies = self._round_trip([*commands, *more], meanwhile)
-        if more:
-            self._announced(replies[len(commands) :])
-        answers = [
-            translate(each) if isinstance(each, Exception) else parse_reply(each) for each in replies[: len(commands)]
+        return self._publish(requests, commands, parse_reply, meanwhile)
+
+    def publish_once(self, requests: Sequence[OnceRequest]) -> list[PublishReply | EventBusError]:
+        """Send *requests* as `publish` does. DUP: some events were stored before, and the others are not stored yet."""
+        bound_bytes = self._bus.options.incoming_bytes
+        commands = [
+            publish_once_command(self._bus.keys[request.partition], request, bound_bytes, self._bus.id)
+            for request in requests
         ]
-        return self._make_missing(requests, answers)
+        return self._publish(requests, commands, parse_once_reply, nothing)
 
     def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
         """Read the number of each producer's last stored batch, 0: none; None: it could not be read."""
@@ -80,6 +89,20 @@ class RedisTransport:
 
     def close(self) -> None:
         self._client.close()
+
+    def _publish(
+        self,
+        requests: Sequence[PublishRequest] | Sequence[OnceRequest],
+        commands: Sequence[tuple[Any, ...]],
+        parse: Callable[[Sequence[Any]], PublishReply],
+        meanwhile: Callable[[], object],
+    ) -> list[PublishReply | EventBusError]:
+        more = self._announcement()
+        replies = self._round_trip([*commands, *more], meanwhile)
+        if more:
+            self._announced(replies[len(commands) :])
+        answers = [translate(each) if isinstance(each, Exception) else parse(each) for each in replies[: len(commands)]]
+        return self._make_missing(requests, answers)
 
     def _announcement(self) -> list[tuple[Any, ...]]:
         """Return the commands that announce this build from time to time, and read the codecs for producers."""
@@ -120,7 +143,9 @@ class RedisTransport:
         return calls.answers()
 
     def _make_missing(
-        self, requests: Sequence[PublishRequest], answers: list[PublishReply | EventBusError]
+        self,
+        requests: Sequence[PublishRequest] | Sequence[OnceRequest],
+        answers: list[PublishReply | EventBusError],
     ) -> list[PublishReply | EventBusError]:
         """Create each missing partition, or check its bus; an error takes the place of the answer."""
         results: dict[int, PublishReply | EventBusError] = {}

@@ -34,7 +34,8 @@ class PublishStatus(StrEnum):
 class PublishReply(msgspec.Struct, frozen=True):
     """The answer to one publish: *generation* with OK, LOST and DUP, *last* with GAP, *group* with FULL.
 
-    With REFUSED *refused*: the positions in the batch of the events that cannot be recorded, and why.
+    With REFUSED *refused*: the positions in the batch of the events that cannot be recorded, and why. With DUP, for a
+    `OnceRequest`, *stored*: the positions of the events that the bus had already.
     """
 
     status: PublishStatus
@@ -42,6 +43,7 @@ class PublishReply(msgspec.Struct, frozen=True):
     last: int = 0
     group: str = ""
     refused: tuple[tuple[int, str], ...] = ()
+    stored: tuple[int, ...] = ()
 
 
 class BusDescription(msgspec.Struct, frozen=True):
@@ -65,6 +67,15 @@ class PublishRequest(msgspec.Struct, frozen=True, gc=False):
     silent_ms: int  #: since the bus last accepted a batch of this producer
     losses: tuple[tuple[str, int], ...]  #: (cause, events), counted with the batch and only if it is accepted
     life_ms: int = PRODUCER_LIFE_MS  #: how long the bus remembers the producer after this batch
+
+
+class OnceRequest(msgspec.Struct, frozen=True, gc=False):
+    """A batch of events, each the only one of a producer of its own: all are stored, or none."""
+
+    partition: int
+    producers: tuple[str, ...]  #: the secret of each event, all different
+    body: bytes  #: the batch, under the id of a producer that has no other
+    life_ms: int  #: how long the bus remembers the producers
 
 
 def nothing() -> None:

@@ -14,11 +14,19 @@ import msgspec
 import redis
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.functions import Functions, GroupPolicy, Swept, parse_reply, publish_command
+from eventbus.broker.functions import (
+    Functions,
+    GroupPolicy,
+    Swept,
+    parse_once_reply,
+    parse_reply,
+    publish_command,
+    publish_once_command,
+)
 from eventbus.broker.keys import version_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream_reader import Delivery, GroupReader
-from eventbus.broker.transport import PublishReply, PublishRequest
+from eventbus.broker.transport import OnceRequest, PublishReply, PublishRequest
 from eventbus.correlate.keys import CallBuilder, Correlator
 from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_batch, unpack_wire
 from eventbus.model.event import Event
@@ -181,6 +189,12 @@ class Partition:
         command = publish_command(self.keys, request, bound)
         with redis_errors():
             return parse_reply(self.client.execute_command(*command))
+
+    def publish_once(self, *producers: str, body: bytes = b"body", bound: int = GENEROUS) -> PublishReply:
+        """One call of publish_once, with an event of each of *producers* in *body*."""
+        command = publish_once_command(self.keys, OnceRequest(0, producers, body, 60_000), bound)
+        with redis_errors():
+            return parse_once_reply(self.client.execute_command(*command))
 
     def publish(self, *events: Event | bytes, producer: str = "p1") -> PublishReply:
         """The next batch of *producer*, as the outbox makes it."""

@@ -20,7 +20,9 @@ from tests.functions.write_cases import CASES, Case, about, drain, send
 #: `open` comes right behind a look at the bus, and `trim` cuts what the new bus's own groups have finished with. These
 #: cases publish as one who does not ask: see test_bus_anew. `checkpoint` holds versions only, and those of a
 #: bus that was made later are higher. `announce` is true of both.
-LATE = [case for case in CASES if case.verb not in ("open", "publish", "trim", "checkpoint", "announce")]
+LATE = [
+    case for case in CASES if case.verb not in ("open", "publish", "publish_once", "trim", "checkpoint", "announce")
+]
 
 _prefixes = itertools.count()
 

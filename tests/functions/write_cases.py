@@ -14,6 +14,7 @@ from eventbus.broker.functions import GroupPolicy, Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.notifications import NotifyStore
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.transport import PublishStatus
 from eventbus.model.encoding.event_json import encode_core
 from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.model.event import Event
@@ -65,6 +66,15 @@ def send(
     """
     body = pack_batch(producer, first, [event if isinstance(event, bytes) else pack_event(event) for event in events])
     partition.publish_raw(first, len(events) + unreadable, body, producer=producer, **given)
+
+
+def send_once(partition: Partition, *names: str) -> None:
+    """Publish an event about each pod, each once: those that are new, if some are stored."""
+    body = pack_batch("once", 1, [pack_event(about(name)) for name in names])
+    reply = partition.publish_once(*names, body=body)
+    new = [name for position, name in enumerate(names) if position not in reply.stored]
+    if reply.status is PublishStatus.DUP and new:
+        send_once(partition, *new)
 
 
 def drain(partition: Partition, consumer: str = "one", at_ms: int = T0) -> None:
@@ -124,6 +134,10 @@ def _publish_into_a_full_stream(partition: Partition, _given: Any) -> None:
     send(partition, "p1", about("c"), first=2, bound=10)
 
 
+def _publish_once(partition: Partition, _given: Any) -> None:
+    send_once(partition, "a", "b")
+
+
 PUBLISH = [
     Case(name="the first batch of a producer", verb="publish", act=_publish),
     Case(
@@ -137,6 +151,13 @@ PUBLISH = [
         verb="publish",
         prepare=lambda partition: send(partition, "p1", about("a")),
         act=_publish_into_a_full_stream,
+    ),
+    Case(name="a batch of two", verb="publish_once", act=_publish_once),
+    Case(
+        name="a batch of two, of which one is stored",
+        verb="publish_once",
+        prepare=lambda partition: send_once(partition, "a"),
+        act=_publish_once,
     ),
 ]
 

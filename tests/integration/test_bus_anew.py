@@ -12,10 +12,10 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.functions import parse_reply, publish_command
+from eventbus.broker.functions import parse_once_reply, parse_reply, publish_command, publish_once_command
 from eventbus.broker.keys import partition_of
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.broker.transport import PublishRequest, PublishStatus
+from eventbus.broker.transport import OnceRequest, PublishRequest, PublishStatus
 from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.errors import BusReplaced, ConfigError, EventBusError, NotFound
 from eventbus.export.exporter import PartitionExporter
@@ -122,6 +122,9 @@ def test_an_outbox_sends_nothing_to_a_bus_that_it_cannot_work_with_and_says_so(
 def test_no_batch_is_taken_by_a_stream_of_another_bus(bus: Bus, client: Any) -> None:
     request = PublishRequest(0, "p1", 1, 1, b"body", "", 0, ())
     reply = parse_reply(client.execute_command(*publish_command(bus.keys[0], request, 1 << 20, "f" * 16)))
+    assert reply.status is PublishStatus.OTHER
+    once = OnceRequest(0, ("p1",), b"body", 1000)
+    reply = parse_once_reply(client.execute_command(*publish_once_command(bus.keys[0], once, 1 << 20, "f" * 16)))
     assert reply.status is PublishStatus.OTHER
     assert (entries(client, bus), client.exists(bus.keys[0].producer + b"p1")) == (0, 0)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -13,16 +14,18 @@ from eventbus.api.eventbus_v1.publisher import full
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatus, Transport
-from eventbus.errors import BusUnavailable, EventBusError, InvalidObject
+from eventbus.broker.redis_transport import RedisTransport
+from eventbus.broker.transport import OnceRequest, PublishReply, PublishRequest, PublishStatus, Transport
+from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidObject
 from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, pack_batch
 
 #: How long a key is known: a client that repeats later than this is a new one.
 LIFE_MS: Final = 10 * 60 * 1000
-#: Batches of one partition in one round trip.
+#: Batches in one round trip.
 IN_FLIGHT: Final = 16
-#: Batches in one round trip of events with uids of their own, each of which is a batch.
-ONCE_IN_FLIGHT: Final = 512
+#: Round trips for one event with a uid: the second without events that the bus has, after a lost connection, or into a
+#: partition that was made; the last one in a batch of its own.
+ONCE_ROUNDS: Final = 3
 #: Longest key.
 MAX_KEY: Final = 256
 
@@ -60,7 +63,9 @@ def publish_known(transport: Transport, known: Known, packed: Sequence[Packed]) 
     """Publish with the numbers of the key. Returns: the failed events by index, to be sent again."""
     failed: dict[int, EventBusError] = {}
     for partition, events in spread(packed):
-        for batches in _rounds(events):
+        numbered = list(_numbered(events))
+        for start in range(0, len(numbered), IN_FLIGHT):
+            batches = numbered[start : start + IN_FLIGHT]
             requests = [_request(known, partition, first, batch) for first, batch in batches]
             for (_, batch), problem in zip(batches, _publish(transport, requests), strict=True):
                 if problem is not None:
@@ -69,25 +74,57 @@ def publish_known(transport: Transport, known: Known, packed: Sequence[Packed]) 
 
 
 def publish_once(
-    transport: Transport, user: str, events: Sequence[tuple[str, Packed]], *, life_ms: int
+    transport: RedisTransport, user: str, events: Sequence[tuple[str, Packed]], *, life_ms: int
 ) -> dict[int, EventBusError]:
     """Publish each event under a uid of its own, which is the user's: a repeat within *life_ms* changes nothing.
 
-    Returns: the failed events by index. Each has a batch and a producer of its own: for a fast sender of many events,
-    `publish_known` costs less.
+    Returns: the failed events by index. Each event has a producer of its own, and they share batches. The bus takes
+    batches of new events only, so the new events of a mixed batch are sent again without the others.
     """
-    failed: dict[int, EventBusError] = {}
-    for start in range(0, len(events), ONCE_IN_FLIGHT):
-        some = events[start : start + ONCE_IN_FLIGHT]
-        requests = []
-        for uid, one in some:
-            producer = _digest(b"once", user.encode("utf-8", "replace"), uid.encode("utf-8", "replace"))[:16]
-            body = pack_batch(producer, 1, [one.body])
-            requests.append(PublishRequest(one.partition, producer, 1, 1, body, "", 0, (), life_ms))
-        for (_, one), problem in zip(some, _publish(transport, requests), strict=True):
+    named = user.encode("utf-8", "replace")
+    secrets = {one.index: _digest(b"once", named, uid.encode("utf-8", "replace"))[:16] for uid, one in events}
+    different: dict[str, Packed] = {}
+    for _, one in events:
+        different.setdefault(secrets[one.index], one)
+    waiting, failed = list(different.values()), dict[str, EventBusError]()
+    for again in range(ONCE_ROUNDS):
+        most = MAX_BATCH_EVENTS if again < ONCE_ROUNDS - 1 else 1  # alone, no other event holds it up
+        requests = [
+            _once_request(partition, batch, secrets, life_ms)
+            for partition, some in spread(waiting)
+            for batch in _batches(some, most)
+        ]
+        problems = _publish_new(transport, requests)
+        failed = {secret: problem for secret, problem in failed.items() if isinstance(problem, BusFull)} | problems
+        waiting = [different[secret] for secret, problem in problems.items() if not isinstance(problem, BusFull)]
+        if not waiting:
+            break
+    return {index: failed[secret] for index, secret in secrets.items() if secret in failed}
+
+
+def _once_request(partition: int, batch: Sequence[Packed], secrets: Mapping[int, str], life_ms: int) -> OnceRequest:
+    body = pack_batch(os.urandom(8).hex(), 1, [one.body for one in batch])
+    return OnceRequest(partition, tuple(secrets[one.index] for one in batch), body, life_ms)
+
+
+def _publish_new(transport: RedisTransport, requests: Sequence[OnceRequest]) -> dict[str, EventBusError]:
+    """Return by its secret why an event is not stored."""
+    problems: dict[str, EventBusError] = {}
+    for start in range(0, len(requests), IN_FLIGHT):
+        some = requests[start : start + IN_FLIGHT]
+        try:
+            answers = transport.publish_once(some)
+        except EventBusError as error:
+            rest = [secret for request in requests[start:] for secret in request.producers]
+            return problems | dict.fromkeys(rest, error)
+        for request, answer in zip(some, answers, strict=True):
+            problem, stored = _problem(request.partition, answer), frozenset[int]()
+            if isinstance(answer, PublishReply) and answer.status is PublishStatus.DUP:
+                problem, stored = _IN_MIXED_BATCH, frozenset(answer.stored)
             if problem is not None:
-                failed[one.index] = problem
-    return failed
+                new = (secret for position, secret in enumerate(request.producers) if position not in stored)
+                problems |= dict.fromkeys(new, problem)
+    return problems
 
 
 def _publish(transport: Transport, requests: Sequence[PublishRequest]) -> list[EventBusError | None]:
@@ -109,21 +146,25 @@ def _request(known: Known, partition: int, first: int, batch: Sequence[Packed]) 
     return PublishRequest(partition, known.producer, first, len(batch), body, "", 0, (), LIFE_MS)
 
 
-def _rounds(events: Sequence[Packed]) -> Iterator[list[tuple[int, list[Packed]]]]:
-    """Batches with their first sequence number, as many as go into one round trip."""
-    batches: list[tuple[int, list[Packed]]] = []
+def _numbered(events: Sequence[Packed]) -> Iterator[tuple[int, list[Packed]]]:
+    """Yield the batches with their first sequence numbers."""
+    first = 1
+    for batch in _batches(events, MAX_BATCH_EVENTS):
+        yield first, batch
+        first += len(batch)
+
+
+def _batches(events: Sequence[Packed], most: int) -> Iterator[list[Packed]]:
+    batch: list[Packed] = []
     size = 0
-    for number, one in enumerate(events, start=1):
-        if not batches or len(batches[-1][1]) == MAX_BATCH_EVENTS or size + len(one.body) > MAX_BATCH_BYTES - 512:
-            if len(batches) == IN_FLIGHT:
-                yield batches
-                batches = []
-            batches.append((number, []))
-            size = 0
-        batches[-1][1].append(one)
+    for one in events:
+        if batch and (len(batch) == most or size + len(one.body) > MAX_BATCH_BYTES - 512):
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
         size += len(one.body) + 3
-    if batches:
-        yield batches
+    if batch:
+        yield batch
 
 
 def _problem(partition: int, answer: PublishReply | EventBusError) -> EventBusError | None:
@@ -134,6 +175,9 @@ def _problem(partition: int, answer: PublishReply | EventBusError) -> EventBusEr
     if answer.status is PublishStatus.FULL:
         return full(partition, answer)
     return BusUnavailable("an earlier batch is missing; send the whole request again")
+
+
+_IN_MIXED_BATCH: Final = BusUnavailable("other events of its batch are stored; send the whole request again")
 
 
 def _digest(*parts: bytes) -> str:

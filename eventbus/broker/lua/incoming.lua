@@ -69,6 +69,49 @@ local function known_stream(incoming, incoming_meta)
   return known
 end
 
+local MOST_BODY = 131072 -- bytes of a batch, as in wire.py
+local MOST_LIFE_MS = 2678400000 -- 31 days, of the state of a producer
+
+local function check_body(body)
+  if #body > MOST_BODY then error({ err = 'ERR eventbus: body is longer than ' .. MOST_BODY .. ' bytes' }) end
+end
+
+local function is_full(known, body, bound)
+  return known.bytes - known.trimmed + #body > bound
+end
+
+local function holder(incoming, meta)
+  local name, least = '', nil
+  local kept, known = groups_kept(incoming, meta)
+  for _, each in ipairs(kept) do
+    local floor = known['floor:' .. each[1]] or '0-0'
+    if not least or entry_before(floor, least) then name, least = each[1], floor end
+  end
+  return name
+end
+
+-- Counts a batch of *n* events that finds no room. Returns the reply with the group that holds the stream.
+local function refuse_full(incoming, incoming_meta, meta, n)
+  if redis.call('EXISTS', incoming) == 0 then return { 'MISSING' } end
+  local held_by = holder(incoming, meta)
+  local counted = redis.pcall('HINCRBY', incoming_meta, 'full', n)
+  -- `repair` replaces a value that is not a number.
+  if type(counted) == 'table' and not string.find(counted.err, 'not an integer', 1, true) then error(counted) end
+  return { 'FULL', held_by }
+end
+
+-- Appends a batch; *lost*: the field with losses, or none. Returns its id; false: there is no stream; a table: an error.
+local function append_batch(incoming, known, n, body, lost)
+  return redis.pcall('XADD', incoming, 'NOMKSTREAM', '*', 'n', n, 'to', integer_text(known.events + n),
+    'at', integer_text(known.bytes), 'b', body, unpack(lost))
+end
+
+-- Counts the batch that was appended as *id*; *losses*: further fields and values.
+local function count_batch(incoming_meta, known, n, body, id, losses)
+  redis.call('HSET', incoming_meta, 'events', integer_text(known.events + n),
+    'bytes', integer_text(known.bytes + #body), 'last', id, 'length', integer_text(known.length + 1), unpack(losses))
+end
+
 -- Appends the content of a dead letter, for the one group that buried it. If an interrupted call did this already, the entry
 -- is after *since*: the stream is not trimmed while there is a note.
 local function append_replayed(command, finishing)

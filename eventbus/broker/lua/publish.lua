@@ -19,19 +19,6 @@
 --         so its caller could also write these keys directly: every number is checked here, and workers repair them
 --         (untrusted_numbers.lua).
 
-local MOST_BODY = 131072 -- bytes of a batch, as in wire.py
-local MOST_LIFE_MS = 2678400000 -- 31 days
-
-local function holder(incoming, meta)
-  local name, least = '', nil
-  local kept, known = groups_kept(incoming, meta)
-  for _, each in ipairs(kept) do
-    local floor = known['floor:' .. each[1]] or '0-0'
-    if not least or entry_before(floor, least) then name, least = each[1], floor end
-  end
-  return name
-end
-
 -- Returns the losses to count: fields and their new values, and the field of the entry with them.
 local function counted_losses(incoming_meta, args)
   local sums, losses, words = {}, {}, {}
@@ -52,7 +39,7 @@ local function publish(keys, args)
   local first, n, body = whole(args[1], 'first', 1, MOST - 64), whole(args[2], 'n', 1, 64), args[3]
   local bound, seen_generation = whole(args[4], 'bound', 0, MOST), args[5]
   local silent_ms, life_ms = whole(args[6], 'silent_ms', 0, MOST), whole(args[7], 'life_ms', 1, MOST_LIFE_MS)
-  if #body > MOST_BODY then error({ err = 'ERR eventbus: body is longer than ' .. MOST_BODY .. ' bytes' }) end
+  check_body(body)
 
   local known = known_stream(incoming, incoming_meta)
   if not known then return { 'MISSING' } end
@@ -67,30 +54,19 @@ local function publish(keys, args)
     -- Not expired: this server never had it, or lost it. The producer sends the batches in its ring again.
     return { 'GAP', 0 }
   end
-  if known.bytes - known.trimmed + #body > bound then
-    if redis.call('EXISTS', incoming) == 0 then return { 'MISSING' } end
-    local held_by = holder(incoming, meta)
-    local counted = redis.pcall('HINCRBY', incoming_meta, 'full', n)
-    -- `repair` replaces a value that is not a number.
-    if type(counted) == 'table' and not string.find(counted.err, 'not an integer', 1, true) then error(counted) end
-    return { 'FULL', held_by }
-  end
+  if is_full(known, body, bound) then return refuse_full(incoming, incoming_meta, meta, n) end
   local losses, lost = counted_losses(incoming_meta, args)
 
   redis.call('HSET', producer, 'last', integer_text(first + n - 1), 'generation', known.generation)
   local id = redis.pcall('PEXPIRE', producer, life_ms)
-  if type(id) ~= 'table' then
-    id = redis.pcall('XADD', incoming, 'NOMKSTREAM', '*', 'n', n, 'to', integer_text(known.events + n),
-      'at', integer_text(known.bytes), 'b', body, unpack(lost))
-  end
+  if type(id) ~= 'table' then id = append_batch(incoming, known, n, body, lost) end
   if type(id) ~= 'string' then
     if state[1] then redis.call('HSET', producer, 'last', state[1], 'generation', state[2] or known.generation)
     else redis.call('DEL', producer) end
     if id then error(id) end
     return { 'MISSING' }
   end
-  redis.call('HSET', incoming_meta, 'events', integer_text(known.events + n),
-    'bytes', integer_text(known.bytes + #body), 'last', id, 'length', integer_text(known.length + 1), unpack(losses))
+  count_batch(incoming_meta, known, n, body, id, losses)
   return { answer, known.generation }
 end
 
