@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from eventbus.cache.indexer import Indexer, KeyFunc, object_key
+from eventbus.cache.indexer import Indexer, object_key
 from eventbus.errors import EventBusError
 from eventbus.model.list_watch import HasMetadata
 
@@ -46,18 +46,9 @@ def last_state(obj: T | DeletedFinalStateUnknown[T]) -> T:
     return obj.object if isinstance(obj, DeletedFinalStateUnknown) else obj
 
 
-def key_of(obj: T | DeletedFinalStateUnknown[T] | tuple[Delta[T], ...], key_func: KeyFunc = object_key) -> str:
-    """Return the key of an object, of a tombstone, or of their deltas.
-
-    Raises: ValueError: no deltas, no key.
-    """
-    if isinstance(obj, tuple):
-        if not obj:
-            raise ValueError("no deltas, so there is no key")
-        return key_of(obj[-1].object, key_func)
-    if isinstance(obj, DeletedFinalStateUnknown):
-        return obj.key
-    return key_func(obj)
+def key_of(obj: T | DeletedFinalStateUnknown[T]) -> str:
+    """Return the key of an object or of a tombstone."""
+    return obj.key if isinstance(obj, DeletedFinalStateUnknown) else object_key(obj)
 
 
 class FifoClosed(EventBusError):
@@ -77,23 +68,13 @@ class DeltaFIFO(Generic[T]):
                 are missing, and `resync` repeats its objects. Change it only inside *process* of `pop`, or a
                 deletion can be missed.
             transform: applied once to each object that comes in; not to tombstones, and not again on a resync.
-            replace_as: the type of the deltas a `replace` makes; SYNC or REPLACED.
     Source: client-go `tools/cache/delta_fifo.go`. Departure: the initial list counts as handled after, not before
             *process* of its last object.
     """
 
-    def __init__(
-        self,
-        *,
-        known_objects: Indexer[T] | None = None,
-        transform: Callable[[T], T] | None = None,
-        key_func: KeyFunc = object_key,
-        replace_as: DeltaType = DeltaType.REPLACED,
-    ) -> None:
+    def __init__(self, *, known_objects: Indexer[T], transform: Callable[[T], T] | None = None) -> None:
         self._known = known_objects
         self._transform = transform
-        self._key_func = key_func
-        self._replace_as = replace_as
         self._changed = threading.Condition()
         self._queue: deque[str] = deque()
         self._items: dict[str, list[Delta[T]]] = {}  # a key is in it iff it is in _queue
@@ -111,21 +92,21 @@ class DeltaFIFO(Generic[T]):
 
     def delete(self, obj: T) -> None:
         """Queue that *obj* is gone. Ignored if it is neither queued nor known. Raises: any error of the transform."""
-        key = self._key_func(obj)
+        key = object_key(obj)
         with self._changed:
             self._populated = True
-            if key in self._items or (self._known is not None and self._known.get_by_key(key) is not None):
+            if key in self._items or self._known.get_by_key(key) is not None:
                 self._append(DeltaType.DELETED, self._transformed(obj))
 
-    def replace(self, items: Iterable[T], resource_version: str = "") -> None:
+    def replace(self, items: Iterable[T]) -> None:
         """Replace all objects by *items*: queue a delta for each, and a deletion for each other object queued or known.
 
         Raises: any error of the transform; then nothing has changed.
         """
         with self._changed:
-            listed = {self._key_func(obj): self._transformed(obj) for obj in items}
+            listed = {object_key(obj): self._transformed(obj) for obj in items}
             for obj in listed.values():
-                self._append(self._replace_as, obj)
+                self._append(DeltaType.REPLACED, obj)
             missing = self._missing(listed)
             for tombstone in missing:
                 self._append(DeltaType.DELETED, tombstone)
@@ -137,9 +118,8 @@ class DeltaFIFO(Generic[T]):
     def resync(self) -> None:
         """Queue a SYNC for each known object without queued deltas."""
         with self._changed:
-            for key in self._known.list_keys() if self._known is not None else ():
-                obj = self._known.get_by_key(key) if self._known is not None else None
-                if obj is not None and key not in self._items:
+            for key, obj in self._known.items():
+                if key not in self._items:
                     self._append(DeltaType.SYNC, obj)
 
     def pop(self, process: Callable[[Sequence[Delta[T]], bool], None]) -> Sequence[Delta[T]]:
@@ -193,7 +173,7 @@ class DeltaFIFO(Generic[T]):
             self._append(delta_type, self._transformed(obj))
 
     def _append(self, delta_type: DeltaType, obj: T | DeletedFinalStateUnknown[T]) -> None:
-        key = key_of(obj, self._key_func)
+        key = key_of(obj)
         deltas = self._items.get(key)
         if deltas is None:
             deltas = self._items[key] = []
@@ -211,9 +191,8 @@ class DeltaFIFO(Generic[T]):
             for key, deltas in self._items.items()
             if key not in listed
         ]
-        for key in self._known.list_keys() if self._known is not None else ():
-            obj = self._known.get_by_key(key) if self._known is not None else None
-            if obj is not None and key not in listed and key not in self._items:
+        for key, obj in self._known.items():
+            if key not in listed and key not in self._items:
                 missing.append(DeletedFinalStateUnknown(key, obj))
         return missing
 

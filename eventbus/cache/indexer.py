@@ -13,8 +13,6 @@ from eventbus.util.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 
-#: Returns the key of an object, unique in one cache.
-KeyFunc: TypeAlias = Callable[[HasMetadata], str]
 #: Returns the values of an object in an index.
 IndexFunc: TypeAlias = Callable[[T], Iterable[str]]
 
@@ -37,16 +35,12 @@ class Indexer(Generic[T]):
     Source: client-go `tools/cache/thread_safe_store.go`. Departure: there an index function that fails panics.
     """
 
-    def __init__(
-        self, index_funcs: Mapping[str, IndexFunc[T]] | None = None, *, key_func: KeyFunc = object_key
-    ) -> None:
-        self._key_func = key_func
+    def __init__(self) -> None:
         self._lock = threading.RLock()
         self._objects: dict[str, T] = {}
         self._funcs: dict[str, IndexFunc[T]] = {NAMESPACE: lambda obj: (obj.metadata.namespace,)}
         # index → value → keys, never none; the keys of a dict, which takes a quarter of a set's memory
         self._indices: dict[str, dict[str, dict[str, None]]] = {NAMESPACE: {}}
-        self.add_indexers(index_funcs or {})
 
     def add_indexers(self, index_funcs: Mapping[str, IndexFunc[T]]) -> None:
         """Add indexes by name, also when there are objects already.
@@ -65,17 +59,12 @@ class Indexer(Generic[T]):
 
     def add(self, obj: T) -> None:
         """Store *obj* in place of the object with its key."""
-        key = self._key_func(obj)
+        key = object_key(obj)
         with self._lock:
             self._leave_all(key)
             self._objects[key] = obj
-            self._enter_all(key, obj)
-
-    update = add
-
-    def delete(self, obj: T) -> None:
-        """Remove the object with the key of *obj*."""
-        self.delete_key(self._key_func(obj))
+            for name in self._funcs:
+                self._enter(name, key, obj)
 
     def delete_key(self, key: str) -> None:
         """Remove the object with that key, if there is one."""
@@ -83,20 +72,9 @@ class Indexer(Generic[T]):
             self._leave_all(key)
             self._objects.pop(key, None)
 
-    def replace(self, items: Iterable[T], resource_version: str = "") -> None:
-        """Replace all objects by *items*."""
-        with self._lock:
-            self._objects = {self._key_func(obj): obj for obj in items}
-            self._indices = {name: {} for name in self._funcs}
-            for key, obj in self._objects.items():
-                self._enter_all(key, obj)
-
-    def resync(self) -> None:
-        """Do nothing: an indexer has no handlers."""
-
     def get(self, obj: T) -> T | None:
         """Return the object with the key of *obj*."""
-        return self.get_by_key(self._key_func(obj))
+        return self.get_by_key(object_key(obj))
 
     def get_by_key(self, key: str) -> T | None:
         """Return the object with that key."""
@@ -107,6 +85,11 @@ class Indexer(Generic[T]):
         """Return all keys."""
         with self._lock:
             return list(self._objects)
+
+    def items(self) -> list[tuple[str, T]]:
+        """Return all objects, each with its key."""
+        with self._lock:
+            return list(self._objects.items())
 
     def __len__(self) -> int:
         """Return the number of objects it holds."""
@@ -146,10 +129,6 @@ class Indexer(Generic[T]):
             raise ValueError(f"index with name {name} does not exist")
         return self._indices[name]
 
-    def _enter_all(self, key: str, obj: T) -> None:
-        for name in self._funcs:
-            self._enter(name, key, obj)
-
     def _enter(self, name: str, key: str, obj: T) -> None:
         for value in self._values(name, obj):
             self._indices[name].setdefault(value, {})[key] = None
@@ -169,7 +148,7 @@ class Indexer(Generic[T]):
         try:
             return tuple(self._funcs[name](obj))
         except Exception:
-            log.exception("Index %s failed on %s; the object is missing in it", name, self._key_func(obj))
+            log.exception("Index %s failed on %s; the object is missing in it", name, object_key(obj))
             return ()
 
     # The last one: from here on `list` is not the type.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, Delta, DeltaFIFO, DeltaType, FifoClosed, key_of
-from eventbus.cache.indexer import Indexer, IndexFunc, KeyFunc, Lister, object_key
+from eventbus.cache.indexer import Indexer, Lister, object_key
 from eventbus.cache.processor import Added, Deleted, EventHandler, HandlerRegistration, Processor, Updated
 from eventbus.cache.reflector import Reflector, StopSignal
 from eventbus.errors import EventBusError
@@ -38,8 +38,8 @@ class SharedInformer(Generic[T]):
 
     Args:   source: where to read.  resource: as `nodes`, for errors and thread names.
             resync_s: how often handlers get all objects again, unless they ask for another period; 0 = never.
-            index_funcs: in addition to the built-in `namespace`.  transform: applied to each object before it is kept.
-            key_func, expected_type, on_error: as in `Reflector` and `DeltaFIFO`.
+            transform: applied to each object before it is kept.
+            expected_type, on_error: as in `Reflector`.
     Source: client-go `tools/cache/shared_informer.go`. Departures: stale changes are dropped; updates that wait for a
             slow handler are folded; the notification after one at which the handler raised comes at once; a
             handler that raised in the initial list is synced nevertheless; a delete of an unknown object is ignored.
@@ -51,11 +51,9 @@ class SharedInformer(Generic[T]):
         *,
         resource: str = "objects",
         resync_s: float = 0,
-        index_funcs: Mapping[str, IndexFunc[T]] | None = None,
         transform: Callable[[T], T] | None = None,
         expected_type: type[T] | None = None,
         on_error: Callable[[Exception], None] | None = None,
-        key_func: KeyFunc = object_key,
         clock: Clock | None = None,
     ) -> None:
         self.stale = 0  #: changes dropped because the cache had that version, or a newer one
@@ -64,10 +62,9 @@ class SharedInformer(Generic[T]):
         self._default_resync_s = self._check_s = resync_s
         self._expected_type = expected_type
         self._on_error = on_error
-        self._key_func = key_func
         self._clock = clock or SystemClock()
-        self._indexer: Indexer[T] = Indexer(index_funcs, key_func=key_func)
-        self._fifo: DeltaFIFO[T] = DeltaFIFO(known_objects=self._indexer, transform=transform, key_func=key_func)
+        self._indexer: Indexer[T] = Indexer()
+        self._fifo: DeltaFIFO[T] = DeltaFIFO(known_objects=self._indexer, transform=transform)
         self._processor: Processor[T] = Processor(self._clock)
         self._stop = StopSignal(self._clock)
         self._reflector: Reflector[T] | None = None
@@ -147,7 +144,7 @@ class SharedInformer(Generic[T]):
                 upstream_synced=self._fifo.wait_until_synced,
             )
             for obj in self._indexer.list():
-                registration.put(self._key_func(obj), Added(obj, initial=True))
+                registration.put(object_key(obj), Added(obj, initial=True))
             self._processor.add(registration)
         return registration
 
@@ -242,7 +239,7 @@ class SharedInformer(Generic[T]):
         with self._deltas_lock:
             for delta in deltas:
                 obj = delta.object
-                key = key_of(obj, self._key_func)
+                key = key_of(obj)
                 old = self._indexer.get_by_key(key)
                 if delta.type is DeltaType.DELETED:
                     self._delete(key, obj, old)
@@ -259,7 +256,7 @@ class SharedInformer(Generic[T]):
         if delta_type in (DeltaType.ADDED, DeltaType.UPDATED) and (same or is_older(version, old_version)):
             self.stale += 1
             return
-        self._indexer.update(obj)
+        self._indexer.add(obj)
         self._processor.distribute(key, Updated(old, obj), sync=same or delta_type is DeltaType.SYNC)
 
     def _delete(self, key: str, obj: T | DeletedFinalStateUnknown[T], old: T | None) -> None:

@@ -6,8 +6,9 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
+from eventbus.cache.delta_fifo import DeltaFIFO
 from eventbus.cache.pager import list_all
 from eventbus.errors import BusUnavailable, EventBusError, Expired
 from eventbus.model.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
@@ -16,7 +17,6 @@ from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.log import log
 
 T = TypeVar("T", bound=HasMetadata)
-T_contra = TypeVar("T_contra", bound=HasMetadata, contravariant=True)
 
 #: objects in a page of a list
 PAGE_SIZE: Final = 500
@@ -36,18 +36,8 @@ class VeryShortWatch(EventBusError):
         super().__init__(f"very short watch: {resource}: closed within {SHORTEST_WATCH_S:g} s, no events received")
 
 
-class ReflectorStore(Protocol[T_contra]):
-    """The store that a reflector writes into: a `DeltaFIFO` or an `Indexer`. Called by its threads only."""
-
-    def add(self, obj: T_contra) -> None: ...
-    def update(self, obj: T_contra) -> None: ...
-    def delete(self, obj: T_contra) -> None: ...
-    def replace(self, items: Iterable[T_contra], resource_version: str) -> None: ...
-    def resync(self) -> None: ...
-
-
 class Reflector(Generic[T]):
-    """Copies a remote store to a local one, and keeps it current. One `run` at a time.
+    """Copies a remote store into a queue of deltas, and keeps it current. One `run` at a time.
 
     Nothing is lost: the watch delivers the changes since the list, and after a loss it lists again. The version
     never goes back: a list asks for one not older than the last, unless that has expired.
@@ -66,7 +56,7 @@ class Reflector(Generic[T]):
         self,
         *,
         source: ListerWatcher[T],
-        store: ReflectorStore[T],
+        store: DeltaFIFO[T],
         clock: Clock,
         resource: str = "objects",
         resync_s: float = 0,
@@ -123,7 +113,7 @@ class Reflector(Generic[T]):
             objects = self._list()
             if stop.is_set():
                 return
-            self._store.replace(objects.items, objects.resource_version)
+            self._store.replace(objects.items)
             self._version = objects.resource_version
             with self._resyncing(ended, first=listed_at + self._resync_s):
                 while not ended.is_set():

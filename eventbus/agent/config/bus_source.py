@@ -8,7 +8,9 @@ import msgspec
 
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_SOURCE, RUN_BY_UP, Source, is_mirror
-from eventbus.cache import DeletedFinalStateUnknown, ObjectSource, SharedInformer, SharedInformerFactory
+from eventbus.cache.delta_fifo import DeletedFinalStateUnknown
+from eventbus.cache.factory import ObjectSource, SharedInformerFactory
+from eventbus.cache.informer import SharedInformer
 from eventbus.model.kinds import POD
 from eventbus.model.list_watch import ListOptions
 from eventbus.model.objects.pod import Pod

@@ -25,13 +25,12 @@ ADDED, UPDATED, DELETED = DeltaType.ADDED, DeltaType.UPDATED, DeltaType.DELETED
 SYNC, REPLACED = DeltaType.SYNC, DeltaType.REPLACED
 
 
-def make_fifo(
-    *known: Event, replace_as: DeltaType = SYNC, transform: Callable[[Event], Event] | None = None
-) -> DeltaFIFO[Event]:
-    """A queue whose reader holds *known*; without any, it holds nothing that the queue knows of."""
+def make_fifo(*known: Event, transform: Callable[[Event], Event] | None = None) -> DeltaFIFO[Event]:
+    """A queue whose reader holds *known*."""
     indexer: Indexer[Event] = Indexer()
-    indexer.replace(known)
-    return DeltaFIFO(known_objects=indexer if known else None, replace_as=replace_as, transform=transform)
+    for found in known:
+        indexer.add(found)
+    return DeltaFIFO(known_objects=indexer, transform=transform)
 
 
 def pop(fifo: DeltaFIFO[Event]) -> Sequence[Delta[Event]]:
@@ -80,7 +79,7 @@ def test_a_deletion_that_waits_is_told_before_the_object_that_a_list_has_again()
     fifo = make_fifo(make_thing("foo", "1"))
     fifo.delete(make_thing("foo", "1"))
     fifo.replace([make_thing("foo", "2")])
-    assert drain(fifo) == [["Deleted foo=1", "Sync foo=2"]]
+    assert drain(fifo) == [["Deleted foo=1", "Replaced foo=2"]]
 
 
 FOO = make_thing("foo", "1")
@@ -94,13 +93,13 @@ FOO2 = make_thing("foo", "2")
         pytest.param([("add", FOO)], ["Added foo=1", "Deleted foo=1†"], id="added"),
         pytest.param(
             [("add", FOO), ("replace", [FOO2])],
-            ["Added foo=1", "Sync foo=2", "Deleted foo=2†"],
+            ["Added foo=1", "Replaced foo=2", "Deleted foo=2†"],
             id="added and listed",
         ),
         pytest.param([("add", FOO), ("delete", FOO2)], ["Added foo=1", "Deleted foo=2"], id="added and deleted"),
         pytest.param(
             [("add", FOO), ("replace", [FOO]), ("replace", [FOO2])],
-            ["Added foo=1", "Sync foo=1", "Sync foo=2", "Deleted foo=2†"],
+            ["Added foo=1", "Replaced foo=1", "Replaced foo=2", "Deleted foo=2†"],
             id="added and listed twice",
         ),
         pytest.param(
@@ -147,7 +146,7 @@ def test_every_object_is_transformed_once_and_tombstones_are_not() -> None:
     fifo.resync()
     assert drain(fifo) == [
         ["Added foo=1x", "Updated foo=2x", "Deleted foo=3x"],
-        ["Sync bar=4x", "Deleted bar=4x†"],
+        ["Replaced bar=4x", "Deleted bar=4x†"],
         ["Deleted held=hx†"],
     ]
 
@@ -189,7 +188,7 @@ def test_a_list_after_an_addition_is_one_pop_with_the_newer_value_last() -> None
     fifo = make_fifo()
     fifo.add(make_thing("foo", "10"))
     fifo.replace([make_thing("foo", "15")])
-    assert drain(fifo) == [["Added foo=10", "Sync foo=15"]]
+    assert drain(fifo) == [["Added foo=10", "Replaced foo=15"]]
 
 
 @pytest.mark.parametrize(
@@ -216,23 +215,23 @@ KNOWN = [make_thing("foo", "5"), make_thing("bar", "6"), make_thing("baz", "7")]
     [
         pytest.param(
             [("delete", make_thing("baz", "10"))],
-            [["Deleted baz=10"], ["Sync foo=5"], ["Deleted bar=6†"]],
+            [["Deleted baz=10"], ["Replaced foo=5"], ["Deleted bar=6†"]],
             id="one deleted",
         ),
         pytest.param(
             [("add", make_thing("baz", "10"))],
-            [["Added baz=10", "Deleted baz=10†"], ["Sync foo=5"], ["Deleted bar=6†"]],
+            [["Added baz=10", "Deleted baz=10†"], ["Replaced foo=5"], ["Deleted bar=6†"]],
             id="one added again: its queued state is newer than the held one",
         ),
         pytest.param(
             [("add", make_thing("qux", "10"))],
-            [["Added qux=10", "Deleted qux=10†"], ["Sync foo=5"], ["Deleted bar=6†"], ["Deleted baz=7†"]],
+            [["Added qux=10", "Deleted qux=10†"], ["Replaced foo=5"], ["Deleted bar=6†"], ["Deleted baz=7†"]],
             id="another one added",
         ),
-        pytest.param([], [["Sync foo=5"], ["Deleted bar=6†"], ["Deleted baz=7†"]], id="nothing queued"),
+        pytest.param([], [["Replaced foo=5"], ["Deleted bar=6†"], ["Deleted baz=7†"]], id="nothing queued"),
         pytest.param(
             [("update", make_thing("foo", "9")), ("delete", make_thing("foo", "9"))],
-            [["Updated foo=9", "Deleted foo=9", "Sync foo=5"], ["Deleted bar=6†"], ["Deleted baz=7†"]],
+            [["Updated foo=9", "Deleted foo=9", "Replaced foo=5"], ["Deleted bar=6†"], ["Deleted baz=7†"]],
             id="the listed one deleted before",
         ),
     ],
@@ -259,12 +258,6 @@ def test_of_two_seen_deletions_the_older_stays() -> None:
     fifo.delete(FOO)
     fifo.delete(FOO2)
     assert drain(fifo) == [["Deleted foo=1"]]
-
-
-def test_a_list_can_be_told_apart_from_a_resync() -> None:
-    fifo = make_fifo(*KNOWN, replace_as=REPLACED)
-    fifo.replace([make_thing("foo", "5")])
-    assert drain(fifo) == [["Replaced foo=5"], ["Deleted bar=6†"], ["Deleted baz=7†"]]
 
 
 def test_the_first_list_is_synced_when_its_objects_and_its_deletions_are_popped() -> None:
@@ -298,14 +291,11 @@ def test_a_popped_key_that_comes_again_goes_to_the_end() -> None:
     assert drain(fifo) == [["Added bar=1", "Added bar=2"], ["Added foo=2"]]
 
 
-def test_objects_tombstones_and_deltas_of_them_have_the_same_key() -> None:
+def test_objects_and_tombstones_have_the_same_key() -> None:
     found = make_thing("a", namespace="ns")
     tombstone = DeletedFinalStateUnknown("ns/a", found)
     assert {key_of(found), key_of(tombstone)} == {"ns/a"}
-    assert {key_of((Delta(ADDED, found),)), key_of((Delta(DELETED, tombstone),))} == {"ns/a"}
     assert key_of(make_thing("a")) == "a"
-    with pytest.raises(ValueError, match="no deltas"):
-        key_of(())
 
 
 BAR = make_thing("bar")

@@ -20,12 +20,18 @@ def by_letters(found: Event) -> Iterable[str]:
     return set(found.message)
 
 
+def by_letter() -> Indexer[Event]:
+    indexer: Indexer[Event] = Indexer()
+    indexer.add_indexers({"letters": by_letters})
+    return indexer
+
+
 def names(found: Iterable[Event]) -> list[str]:
     return sorted(thing.metadata.name for thing in found)
 
 
 def test_objects_are_found_by_every_value_of_an_index() -> None:
-    indexer = Indexer({"letters": by_letters})
+    indexer = by_letter()
     indexer.add(make_thing("a", "xy"))
     indexer.add(make_thing("b", "yz"))
     assert names(indexer.by_index("letters", "y")) == ["a", "b"]
@@ -35,29 +41,20 @@ def test_objects_are_found_by_every_value_of_an_index() -> None:
 
 
 def test_an_update_moves_the_object_in_every_index() -> None:
-    indexer = Indexer({"letters": by_letters})
+    indexer = by_letter()
     indexer.add(make_thing("a", "xy"))
-    indexer.update(make_thing("a", "yz"))
+    indexer.add(make_thing("a", "yz"))
     assert indexer.by_index("letters", "x") == []
     assert names(indexer.by_index("letters", "z")) == ["a"]
     assert sorted(indexer.index_values("letters")) == ["y", "z"], "a value without objects is gone"
 
 
 def test_a_deletion_takes_the_object_out_of_every_index() -> None:
-    indexer = Indexer({"letters": by_letters})
+    indexer = by_letter()
     indexer.add(make_thing("a", "x"))
-    indexer.delete(make_thing("a"))
-    indexer.delete(make_thing("never there"))
+    indexer.delete_key("a")
+    indexer.delete_key("never there")
     assert (indexer.list(), indexer.index_values("letters"), len(indexer)) == ([], [], 0)
-
-
-def test_replacing_forgets_all_that_was_there() -> None:
-    indexer = Indexer({"letters": by_letters})
-    indexer.add(make_thing("a", "x"))
-    indexer.replace([make_thing("b", "y", namespace="ns")])
-    assert indexer.list_keys() == ["ns/b"]
-    assert indexer.index_values("letters") == ["y"]
-    assert indexer.index_values(NAMESPACE) == ["ns"]
 
 
 def test_an_index_may_be_added_when_there_are_objects() -> None:
@@ -87,7 +84,8 @@ def test_an_index_function_that_raises_costs_its_index_only(caplog: pytest.LogCa
     def first_letter(found: Event) -> Iterable[str]:
         return (found.message[0],)
 
-    indexer = Indexer({"first": first_letter, "letters": by_letters})
+    indexer = by_letter()
+    indexer.add_indexers({"first": first_letter})
     with caplog.at_level(logging.ERROR):
         indexer.add(make_thing("a", ""))
     assert "Index first failed on a" in caplog.text
@@ -106,7 +104,7 @@ def test_an_object_is_found_by_another_with_its_key() -> None:
 
 
 def test_readers_and_writers_do_not_disturb_each_other() -> None:
-    indexer = Indexer({"letters": by_letters})
+    indexer = by_letter()
     problems: list[Exception] = []
     done = threading.Event()
 

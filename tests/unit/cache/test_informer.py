@@ -89,7 +89,8 @@ def test_a_handler_is_told_of_what_is_there_and_of_what_happens(bench: Bench) ->
 
 
 def test_indexes_from_before_and_after_the_start_are_usable_at_once(bench: Bench) -> None:
-    informer = bench.informer(index_funcs={"value": lambda found: [found.message]})
+    informer = bench.informer()
+    informer.indexer.add_indexers({"value": lambda found: [found.message]})
     bench.add("a", "b", value="x")
     started(informer)
     informer.indexer.add_indexers({"initial": lambda found: [found.metadata.name[0]]})

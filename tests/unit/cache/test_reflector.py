@@ -12,7 +12,6 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from eventbus.cache.indexer import Indexer
 from eventbus.cache.reflector import Reflector, ReflectorBackoff, StopSignal, VeryShortWatch
 from eventbus.errors import BusUnavailable, EventBusError, Expired
 from eventbus.model.event import Event, ObjectMeta
@@ -23,6 +22,7 @@ from tests.unit.cache.things import (
     Answer,
     ScriptedSource,
     SleeplessStop,
+    Store,
     added,
     deleted,
     listed,
@@ -38,11 +38,11 @@ EXPIRED = Expired("too old resource version: 1 (900)")
 
 @dataclass
 class Bench:
-    """A reflector into an indexer, and what it met."""
+    """A reflector into a store, and what it met."""
 
     clock: FakeClock
     stop: SleeplessStop
-    store: Indexer[Event]
+    store: Store
     errors: list[Exception]
 
     def reflector(self, source: Any, **options: Any) -> Reflector[Event]:
@@ -51,13 +51,13 @@ class Bench:
 
     @property
     def held(self) -> dict[str, str]:
-        return {found.metadata.name: found.message for found in self.store.list()}
+        return {found.metadata.name: found.message for found in self.store.held.list()}
 
 
 @pytest.fixture
 def bench() -> Bench:
     clock = FakeClock()
-    return Bench(clock, SleeplessStop(clock), Indexer(), [])
+    return Bench(clock, SleeplessStop(clock), Store(), [])
 
 
 def test_it_lists_any_version_in_pages_and_watches_from_the_lists_version(bench: Bench) -> None:
@@ -96,7 +96,7 @@ def test_what_is_of_another_type_is_logged_and_skipped(bench: Bench, caplog: pyt
 
 
 def test_what_cannot_be_stored_is_logged_and_skipped(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    class Picky(Indexer[Event]):
+    class Picky(Store):
         def add(self, found: Event) -> None:
             if found.metadata.name == "bad":
                 raise ValueError("no")
@@ -107,7 +107,7 @@ def test_what_cannot_be_stored_is_logged_and_skipped(bench: Bench, caplog: pytes
     source = ScriptedSource(bench.stop, [listed("10")], [watch])
     with caplog.at_level(logging.ERROR):
         bench.reflector(source, store=store).list_and_watch(bench.stop)
-    assert store.list_keys() == ["good"]
+    assert store.held.list_keys() == ["good"]
     assert "Cannot store ADDED bad; skipped" in caplog.text
 
 
@@ -173,20 +173,20 @@ def test_an_error_in_the_watch_stops_it_and_leads_to_a_new_list(bench: Bench) ->
 
 
 def test_after_an_error_in_the_watch_the_store_is_replaced_at_the_new_lists_version(bench: Bench) -> None:
-    replaced: list[tuple[str, list[str]]] = []
+    replaced: list[list[str]] = []
 
-    class Noting(Indexer[Event]):
-        def replace(self, items: Iterable[Event], resource_version: str = "") -> None:
+    class Noting(Store):
+        def replace(self, items: Iterable[Event]) -> None:
             items = list(items)
-            replaced.append((resource_version, [found.metadata.name for found in items]))
-            super().replace(items, resource_version)
+            replaced.append([found.metadata.name for found in items])
+            super().replace(items)
 
     bench.store = Noting()
     watch = watch_of(WatchEvent.failed(EventBusError("storage is corrupt")))
     source = ScriptedSource(bench.stop, [listed("10", make_thing("corrupt")), listed("11")], [watch])
     reflector = bench.reflector(source)
     reflector.run(bench.stop)
-    assert replaced == [("10", ["corrupt"]), ("11", [])]
+    assert replaced == [["corrupt"], []]
     assert bench.held == {}
     assert reflector.last_sync_resource_version == "11"
 
@@ -234,7 +234,7 @@ def test_a_watch_that_opens_during_the_stop_is_stopped(bench: Bench) -> None:
 def test_the_stop_ends_a_watch_that_blocks() -> None:
     clock = FakeClock()
     stop, source = StopSignal(clock), FakeWatchSource[Event]()
-    reflector = Reflector(source=source, store=Indexer[Event](), clock=clock)
+    reflector = Reflector(source=source, store=Store(), clock=clock)
     thread = threading.Thread(target=reflector.run, args=(stop,))
     thread.start()
     source.wait_for_watches(1)
@@ -245,7 +245,7 @@ def test_the_stop_ends_a_watch_that_blocks() -> None:
 
 
 def test_nothing_of_a_watch_is_applied_after_the_stop(bench: Bench) -> None:
-    class StopAtFirst(Indexer[Event]):
+    class StopAtFirst(Store):
         def add(self, found: Event) -> None:
             super().add(found)
             bench.stop.set()
@@ -253,7 +253,7 @@ def test_nothing_of_a_watch_is_applied_after_the_stop(bench: Bench) -> None:
     store = StopAtFirst()
     watch = watch_of(added(make_thing("a", version="11")), added(make_thing("b", version="12")))
     bench.reflector(ScriptedSource(bench.stop, [listed("10")], [watch]), store=store).list_and_watch(bench.stop)
-    assert store.list_keys() == ["a"]
+    assert store.held.list_keys() == ["a"]
 
 
 def test_a_watch_that_ends_at_once_and_tells_nothing_has_failed(bench: Bench) -> None:
@@ -463,7 +463,7 @@ def test_errors_are_logged_by_how_unusual_they_are(
     assert [record.levelno for record in caplog.records] == [level]
 
 
-class CountingStore(Indexer[Event]):
+class CountingStore(Store):
     """Counts resyncs; from *fails_at* on they fail."""
 
     def __init__(self, fails_at: int = 1_000) -> None:
@@ -472,7 +472,7 @@ class CountingStore(Indexer[Event]):
         self.replaces = 0
         self._fails_at = fails_at
 
-    def replace(self, items: Iterable[Event], resource_version: str = "") -> None:
+    def replace(self, items: Iterable[Event]) -> None:
         super().replace(items)
         self.replaces += 1
 

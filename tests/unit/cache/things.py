@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, last_state
+from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, DeltaFIFO, last_state
+from eventbus.cache.indexer import Indexer, object_key
 from eventbus.cache.reflector import StopSignal
 from eventbus.errors import BusUnavailable
 from eventbus.model.event import Event, ObjectMeta
@@ -54,6 +55,29 @@ class Notes:
 
 def _short(found: Event) -> str:
     return f"{found.metadata.name}={found.message}"
+
+
+class Store(DeltaFIFO[Event]):
+    """Applies each change at once to *held*: no test has to pop."""
+
+    def __init__(self) -> None:
+        self.held: Indexer[Event] = Indexer()
+        super().__init__(known_objects=self.held)
+
+    def add(self, obj: Event) -> None:
+        self.held.add(obj)
+
+    def update(self, obj: Event) -> None:
+        self.held.add(obj)
+
+    def delete(self, obj: Event) -> None:
+        self.held.delete_key(object_key(obj))
+
+    def replace(self, items: Iterable[Event]) -> None:
+        for key in self.held.list_keys():
+            self.held.delete_key(key)
+        for obj in items:
+            self.held.add(obj)
 
 
 class SleeplessStop(StopSignal):
