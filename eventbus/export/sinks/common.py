@@ -24,7 +24,7 @@ _MAX_VERSION: Final = 2**63 - 1
 
 
 class AppendsBatches(ABC):
-    """The single writes of a `BatchSink` that appends: each is a batch of one."""
+    """The single writes of a `BatchSink`: each is a batch of one."""
 
     @abstractmethod
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]: ...

@@ -26,11 +26,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent, SinkGone, SinkUnreachable
-from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.export.sinks.common import AppendsBatches
+from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import encode_core
-from eventbus.model.event import Event
 from eventbus.util.log import log
 
 _BYTES: Final = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -72,7 +72,7 @@ def make_stdout_sink(url: str, options: SinkOptions) -> JsonLinesSink:
     return JsonLinesSink(options.name, _write_stdout)
 
 
-class JsonLinesSink:
+class JsonLinesSink(AppendsBatches):
     """A `BatchSink` that appends. *append* writes whole lines, all of them or none; both may raise OSError."""
 
     mode = SinkMode.APPEND
@@ -81,15 +81,6 @@ class JsonLinesSink:
         self.name = name
         self._append = append
         self._close = close
-
-    def create(self, event: Event) -> Event:
-        return self._write_one(Verb.CREATE, event)
-
-    def update(self, event: Event) -> Event:
-        return self._write_one(Verb.UPDATE, event)
-
-    def patch(self, event: Event, patch: EventPatch) -> Event:
-        return self._write_one(Verb.PATCH, event, patch)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Append the batch in one write.
@@ -114,12 +105,6 @@ class JsonLinesSink:
         """Sync written data. The sink keeps no file open. Raises: OSError."""
         if self._close is not None:
             self._close()
-
-    def _write_one(self, verb: Verb, event: Event, patch: EventPatch | None = None) -> Event:
-        answer = self.write([SinkWrite.of(verb, event, patch)])[0]
-        if not isinstance(answer, Event):
-            raise answer
-        return answer
 
 
 class RotatingFile:

@@ -33,8 +33,8 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import check_host, retention_days, storable_core, version_of
-from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.export.sinks.common import AppendsBatches, check_host, retention_days, storable_core, version_of
+from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.postgres.partitions import MAINTAIN_EVERY_S, PARTITIONED_UPSERT, maintain, migrate
 from eventbus.export.sinks.postgres.schema import CLASHES, DELETE, HELD, UPSERT
 from eventbus.export.sinks.registry import SinkOptions, safe_sink_url
@@ -135,7 +135,7 @@ def _unknown_parameters(url: str) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in known]
 
 
-class PostgresSink:
+class PostgresSink(AppendsBatches):
     """One connection, opened on demand. The first worker that connects creates or migrates the tables.
 
     A row is replaced only by a larger version of the same event, so that repeats, late workers and lost replies change
@@ -203,19 +203,6 @@ class PostgresSink:
                 cure = "correct the sink's URL or password, or make the database"
                 why = cut_bytes(printable(" ".join(text.partition("FATAL:")[2].split()) or text), 300)
                 raise ConfigError(f"PostgreSQL refuses: {why}: {cure}", cure=cure) from None
-
-    def create(self, event: Event) -> Event:
-        return self.update(event)
-
-    def update(self, event: Event) -> Event:
-        """Insert or replace the row. Raises: as `EventSink`."""
-        (answer,) = self.write([SinkWrite.of(Verb.UPDATE, event)])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def patch(self, event: Event, patch: EventPatch) -> Event:
-        return self.update(event)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Insert or replace the rows, up to 500 a statement; if one fails, so does every row that is left."""
