@@ -153,7 +153,7 @@ class UpRun:
         """Load this build's functions on our own server, and delete unused functions of other builds."""
         with connect(url, name="eventbus-up") as client:
             function_library.load(client)
-            for name in prune(client, unknown=True):
+            for name in prune(client):
                 log.info("deleted the functions of another build, which no process uses: library %s", name)
 
     def _begin_pods(self, ends: ExitStack) -> None:

@@ -25,9 +25,7 @@ from eventbus.util.log import log
 #: A process announces its build so often, seconds; a build that was announced in the last ten minutes is in use.
 ANNOUNCE_EVERY_S = 30.0
 IN_USE_S = 600.0
-#: Libraries of eventbus; before functions carried their build there was one for each format, which announces nothing.
 _LIBRARY = re.compile(r"eventbus_([0-9a-f]{8})\Z")
-_FORMER = re.compile(r"eventbus\d{1,3}\Z")
 #: The keys of all buses in which processes announce.
 _ANYWHERE = "*:{0}:builds"
 
@@ -50,7 +48,7 @@ class Announcement(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Library(msgspec.Struct, frozen=True):
-    """The functions of one build on the servers of a bus. *build* is empty for those of before builds had names."""
+    """The functions of one build on the servers of a bus."""
 
     name: str
     build: str
@@ -64,9 +62,9 @@ class Library(msgspec.Struct, frozen=True):
         return self.name == library_name()
 
     @property
-    def in_use(self) -> bool | None:
-        """Return True if processes use it; None: unknown."""
-        return any(each.in_use for each in self.announced) if self.build else None
+    def in_use(self) -> bool:
+        """Return True if processes use it."""
+        return any(each.in_use for each in self.announced)
 
 
 def process_name() -> str:
@@ -88,25 +86,20 @@ def read_libraries(client: Client) -> list[Library]:
 
     Redis: FUNCTION LIST, SCAN, HGETALL; where there are several databases, in each.
     """
-    servers_by_name: dict[str, list[int]] = {}
-    servers = primaries(client)
+    servers_by_build: dict[str, list[int]] = {}
     announced: list[Announcement] = []
-    for server in servers:
+    for server in primaries(client):
         with redis_errors():
-            for library in server.execute_command("FUNCTION", "LIST", "LIBRARYNAME", "eventbus*"):
+            for library in server.execute_command("FUNCTION", "LIST", "LIBRARYNAME", "eventbus_*"):
                 fields = _fields(library)
-                name = fields[b"library_name"].decode()
-                if _LIBRARY.match(name) or _FORMER.match(name):
-                    servers_by_name.setdefault(name, []).append(len(fields[b"functions"]))
+                if match := _LIBRARY.match(fields[b"library_name"].decode()):
+                    servers_by_build.setdefault(match[1], []).append(len(fields[b"functions"]))
         announced += _announced_on(server, one_database=is_cluster(client))
     announced.sort(key=lambda each: each.age_s)
-    libraries = []
-    for name, functions in sorted(servers_by_name.items()):
-        match = _LIBRARY.match(name)
-        of = match[1] if match else ""
-        using = tuple(each for each in announced if match and each.build == of)
-        libraries.append(Library(name, of, max(functions), len(functions), using))
-    return libraries
+    return [
+        Library(library_name(of), of, max(sizes), len(sizes), tuple(each for each in announced if each.build == of))
+        for of, sizes in sorted(servers_by_build.items())
+    ]
 
 
 def delete_library(client: Client, name: str) -> None:
@@ -122,20 +115,12 @@ def delete_library(client: Client, name: str) -> None:
                     raise
 
 
-def prune(client: Client, *, unknown: bool) -> list[str]:
-    """Delete the libraries of other builds that are not in use; *unknown*: also those with unknown use.
-
-    Returns: the names of those that were deleted.
-    """
-    gone = [each.name for each in read_libraries(client) if not each.is_ours and prunable(each, unknown=unknown)]
+def prune(client: Client) -> list[str]:
+    """Delete the libraries of other builds that are not in use. Returns: their names."""
+    gone = [each.name for each in read_libraries(client) if not each.is_ours and not each.in_use]
     for name in gone:
         delete_library(client, name)
     return gone
-
-
-def prunable(library: Library, *, unknown: bool) -> bool:
-    """Return True if the library is not in use; *unknown*: the answer if the use is unknown."""
-    return unknown if library.in_use is None else not library.in_use
 
 
 def cannot_read(announced: Iterable[Announcement], formats: Iterable[int], codecs: Iterable[int]) -> list[Announcement]:

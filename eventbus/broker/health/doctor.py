@@ -245,10 +245,7 @@ def check_other_builds(client: Client) -> Iterator[Finding]:
     for library in read_libraries(client):
         if library.is_ours:
             continue
-        if library.in_use is None:
-            problem = f"library {library.name} is of a version that does not say whether it is in use"
-            yield warning("functions", problem, "when no such version runs: eventbus functions prune --force")
-        elif library.in_use:
+        if library.in_use:
             yield ok("functions", f"those of build {library.build} are in use: {describe(library.announced[0])}")
         else:
             last = f", last by {describe(library.announced[0])}" if library.announced else ""

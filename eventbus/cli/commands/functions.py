@@ -73,16 +73,15 @@ def list_functions(output: str | None) -> None:
 
 
 @click.command("prune")
-@click.option("--force", is_flag=True, help="Also delete functions that are, or may be, in use.")
+@click.option("--force", is_flag=True, help="Also delete functions that are in use.")
 @click.option("--dry-run", is_flag=True, help="Only print the functions that would be deleted.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the result as JSON.")
 def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:
     """Delete the functions of other builds that no process has used in the last ten minutes.
 
     This is the last step of an upgrade. A program that records rarely may still need its functions. It then keeps its
-    events in memory or in its spool, and logs this, until the functions are loaded again. Old versions without a build
-    in the names of functions (library eventbus2) do not announce themselves, so only --force deletes their functions.
-    The user needs the role admin.
+    events in memory or in its spool, and logs this, until the functions are loaded again. The user needs the role
+    admin.
 
     \b
     Exit codes:
@@ -94,7 +93,7 @@ def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:
       eventbus functions prune --dry-run
       eventbus functions prune
     """
-    from eventbus.broker.function_library import delete_library, describe, prunable, read_libraries
+    from eventbus.broker.function_library import delete_library, describe, read_libraries
 
     deleted: list[Library] = []
     kept: dict[str, str] = {}
@@ -102,15 +101,13 @@ def prune_functions(force: bool, dry_run: bool, output: str | None) -> None:
         for each in read_libraries(client):
             if each.is_ours:
                 continue
-            if force or prunable(each, unknown=False):
+            if force or not each.in_use:
                 if not dry_run:
                     delete_library(client, each.name)
                 deleted.append(each)
-            elif each.build:
+            else:
                 users = "; ".join(describe(user) for user in each.announced if user.in_use)
                 kept[each.name] = f"build {each.build} is in use ({users})"
-            else:
-                kept[each.name] = f"library {each.name} is of a version that does not say whether it is in use"
     if output == "json":
         said = {"wouldDelete" if dry_run else "deleted": [each.name for each in deleted], "kept": kept}
         write(dump_json(said) + "\n")
@@ -137,13 +134,12 @@ def _connected() -> Iterator[Client]:
 
 
 def _row(library: Library) -> tuple[str, ...]:
-    used = "<unknown>" if library.in_use is None else "<none>"
+    used = "<none>"
     if library.announced:
         last = library.announced[0]
         program = last.role
         used = f"{human_duration(last.age_s)} ago, {program} {last.name} (bus {last.prefix})"
-    build = f"{library.build or '<none>'}{' *' * library.is_ours}"
-    return build, library.name, str(library.functions), str(library.servers), used
+    return f"{library.build}{' *' * library.is_ours}", library.name, str(library.functions), str(library.servers), used
 
 
 def _plain(library: Library) -> dict[str, Any]:
