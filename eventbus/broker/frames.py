@@ -1,48 +1,26 @@
 """Batches over HTTP: the requests of a producer to the API, and its answers. See docs/http.md.
 
-Both are MessagePack, `[format, [frame, …]]` and `[format, [answer, …]]`: an answer a frame, in their order.
+Both are MessagePack, `[format, [frame, …]]` and `[format, [answer, …]]`: an answer a frame, in their order. A frame is
+a `PublishRequest`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 import msgspec
 
-from eventbus.broker.transport import PRODUCER_LIFE_MS, PublishReply, PublishRequest, PublishStatus
+from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatus
 from eventbus.errors import BusRefused, BusUnavailable, EventBusError, InvalidObject
 from eventbus.model.decodable import decodable
-from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
 
 #: The media type of both.
 FRAMES_TYPE: Final = "application/vnd.eventbus.batches+msgpack"
 FRAMES_FORMAT: Final = 1
 #: Frames in one body; their bytes are bounded by the body's.
 MAX_FRAMES: Final = 512
-#: Causes of losses in one frame.
-MAX_LOSSES: Final = 16
-#: That a producer may ask to be remembered for.
-MAX_LIFE_MS: Final = 31 * 86_400 * 1000
-
-#: Beyond it Lua, and JSON's readers, no longer count one by one.
-Exact: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
-Word: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
-
-
-class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A `PublishRequest`, in the order of its fields."""
-
-    partition: Annotated[int, msgspec.Meta(ge=0, le=1023)]
-    producer: Annotated[str, msgspec.Meta(pattern="^[0-9A-Za-z_-]{1,64}$")]
-    first: Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
-    events: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_EVENTS)]
-    body: Annotated[bytes, msgspec.Meta(max_length=MAX_BATCH_BYTES)]
-    generation: Word = ""
-    silent_ms: Exact = 0
-    losses: Annotated[tuple[tuple[Word, Exact], ...], msgspec.Meta(max_length=MAX_LOSSES)] = ()
-    life_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIFE_MS)] = PRODUCER_LIFE_MS
 
 
 class FrameError(StrEnum):
@@ -67,11 +45,10 @@ class Answer(msgspec.Struct, array_like=True, frozen=True):
 
 def pack_requests(requests: Sequence[PublishRequest]) -> bytes:
     """The body of a POST."""
-    frames = [msgspec.structs.astuple(request) for request in requests]  # a frame has the same fields
-    return _ENCODE((FRAMES_FORMAT, frames))
+    return _ENCODE((FRAMES_FORMAT, requests))
 
 
-def unpack_frames(body: bytes) -> list[Frame]:
+def unpack_frames(body: bytes) -> list[PublishRequest]:
     """The frames of a POST. Raises: InvalidObject: they are none; says where."""
     try:
         form, frames = _FRAMES.decode(body)
@@ -120,6 +97,6 @@ def _reply(answer: Answer) -> PublishReply | EventBusError:
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _FRAMES: Final = msgspec.msgpack.Decoder(
-    decodable(tuple[int, Annotated[list[Frame], msgspec.Meta(min_length=1, max_length=MAX_FRAMES)]])
+    decodable(tuple[int, Annotated[list[PublishRequest], msgspec.Meta(min_length=1, max_length=MAX_FRAMES)]])
 )
 _ANSWERS: Final = msgspec.msgpack.Decoder(decodable(tuple[int, list[Answer]]))

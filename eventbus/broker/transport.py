@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Annotated, Protocol, TypeAlias
 
 import msgspec
 
 from eventbus.errors import EventBusError
+from eventbus.model.encoding.wire import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
 from eventbus.model.formats import BASELINE_CODECS
 
 #: How long Redis remembers a producer's last sequence after its last batch. A producer that was idle for half of it
@@ -16,6 +17,10 @@ from eventbus.model.formats import BASELINE_CODECS
 PRODUCER_LIFE_MS = 2 * 3600 * 1000
 #: The same for a producer with a spool: another process may have to continue after it was killed, weeks later.
 SPOOLED_LIFE_MS = 30 * 86_400 * 1000
+#: That a producer may ask to be remembered for.
+MAX_LIFE_MS = 31 * 86_400 * 1000
+#: Causes of losses in one request.
+MAX_LOSSES = 16
 
 
 class PublishStatus(StrEnum):
@@ -55,18 +60,31 @@ class BusDescription(msgspec.Struct, frozen=True):
     epoch: str = ""  #: changes when the bus is recreated, without its former content
 
 
-class PublishRequest(msgspec.Struct, frozen=True, gc=False):
-    """One batch of one producer, and the producer's state that the bus needs."""
+#: Beyond it Lua, and JSON's readers, no longer count one by one.
+_Exact: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+_Word: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 
-    partition: int
-    producer: str  #: its secret, the key of its state on the bus; *body* has its id
-    first: int  #: sequence number of the first of the *events* in *body*
-    events: int
-    body: bytes
-    generation: str  #: of the stream with the producer's last batch; empty: there is none yet
-    silent_ms: int  #: since the bus last accepted a batch of this producer
-    losses: tuple[tuple[str, int], ...]  #: (cause, events), counted with the batch and only if it is accepted
-    life_ms: int = PRODUCER_LIFE_MS  #: how long the bus remembers the producer after this batch
+
+class PublishRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One batch of one producer, and the producer's state that the bus needs.
+
+    The bounds are checked when it is decoded: over HTTP it is a frame (`frames.py`), an array in the order of the
+    fields.
+    """
+
+    partition: Annotated[int, msgspec.Meta(ge=0, le=1023)]
+    #: its secret, the key of its state on the bus; *body* has its id
+    producer: Annotated[str, msgspec.Meta(pattern="^[0-9A-Za-z_-]{1,64}$")]
+    #: sequence number of the first of the *events* in *body*
+    first: Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
+    events: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_EVENTS)]
+    body: Annotated[bytes, msgspec.Meta(max_length=MAX_BATCH_BYTES)]
+    generation: _Word = ""  #: of the stream with the producer's last batch; empty: there is none yet
+    silent_ms: _Exact = 0  #: since the bus last accepted a batch of this producer
+    #: (cause, events), counted with the batch and only if it is accepted
+    losses: Annotated[tuple[tuple[_Word, _Exact], ...], msgspec.Meta(max_length=MAX_LOSSES)] = ()
+    #: how long the bus remembers the producer after this batch
+    life_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIFE_MS)] = PRODUCER_LIFE_MS
 
 
 class OnceRequest(msgspec.Struct, frozen=True, gc=False):

@@ -7,7 +7,6 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from eventbus.api.eventbus_v1.intake import check_packed, no_right
-from eventbus.broker.frames import Frame
 from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatus, Transport
 from eventbus.errors import BusRefused, EventBusError, InvalidEvent, PoisonBatch
 from eventbus.model.encoding.wire import Batch, rename_batch, unpack_batch
@@ -25,7 +24,7 @@ class FramePublisher:
         self._user = user
         self._may_record = may_record
 
-    def publish(self, frames: Sequence[Frame]) -> list[PublishReply | EventBusError]:
+    def publish(self, frames: Sequence[PublishRequest]) -> list[PublishReply | EventBusError]:
         """Publish the valid frames in one round trip. Returns: one answer for each frame.
 
         After a refused frame, later frames of its producer are not sent: their answer is GAP.
@@ -53,7 +52,7 @@ class FramePublisher:
                 answers[i] = reply
         return [answer for answer in answers if answer is not None]
 
-    def _checked(self, frame: Frame) -> PublishRequest | PublishReply | EventBusError:
+    def _checked(self, frame: PublishRequest) -> PublishRequest | PublishReply | EventBusError:
         """Return the publish request, or the reason why the frame is refused."""
         if frame.partition >= self._partitions:
             return BusRefused(f"the bus has {self._partitions} partitions, and no partition {frame.partition}")
@@ -77,7 +76,7 @@ class FramePublisher:
             frame.life_ms,
         )
 
-    def _refused(self, frame: Frame, batch: Batch) -> tuple[tuple[int, str], ...]:
+    def _refused(self, frame: PublishRequest, batch: Batch) -> tuple[tuple[int, str], ...]:
         """Return the events that this user cannot record: index and reason."""
         refused: list[tuple[int, str]] = []
         for position, packed in enumerate(batch.events):
@@ -90,7 +89,9 @@ class FramePublisher:
                 refused.append((position, no_right(self._user, namespace)))
         return tuple(refused)
 
-    def _settle_refused(self, frames: Sequence[Frame], answers: list[PublishReply | EventBusError | None]) -> None:
+    def _settle_refused(
+        self, frames: Sequence[PublishRequest], answers: list[PublishReply | EventBusError | None]
+    ) -> None:
         """Answer DUP for refused frames that were already published: they are repeats."""
         doubtful = [
             i
