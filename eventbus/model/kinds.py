@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -32,9 +32,7 @@ from eventbus.model.objects.config import ConfigMap, Secret
 from eventbus.model.objects.pod import Pod
 from eventbus.model.objects.silence import Acknowledgement, Silence
 from eventbus.model.selectors import EVENT_FIELDS, EVENTS_V1_FIELDS, OBJECT_FIELDS
-
-if TYPE_CHECKING:
-    from eventbus.model.silence_rules import FieldProblem
+from eventbus.model.validation import FieldProblem
 
 T = TypeVar("T", bound=HasMetadata)
 

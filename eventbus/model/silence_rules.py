@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from eventbus.errors import ConfigError
 from eventbus.model.matchers import Matcher, Matchers, MatchType, label_problem
 from eventbus.model.names import is_dns_label
 from eventbus.model.objects.silence import Acknowledgement, Silence, SilenceMatcher, SilenceSpec
-from eventbus.model.validation import MAX_KIND, MAX_NAME
-from eventbus.util.text import byte_length, quoted
+from eventbus.model.validation import MAX_KIND, MAX_NAME, FieldProblem, invalid_field, missing_field
+from eventbus.util.text import byte_length
 
 MAX_MATCHERS: Final = 32
 #: Bytes of texts.
@@ -23,25 +23,6 @@ MAX_USER: Final = 1024
 #: Times of silences: conversions to local times and rounding stay within the years of `datetime`.
 MIN_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_TIME: Final = datetime(9998, 12, 31, 23, 59, 59, tzinfo=UTC)
-
-
-class FieldProblem(NamedTuple):
-    """An invalid field. *value* None: it is missing."""
-
-    field: str
-    value: object
-    problem: str = ""
-
-    @property
-    def reason(self) -> str:
-        """Return the reason of a Status's cause."""
-        return "FieldValueRequired" if self.value is None else "FieldValueInvalid"
-
-    @property
-    def text(self) -> str:
-        """Return the problem with the value, in the form of a Status's cause."""
-        start = "Required value" if self.value is None else f"Invalid value: {quoted(str(self.value))}"
-        return f"{start}: {self.problem}" if self.problem else start
 
 
 def matchers_of(spec: SilenceSpec) -> Matchers:
@@ -63,15 +44,15 @@ def silence_problems(silence: Silence) -> Iterator[FieldProblem]:
     spec = silence.spec
     yield from _common_problems(silence)
     if not spec.matchers:
-        yield FieldProblem("spec.matchers", None, "at least one matcher")
+        yield missing_field("spec.matchers", "at least one matcher")
     elif len(spec.matchers) > MAX_MATCHERS:
-        yield FieldProblem("spec.matchers", len(spec.matchers), f"at most {MAX_MATCHERS} matchers are allowed")
+        yield invalid_field("spec.matchers", str(len(spec.matchers)), f"at most {MAX_MATCHERS} matchers are allowed")
     else:
         yield from _matchers_problems(spec)
     yield from _time_problems("spec.startsAt", spec.starts_at)
     yield from _time_problems("spec.endsAt", spec.ends_at)
     if spec.ends_at is not None and spec.starts_at is not None and spec.ends_at <= spec.starts_at:
-        yield FieldProblem("spec.endsAt", spec.ends_at.isoformat(), "must be after startsAt")
+        yield invalid_field("spec.endsAt", spec.ends_at.isoformat(), "must be after startsAt")
 
 
 def acknowledgement_problems(found: Acknowledgement) -> Iterator[FieldProblem]:
@@ -80,17 +61,17 @@ def acknowledgement_problems(found: Acknowledgement) -> Iterator[FieldProblem]:
     yield from _common_problems(found)
     for field, text, most in (("kind", about.kind, MAX_KIND), ("name", about.name, MAX_NAME)):
         if not text:
-            yield FieldProblem(f"spec.object.{field}", None)
+            yield missing_field(f"spec.object.{field}")
         yield from _length_problems(f"spec.object.{field}", text, most)
     if about.namespace and not is_dns_label(about.namespace):
-        yield FieldProblem("spec.object.namespace", about.namespace[:MAX_VALUE], "must be a DNS label")
+        yield invalid_field("spec.object.namespace", about.namespace[:MAX_VALUE], "must be a DNS label")
     if found.spec.same_namespace and not about.namespace:
-        yield FieldProblem("spec.sameNamespace", "true", "the object is in no namespace")
+        yield invalid_field("spec.sameNamespace", "true", "the object is in no namespace")
 
 
 def _common_problems(found: Silence | Acknowledgement) -> Iterator[FieldProblem]:
     if not _is_uuid(found.metadata.name):
-        yield FieldProblem("metadata.name", found.metadata.name, "must be a UUID in lower case; leave it empty")
+        yield invalid_field("metadata.name", found.metadata.name, "must be a UUID in lower case; leave it empty")
     yield from _length_problems("spec.createdBy", found.spec.created_by, MAX_USER)
     yield from _length_problems("spec.comment", found.spec.comment, MAX_COMMENT)
 
@@ -107,25 +88,25 @@ def _matchers_problems(spec: SilenceSpec) -> Iterator[FieldProblem]:
         if too_long:
             continue
         if problem := label_problem(matcher.name):
-            yield FieldProblem(f"{field}.name", matcher.name, problem)
+            yield invalid_field(f"{field}.name", matcher.name, problem)
         try:
             tests.append(_matcher(matcher).test())
         except ConfigError as error:
-            yield FieldProblem(f"{field}.value", matcher.value, f"{error}{f'; {error.cure}' if error.cure else ''}")
+            yield invalid_field(f"{field}.value", matcher.value, f"{error}{f'; {error.cure}' if error.cure else ''}")
     if len(tests) == len(spec.matchers) and all(test("") for test in tests):
-        yield FieldProblem("spec.matchers", str(spec.matchers[0]), "at least one must not match the empty string")
+        yield invalid_field("spec.matchers", str(spec.matchers[0]), "at least one must not match the empty string")
 
 
 def _time_problems(field: str, at: datetime | None) -> Iterator[FieldProblem]:
     if at is None:
-        yield FieldProblem(field, None)
+        yield missing_field(field)
     elif not MIN_TIME <= at <= MAX_TIME:
-        yield FieldProblem(field, at.isoformat(), "must be in the years 1970 to 9998 of UTC")
+        yield invalid_field(field, at.isoformat(), "must be in the years 1970 to 9998 of UTC")
 
 
 def _length_problems(field: str, text: str, most: int) -> Iterator[FieldProblem]:
     if len(text) > most or byte_length(text) > most:
-        yield FieldProblem(field, f"{text[:32]}…", f"at most {most} bytes are allowed")
+        yield invalid_field(field, f"{text[:32]}…", f"at most {most} bytes are allowed")
 
 
 def _matcher(matcher: SilenceMatcher) -> Matcher:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from eventbus.errors import InvalidEvent
 from eventbus.model.decodable import decodable
 from eventbus.model.event import Event, EventSource, EventType, ObjectMeta, ObjectReference
 from eventbus.model.names import MAX_LABEL, MAX_QUALIFIED, MAX_SUBDOMAIN, is_dns_label, is_qualified_name
-from eventbus.util.text import byte_length, is_clean
+from eventbus.util.text import byte_length, is_clean, quoted
 
 # Lengths are bytes of UTF-8; 128 and 1024 are those of the API server's event rules.
 MAX_KIND: Final = 63
@@ -33,6 +33,26 @@ MAX_ANNOTATIONS: Final = 16
 MAX_ANNOTATION_KEY: Final = MAX_QUALIFIED
 MAX_ANNOTATION_VALUE: Final = 1024
 MAX_ANNOTATION_BYTES: Final = 4096
+
+
+class FieldProblem(NamedTuple):
+    """One invalid field of an object, in the form of a Status's cause."""
+
+    reason: str
+    text: str
+    field: str
+
+
+def missing_field(field: str, problem: str = "") -> FieldProblem:
+    """Return the problem of a field that is missing."""
+    return FieldProblem("FieldValueRequired", f"Required value{f': {problem}' if problem else ''}", field)
+
+
+def invalid_field(field: str, value: object, problem: str) -> FieldProblem:
+    """Return the problem of a field with an invalid value."""
+    shown = quoted(value) if isinstance(value, str) else value
+    return FieldProblem("FieldValueInvalid", f"Invalid value: {shown}: {problem}", field)
+
 
 #: Bytes that a character has at the most.
 _MOST_BYTES: Final = 4

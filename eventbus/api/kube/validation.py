@@ -381,7 +381,7 @@ def check_rules(info: RequestInfo, new: Any, former: Any = None) -> None:
     elif kind is POD and not info.subresource:
         causes += [Cause(*problem) for problem in spec_problems(new.spec, former and former.spec)]
     elif kind.problems is not None:
-        causes += [Cause(problem.reason, problem.text, problem.field) for problem in kind.problems(new)]
+        causes += [Cause(*problem) for problem in kind.problems(new)]
         fixed = "matchers" if kind is SILENCE else "object"
         if former is not None and getattr(former.spec, fixed) != getattr(new.spec, fixed):
             causes.append(Cause("FieldValueForbidden", f"Forbidden: {_FIXED}", f"spec.{fixed}"))

@@ -136,5 +136,5 @@ def test_without_google_re2_only_expressions_are_rejected_and_the_extra_is_named
     monkeypatch.setitem(sys.modules, "re2", None)
     (problem,) = silence_problems(silence(SHOP, SilenceMatcher("reason", "Back.*", True)))
     assert problem.field == "spec.matchers[1].value"
-    assert problem.problem.endswith("pip install 'eventbus[notify]'")
+    assert problem.text.endswith("pip install 'eventbus[notify]'")
     assert list(silence_problems(silence(SHOP, SilenceMatcher("reason", "BackOff")))) == []

@@ -41,7 +41,7 @@ def test_a_mode_with_more_than_permissions_is_refused_in_the_api_servers_words(
 ) -> None:
     [cause] = spec_problems(spec_with(volume))
     assert (cause.reason, cause.field) == ("FieldValueInvalid", f"spec.volumes[0].{field}")
-    assert cause.message == f"Invalid value: {shown}: {RULE}"
+    assert cause.text == f"Invalid value: {shown}: {RULE}"
 
 
 def test_a_mode_of_permissions_alone_is_taken() -> None:
