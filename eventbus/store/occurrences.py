@@ -146,10 +146,9 @@ def _number(count: bytes | None) -> int:
 
 def _words(field: bytes) -> Words:
     words = field.decode("utf-8", "replace").split("\0")
-    if field == _OTHER or len(words) not in (4, 5):
+    if len(words) != 5:  # `other`
         return "", "", "", "", ""
-    # Four words: counted by a build that ignored the source.
-    namespace, kind, type_, reason, source = (*words, "")[:5]
+    namespace, kind, type_, reason, source = words
     return namespace, kind, type_, reason, source
 
 

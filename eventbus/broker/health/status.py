@@ -509,7 +509,7 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
         partitions=tuple(partitions),
         groups=_groups(partitions, meta),
         counters={"published": incoming.get("events", 0), **counters},
-        losses=_losses(incoming),
+        losses=_by_cause(incoming, "losses:"),
         buried=_buried(meta),
         corrupt=read_wrong_types(client, bus.keys),
         lifecycle=read_lifecycle(bus, client),
@@ -634,11 +634,6 @@ def _memory(client: Client, every: Sequence[Keys]) -> Level:
 
 def _by_cause(numbers: Mapping[str, int], start: str) -> dict[str, int]:
     return {field.removeprefix(start): n for field, n in sorted(numbers.items()) if field.startswith(start)}
-
-
-def _losses(incoming: Mapping[str, int]) -> dict[str, int]:
-    """Return the losses by cause. Older builds also reported events that watchers of a producer missed."""
-    return {cause: n for cause, n in _by_cause(incoming, "losses:").items() if cause != "missed"}
 
 
 def _buried(meta: Mapping[str, int]) -> dict[str, int]:
