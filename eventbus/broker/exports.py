@@ -21,8 +21,6 @@ from eventbus.model.decodable import decodable
 
 #: Versions that one round trip looks for.
 ASKED = 500
-#: How much of an error's text is kept, characters.
-WHY_LENGTH = 300
 
 
 class UpdateState(msgspec.Struct, frozen=True, array_like=True):

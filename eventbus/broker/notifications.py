@@ -272,25 +272,3 @@ def expected_fields(states: Mapping[str, str]) -> dict[str, str]:
 def position_fields(positions: Mapping[int, int]) -> dict[str, str]:
     """Return the fields that store *positions*, for `settle`."""
     return {f"position:{partition}": str(position) for partition, position in positions.items()}
-
-
-__all__ = [
-    "CAUGHT_UP",
-    "MANY",
-    "ExpectedEvent",
-    "FailingIntegration",
-    "NotifierFile",
-    "NotifierStatus",
-    "NotifyHold",
-    "NotifyState",
-    "NotifyStore",
-    "ReceiverState",
-    "Report",
-    "expected_fields",
-    "get_records",
-    "position_fields",
-    "read_expected",
-    "read_notifier_status",
-    "read_records",
-    "receivers_field",
-]

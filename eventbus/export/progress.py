@@ -9,7 +9,7 @@ from eventbus.errors import DeadCause, EventBusError, Throttled
 from eventbus.export.deliveries import Outcome
 from eventbus.export.lease import LeaseLost
 from eventbus.export.sinks.contract import delivery_id
-from eventbus.model.encoding.wire import pack_batch, pack_event
+from eventbus.store.event_storage import pack_alone
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 from eventbus.util.text import printable
@@ -151,19 +151,8 @@ class ExportProgress:
             settled.returned[delivery.key] = UpdateState(
                 name, version, delivery.version, event.occurrences, self._now_ms(), written=known is not None
             )
-        producer, _, sequence = event.metadata.uid.rpartition(":")
-        # The uid of a batch's event is producer:sequence; the store's own reports have another.
-        origin = (producer, int(sequence)) if producer and sequence.isdecimal() else (event.metadata.uid, 0)
-        settled.burials.append(
-            Burial(
-                cause,
-                delivery_id(event),
-                export_group(self._sink),
-                delivery.key,
-                why[:WHY_LENGTH],
-                pack_batch(*origin, [pack_event(event)]),
-            )
-        )
+        group, text = export_group(self._sink), why[:WHY_LENGTH]
+        settled.burials.append(Burial(cause, delivery_id(event), group, delivery.key, text, pack_alone(event)))
 
     def _error(self, text: str) -> dict[str, str]:
         return {"error": printable(text)[:WHY_LENGTH], "error_ms": str(self._now_ms())}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from eventbus.store.event_storage import EventStorage
 from eventbus.store.storage import with_metadata
 from eventbus.store.stored import View
 from eventbus.util.clock import Clock
+from eventbus.util.human_duration import parse_duration, parse_since
 
 
 class Outage(StrEnum):
@@ -30,9 +31,6 @@ class Outage(StrEnum):
 
     PAUSE = "pause"  #: wait without a limit
     COUNT = "count"  #: one more try of this event, as in client-go
-
-
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -68,24 +66,10 @@ def parse_start(text: str, clock: Clock) -> Start:
     if text in ("now", "beginning"):
         return NOW if text == "now" else BEGINNING
     try:
-        if age := re.fullmatch(r"(\d{1,6})([smhd])", text):
-            now = datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)
-            return Start(since=now - timedelta(seconds=int(age[1]) * _UNIT_S[age[2]]))
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            return Start(since=moment.astimezone(UTC))
-    except ValueError:
-        pass
-    except OverflowError:
-        raise ConfigError(f"start {text!r} is before the year 1: give beginning") from None
-    raise ConfigError(f"start {text!r}: give now, beginning, 2024-01-31T12:00:00Z, or how long ago, like 10m")
-
-
-#: Former rules for repeats, which decided about notifications, and the cure.
-_FORMER: Final = {
-    "first": "`eventbus worker notify` sends one message for a group; at-most-every=1d sends one a day",
-    "thresholds": "`eventbus worker notify` sends a message after `min_count` occurrences",
-}
+        return Start(since=parse_since(text, datetime.fromtimestamp(clock.time_ns() / 1e9, UTC)))
+    except ValueError as error:
+        cure = "give now, beginning, 2024-01-31T12:00:00Z, or how long ago, like 10m"
+        raise ConfigError(f"start: {error}: {cure}", cure=cure) from None
 
 
 def parse_repeats(text: str) -> int:
@@ -93,13 +77,11 @@ def parse_repeats(text: str) -> int:
 
     Raises: ConfigError.
     """
-    word, _, value = text.partition("=")
     if text == "every":
         return 0
-    if word == "at-most-every" and (time := re.fullmatch(r"([1-9]\d{0,6})([smhd])", value)):
-        return int(time[1]) * _UNIT_S[time[2]] * 1000
-    former = f": {word} does not exist any more, {_FORMER[word]}" if word in _FORMER else ""
-    raise ConfigError(f"repeats {text!r}: give every or at-most-every=5m{former}")
+    if at_most := re.fullmatch(r"at-most-every=([1-9]\d{0,6}[smhd])", text):
+        return int(parse_duration(at_most[1]).total_seconds() * 1000)
+    raise ConfigError(f"repeats {text!r}: give every or at-most-every=5m")
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):

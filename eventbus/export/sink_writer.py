@@ -425,14 +425,8 @@ class Round(msgspec.Struct, kw_only=True):
     deliveries: Sequence[SinkDelivery]
     position: int | None = None
     done: Sequence[str] = ()
-    selected: _Selected | None = None  #: set when it was prepared
-
-
-class _Selected(msgspec.Struct):
-    """The deliveries of a round to write, and the results to store for the others."""
-
-    deliveries: Sequence[SinkDelivery]
-    settled: ExportCheckpoint
+    selected: Sequence[SinkDelivery] | None = None  #: the deliveries to write; None: not selected yet
+    settled: ExportCheckpoint = msgspec.field(default_factory=ExportCheckpoint)  #: the results to store
 
 
 class RoundWriter:
@@ -493,19 +487,17 @@ class RoundWriter:
         """Select and prepare the deliveries of *following*, unless they depend on the results of *after*."""
         keys = {delivery.key for delivery in after.deliveries}
         if keys.isdisjoint(delivery.key for delivery in following.deliveries):
-            selected = self._select(following)
-            following.selected = _Selected(self._writer.prepare(selected.deliveries), selected.settled)
+            following.selected = self._writer.prepare(self._select(following))
 
-    def _select(self, round_: Round) -> _Selected:
-        settled = ExportCheckpoint(position=round_.position, done=list(round_.done))
-        return _Selected(list(self._filter.select(round_.deliveries, settled)), settled)
+    def _select(self, round_: Round) -> Sequence[SinkDelivery]:
+        round_.settled.done += round_.done
+        return list(self._filter.select(round_.deliveries, round_.settled))
 
     def _write(self, round_: Round, meanwhile: Callable[[], Waits[None]]) -> Waits[None]:
         if round_.selected is None:
             yield from self._keep_written()  # it may be about the same events
             round_.selected = self._select(round_)
-        deliveries, settled = round_.selected.deliveries, round_.selected.settled
-        position, settled.position = settled.position, None
+        deliveries, settled = round_.selected, round_.settled
         figures, kept_at = self._progress.figures, self._clock.monotonic()
         figures.pending = len(deliveries)
 
@@ -534,7 +526,7 @@ class RoundWriter:
             elif delivery.waited and delivery.key not in settled.later:
                 settled.done.extend(delivery.waited)
         self._progress.round_done(settled)
-        settled.position = position
+        settled.position = round_.position
         failpoint("settled")
         yield from self._keep_written()
         self._written = settled

@@ -192,12 +192,12 @@ class EventStorage:
     def creation(self, event: Event) -> Call[Event]:
         """Return the call that stores a new event, for a bus of one partition. With several, use `create`."""
         place = self.written_place(event.metadata.namespace, event.metadata.name)
-        return self._write(place, event, "", copy=_copy(event), happened=_occurrences(event, event.times_seen))
+        return self._write(place, event, "", copy=pack_alone(event), happened=_occurrences(event, event.times_seen))
 
     def replace(self, former: StoredObject[Event], new: Event) -> Event:
         """Store *new* in the place of *former*: a written event whole, a recorded one as overlay. Raises: Conflict."""
         # A change of metadata alone is not copied to the stream.
-        copy = _copy(new) if _counted(self.as_stored(former.object)) != _counted(new) else b""
+        copy = pack_alone(new) if _counted(self.as_stored(former.object)) != _counted(new) else b""
         version = former.object.metadata.resource_version
         was = encode_was(_SELECTABLE, former.object, new)
         if is_written(former.packed):
@@ -259,8 +259,8 @@ class EventStorage:
         return None if event is None or packed is None else StoredObject(place, event, packed)
 
 
-def _copy(event: Event) -> bytes:
-    """Pack a batch of this one event, under its uid, for readers of the stream."""
+def pack_alone(event: Event) -> bytes:
+    """Pack a batch of this one event, under its uid, for readers of the stream and for the dead letter."""
     producer, _, sequence = event.metadata.uid.rpartition(":")
     # Aggregates and reports, which the correlator makes, have uids of another form.
     numbered = producer and sequence.isdecimal()

@@ -86,10 +86,10 @@ def parse_instant(text: str) -> datetime:
     raise ValueError(f"{text!r} is not a time with its zone like 2024-01-01T12:00:00Z")
 
 
-def parse_since(text: str) -> datetime:
-    """Parse a duration before now (`10m`), or a time as `parse_instant` does. Raises: ValueError."""
+def parse_since(text: str, now: datetime | None = None) -> datetime:
+    """Parse a duration before *now* (`10m`), or a time as `parse_instant` does. Raises: ValueError."""
     try:
-        return datetime.now(UTC) - parse_duration(text)
+        return (now or datetime.now(UTC)) - parse_duration(text)
     except OverflowError:
         raise ValueError(f"{text!r} ago is before year 1") from None
     except ValueError:

@@ -130,7 +130,7 @@ def scrape(port: str) -> str:
 def test_what_will_not_do_is_said_at_once_with_the_cure(env: dict[str, str]) -> None:
     for arguments, problem in (
         (("--to", "nonsense"), "must begin with one of"),
-        (("--to", "stdout:", "--repeats", "thresholds=1,10"), "eventbus worker notify"),
+        (("--to", "stdout:", "--repeats", "never"), "at-most-every=5m"),
         (("--to", "stdout:", "--match", 'typ="Warning"'), "did you mean 'type'"),
         (("--to", "stdout:", "--from", "yesterday"), "how long ago"),
         (("--to", "stdout:", "--from", "999999d"), "beginning"),

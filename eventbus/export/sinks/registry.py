@@ -193,16 +193,20 @@ def split_counts(url: str) -> tuple[str, str]:
 
     Raises: ConfigError: it is another word.
     """
-    parts = _split(url)
-    options = parts.query.split("&")
-    rest = [option for option in options if not option.startswith("counts=")]
-    if len(rest) == len(options):
-        return url, COUNTS[0]
-    counts = next(option for option in reversed(options) if option.startswith("counts=")).partition("=")[2]
-    if counts not in COUNTS:
+    rest, counts = take_option(url, "counts")
+    if counts not in (None, *COUNTS):
         raise ConfigError(f"counts={counts!a} in the sink's URL: give counts=written or counts=shown")
+    return rest, counts or COUNTS[0]
+
+
+def take_option(url: str, name: str) -> tuple[str, str | None]:
+    """Take the option *name* out of the query of *url*. Return both; None: it is not there. Raises: ConfigError."""
+    query = _split(url).query
+    options = [option.partition("=") for option in query.split("&")]
+    given = [value for key, _, value in options if key == name]
+    rest = "&".join("".join(option) for option in options if option[0] != name)
     # Not by urlunsplit, which would write file:///a for file:/a.
-    return url.replace(f"?{parts.query}", f"?{'&'.join(rest)}" if rest else "", 1), counts
+    return url.replace(f"?{query}", f"?{rest}" if rest else "", 1) if given else url, given[-1] if given else None
 
 
 def safe_sink_url(url: str) -> str:

@@ -24,15 +24,9 @@ def test_a_rule_for_repeats_is_the_shortest_pause_between_two_writes(text: str, 
     assert parse_repeats(text) == every_ms
 
 
-@pytest.mark.parametrize("text", ["", "Every", "every=1", "at-most-every=5", "at-most-every", "never"])
+@pytest.mark.parametrize("text", ["", "Every", "every=1", "at-most-every=5", "at-most-every", "never", "first"])
 def test_a_rule_that_does_not_exist_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"give every or at-most-every=5m$"):
-        parse_repeats(text)
-
-
-@pytest.mark.parametrize("text", ["first", "thresholds=1,10,100"])
-def test_a_former_rule_is_refused_with_its_cure(text: str) -> None:
-    with pytest.raises(ConfigError, match="does not exist any more, `eventbus worker notify` sends"):
         parse_repeats(text)
 
 
@@ -48,15 +42,11 @@ def test_where_a_new_sink_begins() -> None:
         assert (start.takes(old), start.takes(new)) == (False, True)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "10", "2024-01-01T11:50:00", "-5m"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "10", "2024-01-01T11:50:00", "-5m", "999999d", "0001-01-01T00:00:00+14:00"]
+)
 def test_a_beginning_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="how long ago"):
-        parse_start(text, FakeClock())
-
-
-@pytest.mark.parametrize("text", ["999999d", "0001-01-01T00:00:00+14:00"])
-def test_a_beginning_before_all_time_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="give beginning"):
         parse_start(text, FakeClock())
 
 

@@ -37,7 +37,7 @@ from eventbus.export.sinks.common import AppendsBatches, check_host, retention_d
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.postgres.partitions import MAINTAIN_EVERY_S, PARTITIONED_UPSERT, maintain, migrate
 from eventbus.export.sinks.postgres.schema import CLASHES, DELETE, HELD, UPSERT
-from eventbus.export.sinks.registry import SinkOptions, safe_sink_url
+from eventbus.export.sinks.registry import SinkOptions, safe_sink_url, take_option
 from eventbus.model.encoding.event_json import decode_core
 from eventbus.model.event import Event
 from eventbus.util.log import log
@@ -90,14 +90,8 @@ def connect_to_tables(url: str, environ: Mapping[str, str]) -> psycopg.Connectio
 
 def split_retention(url: str) -> tuple[str, int]:
     """Take `retention=90d` out of *url*: libpq does not know it. Return both; 0: none. Raises: ConfigError."""
-    query = urlsplit(url).query
-    options = query.split("&")
-    given = [option.partition("=")[2] for option in options if option.startswith("retention=")]
-    if not given:
-        return url, 0
-    days = retention_days(given[-1])
-    rest = "&".join(option for option in options if not option.startswith("retention="))
-    return url.replace(f"?{query}", f"?{rest}" if rest else "", 1), days
+    rest, given = take_option(url, "retention")
+    return rest, 0 if given is None else retention_days(given)
 
 
 def target_of(url: str, environ: Mapping[str, str]) -> str:
