@@ -11,12 +11,10 @@ from eventbus.client.address import ApiAddress, parse_api_url
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Settings
 from eventbus.util.log import log
-from eventbus.util.log_output import log_to_stderr
 from eventbus.workers.opening import BACKOFF, TELL_EVERY_S
-from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.signals import Signals
 from eventbus.workers.systemd import Systemd
-from eventbus.workers.worker import Part, Running, drain, open_metrics, wait_for_exit
+from eventbus.workers.worker import Part, Running, drain, wait_for_exit, worker_process
 
 
 class Reached(NamedTuple):
@@ -33,11 +31,8 @@ def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, met
 
     Returns: the exit code. Raises: ConfigError, BusRefused: this API cannot be used.
     """
-    log_to_stderr(settings)
-    follow_starter(lambda: signals.end(0))
-    running, systemd = Running(), Systemd()
-    server = open_metrics(metrics, "eventbus-agent", running.loop_health, draining=lambda: running.stopping)
-    try:
+    running = Running()
+    with worker_process("eventbus-agent", settings, signals, running, metrics=metrics) as systemd:
         address = parse_api_url(settings.url, settings)
         part = _build(build, Reached(address, lambda: running.stopping), signals, systemd)
         if part is None:
@@ -51,9 +46,6 @@ def run_through_api(build: Callable[[Reached], Part], settings: Settings, *, met
         log.info("eventbus-agent stops: finishing its work")
         drained = drain(part, time.monotonic() + settings.drain_s)
         return (signals.exit_code or 0) if drained else 1
-    finally:
-        if server:
-            server.stop()
 
 
 def _build(build: Callable[[Reached], Part], reached: Reached, signals: Signals, systemd: Systemd) -> Part | None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from eventbus.cli.input.options import Finite
-from eventbus.workers.options import metrics_option, worker_help
+from eventbus.workers.options import match_option, metrics_option, worker_help
 
 
 @click.command(epilog=worker_help())
@@ -22,12 +22,7 @@ from eventbus.workers.options import metrics_option, worker_help
     help="Start of a new sink: now, beginning (all stored events), a time, or a period like 10m.  "
     "[default: beginning for postgresql and kubernetes, which keep one of each event; now for others]",
 )
-@click.option(
-    "--match",
-    multiple=True,
-    metavar="MATCHER",
-    help='Only events that match, like type="Warning" or reason=~"Failed.*"; several must all match.',
-)
+@match_option
 @click.option(
     "--repeats",
     default="every",

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import click
 
-from eventbus.workers.options import metrics_option, worker_help
+from eventbus.workers.options import match_option, metrics_option, worker_help
 
 
 @click.command("import", epilog=worker_help("Any number of these may run for a cluster; one acts."))
@@ -21,12 +21,7 @@ from eventbus.workers.options import metrics_option, worker_help
 )
 @click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig.  [default: its current one]")
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only the events of this namespace.")
-@click.option(
-    "--match",
-    multiple=True,
-    metavar="MATCHER",
-    help='Only events that match, like type="Warning" or reason=~"Failed.*"; several must all match.',
-)
+@match_option
 @metrics_option
 @click.option("--leader-lease-s", type=click.IntRange(min=1), default=8, hidden=True)
 def import_events(

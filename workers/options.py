@@ -9,6 +9,14 @@ from eventbus.cli.input.options import Finite
 #: Hidden, for tests: with a time shorter than a live worker's pause, workers take over each other's batches.
 take_over_option = click.option("--take-over-s", type=Finite(min=0), default=15.0, hidden=True)
 
+#: Selects events for `worker export` and `worker import`.
+match_option = click.option(
+    "--match",
+    multiple=True,
+    metavar="MATCHER",
+    help='Only events that match, like type="Warning" or reason=~"Failed.*"; several must all match.',
+)
+
 #: Prometheus metrics, /livez and /readyz of any worker.
 metrics_option = click.option(
     "--metrics-port",

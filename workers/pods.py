@@ -11,11 +11,8 @@ from eventbus.consume.heartbeat import LoopHealth
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.log import log
-from eventbus.util.log_output import log_to_stderr
-from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.signals import Signals
-from eventbus.workers.systemd import Systemd
-from eventbus.workers.worker import Part, open_metrics, wait_for_exit
+from eventbus.workers.worker import Part, Running, wait_for_exit, worker_process
 
 #: Seconds of the drain that are reserved for the node, after its pods.
 FOR_NODE_S = 1.0
@@ -62,22 +59,19 @@ class NodeWithPods:
 
 def run_alone(pods: OpenedPods, settings: Settings, *, metrics: str) -> int:
     """Run pods without a node and without waiting for a bus, until a signal. Returns: the exit code."""
-    log_to_stderr(settings)
     signals = Signals(pods.kill)
     signals.install()
-    follow_starter(lambda: signals.end(0))
-    ending, systemd = False, Systemd()
-    server = open_metrics(metrics, "eventbus-agent", pods.agent.loop_health, draining=lambda: ending)
-    try:
-        pods.agent.start()
-        signals.idle = False
-        log.info("eventbus-agent runs its pods without a bus: pid %d, in %s", os.getpid(), pods.folder)
-        systemd.ready(f"runs its pods alone, in {pods.folder}")
-        wait_for_exit(signals, systemd, pods.agent.loop_health)
-        ending = True
-        log.info("eventbus-agent stops: ending its pods")
-    finally:
-        ended = pods.stop(settings.drain_s)
-        if server:
-            server.stop()
+    running = Running()
+    running.part = pods.agent
+    with worker_process("eventbus-agent", settings, signals, running, metrics=metrics) as systemd:
+        try:
+            pods.agent.start()
+            signals.idle = False
+            log.info("eventbus-agent runs its pods without a bus: pid %d, in %s", os.getpid(), pods.folder)
+            systemd.ready(f"runs its pods alone, in {pods.folder}")
+            wait_for_exit(signals, systemd, running.loop_health)
+            running.stopping = True
+            log.info("eventbus-agent stops: ending its pods")
+        finally:
+            ended = pods.stop(settings.drain_s)
     return (signals.exit_code or 0) if ended else 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from eventbus.broker.bus import Bus
@@ -53,7 +54,7 @@ class Part(Protocol):
 
     def start(self) -> None: ...
 
-    def stop(self, timeout_s: float) -> None:
+    def stop(self, timeout_s: float) -> object:
         """Finish started work, then stop; blocks for about *timeout_s* at most."""
         ...
 
@@ -105,30 +106,36 @@ def run(component: str, build: Build, *, metrics: str = "", doing: str = "", sig
     Raises: ConfigError, BusRefused: this worker cannot use this bus; nothing was started, or all was stopped.
     """
     settings = Settings.from_environ(os.environ)
-    log_to_stderr(settings)
     if signals is None:
         signals = Signals()
         signals.install()
-    follow_starter(lambda: signals.end(0))
     running = Running()
-    systemd = Systemd()
-    server = open_metrics(metrics, component, running.loop_health, draining=lambda: running.stopping)
-    try:
+    with worker_process(component, settings, signals, running, metrics=metrics) as systemd:
         return _run(component, build, settings, signals, systemd, running, doing)
-    finally:
-        if server:
-            server.stop()
 
 
-def open_metrics(
-    address: str, component: str, loop_health: Callable[[], Sequence[LoopHealth]], *, draining: Callable[[], bool]
-) -> MetricsServer | None:
-    """Start to serve metrics from *loop_health*; None without an *address*. Raises: ConfigError."""
-    if not address:
-        return None
-    server = MetricsServer(address, component=component, loop_health=loop_health, draining=draining)
+@contextmanager
+def worker_process(
+    component: str, settings: Settings, signals: Signals, running: Running, *, metrics: str
+) -> Iterator[Systemd]:
+    """Log to stderr, serve *metrics*, and end with the `eventbus up` that started this process, during the block.
+
+    Yields: the reports to systemd. Raises: ConfigError: the metrics cannot be served.
+    """
+    log_to_stderr(settings)
+    follow_starter(lambda: signals.end(0))
+    systemd = Systemd()
+    if not metrics:
+        yield systemd
+        return
+    server = MetricsServer(
+        metrics, component=component, loop_health=running.loop_health, draining=lambda: running.stopping
+    )
     server.start()
-    return server
+    try:
+        yield systemd
+    finally:
+        server.stop()
 
 
 def wait_for_exit(signals: Signals, systemd: Systemd, loop_health: Callable[[], Sequence[LoopHealth]]) -> None:

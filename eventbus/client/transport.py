@@ -12,7 +12,7 @@ from eventbus.broker.frames import FRAMES_TYPE, MAX_FRAMES, pack_requests, unpac
 from eventbus.broker.transport import BusDescription, PublishReply, PublishRequest, nothing
 from eventbus.client.address import ApiAddress
 from eventbus.client.connection import ApiConnection
-from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError
 from eventbus.model.decodable import decodable
 from eventbus.model.formats import BASELINE_CODECS
 
@@ -112,6 +112,27 @@ def read_bus(connection: ApiConnection) -> RemoteBus:
         return _BUS.decode(reply)
     except msgspec.DecodeError as error:
         raise BusUnavailable(f"{connection.address} is no API of eventbus: {error}") from None
+
+
+def check_known(address: ApiAddress) -> None:
+    """Check that the address is TLS, that we have credentials, and that the API refuses anonymous requests.
+
+    Raises: ConfigError: one of these fails; the message has the cure.  BusUnavailable.
+    """
+    ours = address.settings
+    if not address.tls:
+        raise ConfigError(f"{address} is not https: others on the network could change the pods that run here")
+    if not (ours.token or ours.token_file or ours.client_cert):
+        raise ConfigError(f"no credentials for {address}: set EVENTBUS_TOKEN_FILE or EVENTBUS_CLIENT_CERT")
+    nobody = msgspec.structs.replace(ours, token="", token_file="", client_cert="", client_key="")
+    stranger = ApiConnection(msgspec.structs.replace(address, settings=nobody))
+    try:
+        stranger.call("GET", BUS_PATH)
+    except BusRefused:
+        return
+    finally:
+        stranger.close()
+    raise ConfigError(f"{address} accepts anonymous requests: start the API worker with --token-file or --client-ca")
 
 
 def _posts(requests: Sequence[PublishRequest]) -> Iterator[Sequence[PublishRequest]]:

@@ -18,7 +18,7 @@ from eventbus.errors import ConfigError
 from eventbus.model.event import EventType
 from eventbus.model.matchers import OWN_PREFIX, Matcher, MatchType, label_name, label_problem, parse_matchers
 from eventbus.notify.bounded_yaml import Document
-from eventbus.notify.receivers.defaults import Global
+from eventbus.notify.receivers.contract import Global
 from eventbus.notify.rules import LINKS, InhibitRule, ReceiverRules, Route, field_cure, parse_rules, read_rules_text
 from eventbus.util.yaml import dump_yaml
 

@@ -24,8 +24,7 @@ from eventbus.notify.expect_rules import INDEXED, MAX_EXPECTED, MAX_UNINDEXED, E
 from eventbus.notify.fields import Duration, Secret, Strict, convert, decode_field
 from eventbus.notify.receivers.alertmanager import AlertmanagerConfig
 from eventbus.notify.receivers.apprise import AppriseConfig
-from eventbus.notify.receivers.contract import IntegrationConfig, Opening
-from eventbus.notify.receivers.defaults import Global
+from eventbus.notify.receivers.contract import Global, IntegrationConfig, Opening
 from eventbus.notify.receivers.email import EmailConfig
 from eventbus.notify.receivers.pagerduty import PagerDutyConfig
 from eventbus.notify.receivers.slack import SlackConfig

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import contextmanager, suppress
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, NotFound
+from eventbus.errors import AlreadyExists, BusUnavailable, Conflict, EventBusError, NotFound
 from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.cluster import (
     Node,
@@ -21,6 +21,7 @@ from eventbus.model.objects.cluster import (
 )
 from eventbus.util.clock import Clock
 
+R = TypeVar("R")
 #: Seconds after which the status is written, even if only its heartbeat times have changed.
 REPORT_EVERY_S = 300.0
 #: Tries of one round, each against the newest object. The kubelet's nodeStatusUpdateRetry.
@@ -69,13 +70,7 @@ class NodeStatusWriter:
 
         Raises: BusUnavailable, BusRefused: call again, or follow the message. Conflict: others write it all the time.
         """
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._register()
-            except (AlreadyExists, Conflict, NotFound):
-                if attempt == ATTEMPTS - 1:
-                    raise
-        raise AssertionError("unreachable")
+        return _retried(self._register, AlreadyExists, Conflict, NotFound)
 
     def write(self) -> bool:
         """One round: read the node, make its status, and write it if it changed or the last report is old.
@@ -84,13 +79,7 @@ class NodeStatusWriter:
         Raises:  NotFound: the node was removed; register it again. Conflict: after 5 tries.
                  BusUnavailable, BusRefused.
         """
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._write()
-            except Conflict:
-                if attempt == ATTEMPTS - 1:
-                    raise
-        raise AssertionError("unreachable")
+        return _retried(self._write, Conflict)
 
     def _register(self) -> Node:
         try:
@@ -147,3 +136,11 @@ class NodeStatusWriter:
             self._report(after, again)
         for transition in transitions(before.status, after.status, self._name):
             self._report(after, transition)
+
+
+def _retried(call: Callable[[], R], *passing: type[EventBusError]) -> R:
+    """Call it ATTEMPTS times at the most, until it raises none of *passing*."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(*passing):
+            return call()
+    return call()

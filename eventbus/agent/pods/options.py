@@ -14,7 +14,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.embedded.server import default_directory
 from eventbus.broker.health.user_checks import check_users
 from eventbus.client.address import ApiAddress
-from eventbus.client.authenticated import check_known
+from eventbus.client.transport import check_known
 from eventbus.errors import ConfigError
 from eventbus.model.names import is_dns_label
 from eventbus.settings import Settings

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from eventbus.notify.fields import Strict
+from eventbus.notify.fields import Duration, Secret, Strict
 
 
 class Status(StrEnum):
@@ -109,6 +109,24 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
     environ: Mapping[str, str]
     bus_id: str = ""
+
+
+class Global(Strict, frozen=True, kw_only=True):
+    """The `global` section of a rules file: defaults of receivers. *resolve_timeout*: of `resolve_after`."""
+
+    resolve_timeout: Duration | None = None
+    slack_api_url: Secret | None = None
+    slack_api_url_file: str = ""
+    slack_app_token: Secret | None = None
+    slack_app_token_file: str = ""
+    pagerduty_url: str = ""
+    smtp_smarthost: str = ""
+    smtp_from: str = ""
+    smtp_hello: str = "localhost"
+    smtp_auth_username: str = ""
+    smtp_auth_password: Secret | None = None
+    smtp_auth_password_file: str = ""
+    smtp_require_tls: bool = True
 
 
 class IntegrationConfig(Strict, frozen=True, kw_only=True):

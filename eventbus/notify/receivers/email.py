@@ -21,8 +21,7 @@ import msgspec
 from eventbus.errors import ConfigError, EventRejected, SinkUnreachable
 from eventbus.notify.fields import Secret, secret_of
 from eventbus.notify.receivers import summary
-from eventbus.notify.receivers.contract import IntegrationConfig, Notification, NotifiedAlert, Opening, Status
-from eventbus.notify.receivers.defaults import Global
+from eventbus.notify.receivers.contract import Global, IntegrationConfig, Notification, NotifiedAlert, Opening, Status
 from eventbus.notify.receivers.http import TlsConfig
 from eventbus.util.log import log
 

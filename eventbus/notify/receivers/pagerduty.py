@@ -15,8 +15,7 @@ import msgspec
 from eventbus.errors import EventRejected, SinkUnreachable
 from eventbus.notify.fields import Secret, secret_of
 from eventbus.notify.receivers import summary
-from eventbus.notify.receivers.contract import IntegrationConfig, Notification, Opening, Reason, Status
-from eventbus.notify.receivers.defaults import Global
+from eventbus.notify.receivers.contract import Global, IntegrationConfig, Notification, Opening, Reason, Status
 from eventbus.notify.receivers.http import HttpConfig, HttpSender
 
 URL: Final = "https://events.pagerduty.com/v2/enqueue"

@@ -17,8 +17,7 @@ import msgspec
 from eventbus.errors import EventRejected, SinkError, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.notify.fields import Secret, secret_of
 from eventbus.notify.receivers import summary
-from eventbus.notify.receivers.contract import IntegrationConfig, Notification, Opening, Reason
-from eventbus.notify.receivers.defaults import Global
+from eventbus.notify.receivers.contract import Global, IntegrationConfig, Notification, Opening, Reason
 from eventbus.notify.receivers.http import HttpConfig, HttpSender, authorization
 
 API: Final = "https://slack.com/api/"
