@@ -37,6 +37,8 @@ LONGEST_BUCKET_S = 10 * 366 * 86_400
 LONGEST_SERIES_GAP_S = 720
 #: Members of an index that are read at once.
 _PAGE = 1000
+#: Batches in one call of `publish`, as in publish.lua.
+MOST_BATCHES = 64
 
 
 class GroupPolicy(StrEnum):
@@ -452,28 +454,54 @@ class Functions:
             self._client.execute_command(*announce_command(self._keys, role, name))
 
 
-def publish_command(keys: Keys, request: PublishRequest, bound_bytes: int, bus_id: str = "") -> tuple[Any, ...]:
-    """Return the call of `publish`, for a pipeline; `parse_reply` decodes its reply. Idempotent, by the sequence.
+def publish_command(
+    keys: Keys, requests: Sequence[PublishRequest], bound_bytes: int, bus_id: str = ""
+) -> tuple[Any, ...]:
+    """Return the call of `publish`, for a pipeline; `parse_replies` decodes its reply. Idempotent, by the sequence.
 
-    *bus_id*: of the bus that was opened; "": it is not compared. The secret of the producer is part of a key: a client
-    that may publish and knows it could corrupt the state, so no event has it.
+    *requests*: batches that `one_call` allows.  *bus_id*: of the bus that was opened; "": it is not compared.
+
+    The secret of the producer is part of a key: a client that may publish and knows it could corrupt the state, so no
+    event has it.
     """
+    of = requests[0]
     return function_command(
         "publish",
-        (keys.incoming, keys.incoming_meta, keys.producer + request.producer.encode(), keys.meta),
-        *(request.first, request.events, request.body, bound_bytes, request.generation, request.silent_ms),
-        *(request.life_ms, bus_id, *(part for loss in request.losses for part in loss)),
+        (keys.incoming, keys.incoming_meta, keys.producer + of.producer.encode(), keys.meta),
+        *(bound_bytes, of.generation, of.silent_ms, of.life_ms, bus_id, of.first, len(of.losses)),
+        *(part for loss in of.losses for part in loss),
+        *(part for request in requests for part in (request.events, request.body)),
     )
 
 
-def parse_reply(reply: Sequence[Any]) -> PublishReply:
-    """Decode the reply of `publish`."""
-    status = PublishStatus(reply[0].decode())
+def one_call(requests: Sequence[PublishRequest], another: PublishRequest) -> bool:
+    """Return True if a call of `publish` with *requests* can have *another* as well: the next batch of the producer."""
+    of, last = requests[0], requests[-1]
+    return (
+        (of.partition, of.producer, last.first + last.events) == (another.partition, another.producer, another.first)
+        and not another.losses
+        and len(requests) < MOST_BATCHES
+    )
+
+
+def parse_replies(reply: Sequence[Any], batches: int) -> list[PublishReply]:
+    """Decode the reply of `publish`: an answer for each batch. Those after a refused one have its answer."""
+    had, stored, destroyed = reply[:3]
+    generation = reply[3].decode()
+    answers = [PublishReply(PublishStatus.DUP, generation)] * had
+    if stored:
+        accepted = PublishReply(PublishStatus.OK, generation)
+        answers.append(PublishReply(PublishStatus.LOST, generation) if destroyed else accepted)
+        answers += [accepted] * (stored - 1)
+    if len(answers) < batches:
+        answers += [_refusal(PublishStatus(reply[4].decode()), *reply[5:])] * (batches - len(answers))
+    return answers
+
+
+def _refusal(status: PublishStatus, detail: Any = b"") -> PublishReply:
     if status is PublishStatus.GAP:
-        return PublishReply(status, last=int(reply[1]))
-    if status is PublishStatus.FULL:
-        return PublishReply(status, group=reply[1].decode())
-    return PublishReply(status, generation=reply[1].decode() if len(reply) > 1 else "")
+        return PublishReply(status, last=detail)
+    return PublishReply(status, group=detail.decode())
 
 
 def publish_once_command(keys: Keys, request: OnceRequest, bound_bytes: int, bus_id: str = "") -> tuple[Any, ...]:

@@ -12,8 +12,9 @@ from eventbus.broker.connection.connect import is_cluster
 from eventbus.broker.function_library import ANNOUNCE_EVERY_S, load, process_name
 from eventbus.broker.functions import (
     announce_command,
+    one_call,
     parse_once_reply,
-    parse_reply,
+    parse_replies,
     publish_command,
     publish_once_command,
 )
@@ -56,11 +57,17 @@ class RedisTransport:
     ) -> list[PublishReply | EventBusError]:
         """Send *requests* in one round trip; return the answer or error of each. Raises: BusUnavailable."""
         bound_bytes = self._bus.options.incoming_bytes
+        calls = _by_call(requests)
         commands = [
-            publish_command(self._bus.keys[request.partition], request, bound_bytes, self._bus.id)
-            for request in requests
+            publish_command(self._bus.keys[batches[0].partition], batches, bound_bytes, self._bus.id)
+            for batches in calls
         ]
-        return self._publish(requests, commands, parse_reply, meanwhile)
+        replies = self._publish(commands, meanwhile)
+        answers: list[PublishReply | EventBusError] = []
+        for batches, reply in zip(calls, replies, strict=True):
+            count = len(batches)
+            answers += [translate(reply)] * count if isinstance(reply, Exception) else parse_replies(reply, count)
+        return self._make_missing(requests, answers)
 
     def publish_once(self, requests: Sequence[OnceRequest]) -> list[PublishReply | EventBusError]:
         """Send *requests* as `publish` does. DUP: some events were stored before, and the others are not stored yet."""
@@ -69,7 +76,9 @@ class RedisTransport:
             publish_once_command(self._bus.keys[request.partition], request, bound_bytes, self._bus.id)
             for request in requests
         ]
-        return self._publish(requests, commands, parse_once_reply, nothing)
+        replies = self._publish(commands, nothing)
+        answers = [translate(each) if isinstance(each, Exception) else parse_once_reply(each) for each in replies]
+        return self._make_missing(requests, answers)
 
     def last(self, producers: Sequence[tuple[int, str]]) -> list[int | None]:
         """Read the number of each producer's last stored batch, 0: none; None: it could not be read."""
@@ -90,19 +99,13 @@ class RedisTransport:
     def close(self) -> None:
         self._client.close()
 
-    def _publish(
-        self,
-        requests: Sequence[PublishRequest] | Sequence[OnceRequest],
-        commands: Sequence[tuple[Any, ...]],
-        parse: Callable[[Sequence[Any]], PublishReply],
-        meanwhile: Callable[[], object],
-    ) -> list[PublishReply | EventBusError]:
+    def _publish(self, commands: Sequence[tuple[Any, ...]], meanwhile: Callable[[], object]) -> list[Any]:
+        """Send *commands*, and the announcement of this build if it is due. Returns an answer or an error each."""
         more = self._announcement()
         replies = self._round_trip([*commands, *more], meanwhile)
         if more:
             self._announced(replies[len(commands) :])
-        answers = [translate(each) if isinstance(each, Exception) else parse(each) for each in replies[: len(commands)]]
-        return self._make_missing(requests, answers)
+        return replies[: len(commands)]
 
     def _announcement(self) -> list[tuple[Any, ...]]:
         """Return the commands that announce this build from time to time, and read the codecs for producers."""
@@ -177,3 +180,14 @@ class RedisTransport:
         except EventBusError as error:
             return error
         return PublishReply(PublishStatus.MISSING)
+
+
+def _by_call(requests: Sequence[PublishRequest]) -> list[list[PublishRequest]]:
+    """Group consecutive batches of a producer: one call of `publish` appends them."""
+    calls: list[list[PublishRequest]] = []
+    for request in requests:
+        if calls and one_call(calls[-1], request):
+            calls[-1].append(request)
+        else:
+            calls.append([request])
+    return calls

@@ -125,7 +125,7 @@ class Nemesis(ProcessNemesis):
             producer = f"poison{self.poisoned}"
             body = pack_batch(producer, 1, [self._chance.randbytes(3) + b"\xc1"])
             request = PublishRequest(0, producer, 1, 1, body, "", 0, ())
-            self._scene.client.execute_command(*publish_command(self._scene.keys, request, 1 << 40))
+            self._scene.client.execute_command(*publish_command(self._scene.keys, [request], 1 << 40))
 
     def move_clocks(self) -> None:
         assert self._clock

@@ -19,7 +19,7 @@ from eventbus.broker.functions import (
     GroupPolicy,
     Swept,
     parse_once_reply,
-    parse_reply,
+    parse_replies,
     publish_command,
     publish_once_command,
 )
@@ -186,9 +186,13 @@ class Partition:
     ) -> PublishReply:
         """One call of publish, every argument as given."""
         request = PublishRequest(0, producer, first, n, body, generation, silent_ms, tuple(losses))
-        command = publish_command(self.keys, request, bound)
+        return self.publish_batches(request, bound=bound)[0]
+
+    def publish_batches(self, *requests: PublishRequest, bound: int = GENEROUS) -> list[PublishReply]:
+        """One call of publish with several batches of a producer."""
+        command = publish_command(self.keys, requests, bound)
         with redis_errors():
-            return parse_reply(self.client.execute_command(*command))
+            return parse_replies(self.client.execute_command(*command), len(requests))
 
     def publish_once(self, *producers: str, body: bytes = b"body", bound: int = GENEROUS) -> PublishReply:
         """One call of publish_once, with an event of each of *producers* in *body*."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from eventbus.broker.functions import GroupPolicy
-from eventbus.broker.transport import PRODUCER_LIFE_MS, PublishReply, PublishStatus
-from eventbus.errors import BusUnavailable
+from eventbus.broker.functions import MOST_BATCHES, GroupPolicy, one_call
+from eventbus.broker.transport import PRODUCER_LIFE_MS, PublishReply, PublishRequest, PublishStatus
+from eventbus.errors import BusUnavailable, EventBusError
 from tests.functions.partition import Partition, changed
 
 STREAM, COUNTERS, PRODUCER = "incoming", "incoming:meta", "producer:p1"
@@ -107,6 +108,98 @@ def test_what_a_producer_is_answered(
     told = "" if answer is PublishStatus.GAP else generation
     assert published == PublishReply(answer, generation=told, last=last)
     assert changed(found, partition.state()) == ({STREAM, COUNTERS, PRODUCER} if written else set())
+
+
+def batches(first: int, *sizes: int, body: bytes = b"body", **given: Any) -> list[PublishRequest]:
+    """Consecutive batches of a producer with so many events each."""
+    made = []
+    for n in sizes:
+        made.append(PublishRequest(0, "p1", first, n, body, given.get("generation", ""), 0, ()))
+        first += n
+    return made
+
+
+def statuses(replies: list[PublishReply]) -> list[PublishStatus]:
+    return [reply.status for reply in replies]
+
+
+def test_a_call_with_several_batches_appends_what_a_call_for_each_appends(partition: Partition) -> None:
+    answers = partition.publish_batches(*batches(1, 3, 64, 2, body=b"abc"))
+
+    assert answers == [PublishReply(PublishStatus.OK, generation_of(partition))] * 3
+    after = partition.state()
+    entries, _ = after[STREAM][0]
+    assert [fields for _, fields in entries] == [
+        {b"n": b"3", b"to": b"3", b"at": b"0", b"b": b"abc"},
+        {b"n": b"64", b"to": b"67", b"at": b"3", b"b": b"abc"},
+        {b"n": b"2", b"to": b"69", b"at": b"6", b"b": b"abc"},
+    ]
+    counters = {"events": "69", "bytes": "9", "last": entries[-1][0].decode(), "length": "3"}
+    assert counters.items() <= after[COUNTERS][0].items()
+    assert after[PRODUCER][0]["last"] == "69"
+
+
+@pytest.mark.parametrize(
+    ("call", "answers", "stored"),
+    [
+        (batches(1, 4, 6, 2), "DUP DUP OK", [2]),
+        (batches(1, 4, 6), "DUP DUP", []),
+        (batches(1, 4, 5, 3), "DUP DUP GAP", []),
+        (batches(12, 4, 5), "GAP GAP", []),
+        (batches(11, 1, 1, 1, body=b"x" * 40), "OK OK FULL", [1, 1]),
+        (batches(11, 1, 1, 1, 1, body=b"x" * 40), "OK OK FULL FULL", [1, 1]),
+    ],
+    ids=[
+        "two of three again: the third is taken",
+        "all again",
+        "other borders in the third",
+        "a hole",
+        "the third finds no room",
+        "nothing after a batch without room",
+    ],
+)
+def test_a_call_stores_the_batches_up_to_the_first_that_it_refuses(
+    partition: Partition, call: list[PublishRequest], answers: str, stored: list[int]
+) -> None:
+    partition.admin.hset(partition.keys.producer + b"p1", mapping={"last": 10, "generation": generation_of(partition)})
+
+    replies = partition.publish_batches(*call, bound=100)
+
+    assert statuses(replies) == [PublishStatus(each) for each in answers.split()]
+    entries, _ = partition.state()[STREAM][0]
+    assert [int(fields[b"n"]) for _, fields in entries] == stored
+    assert partition.admin.hget(partition.keys.producer + b"p1", "last") == b"%d" % (10 + sum(stored))
+    assert int(partition.admin.hget(partition.keys.incoming_meta, "full") or 0) == ("FULL" in answers)
+
+
+def test_a_destroyed_stream_is_told_with_the_first_batch_of_a_call(partition: Partition) -> None:
+    partition.publish_raw(1, 5)
+    partition.admin.delete(partition.keys.incoming)
+    partition.bus.open_partition(partition.admin, 0)
+
+    replies = partition.publish_batches(*batches(1, 5, 1, 1))
+
+    assert statuses(replies) == [PublishStatus.DUP, PublishStatus.LOST, PublishStatus.OK]
+
+
+def test_a_call_has_the_consecutive_batches_of_one_producer_and_losses_with_the_first_only(
+    partition: Partition,
+) -> None:
+    first, second, third = batches(1, 2, 3, 4)
+    late = msgspec.structs.replace(second, losses=(("dropped", 1),))
+    other = msgspec.structs.replace(second, producer="p2")
+
+    assert one_call([first], second)
+    assert one_call([first, second], third)
+    assert one_call([late], third)
+    assert not one_call([first], third)
+    assert not one_call([first], late)
+    assert not one_call([first], other)
+    assert not one_call(batches(1, *[1] * MOST_BATCHES), batches(MOST_BATCHES + 1, 1)[0])
+    many = batches(1, *[1] * (MOST_BATCHES + 1))
+    with pytest.raises(EventBusError, match="1 to 64 batches"):
+        partition.publish_batches(*many)
+    assert partition.admin.xlen(partition.keys.incoming) == 0
 
 
 def test_without_a_stream_nothing_is_made_it_has_to_be_opened(partition: Partition) -> None:

@@ -14,7 +14,7 @@ from eventbus.broker.functions import GroupPolicy, Item
 from eventbus.broker.keys import item_key
 from eventbus.broker.notifications import NotifyStore
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.broker.transport import PublishStatus
+from eventbus.broker.transport import PublishRequest, PublishStatus
 from eventbus.model.encoding.event_json import encode_core
 from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.model.event import Event
@@ -130,6 +130,12 @@ def _publish_next(partition: Partition, _given: Any) -> None:
     send(partition, "p1", about("c"), first=2)
 
 
+def _publish_three(partition: Partition, _given: Any) -> None:
+    bodies = [pack_batch("p1", 2 + n, [pack_event(about(name))]) for n, name in enumerate("cde")]
+    batches = [PublishRequest(0, "p1", 2 + n, 1, body, "", 0, ()) for n, body in enumerate(bodies)]
+    partition.publish_batches(*batches)
+
+
 def _publish_into_a_full_stream(partition: Partition, _given: Any) -> None:
     send(partition, "p1", about("c"), first=2, bound=10)
 
@@ -145,6 +151,12 @@ PUBLISH = [
         verb="publish",
         prepare=lambda partition: send(partition, "p1", about("a")),
         act=_publish_next,
+    ),
+    Case(
+        name="three batches of a producer in one call",
+        verb="publish",
+        prepare=lambda partition: send(partition, "p1", about("a")),
+        act=_publish_three,
     ),
     Case(
         name="a batch that finds the stream full",

@@ -12,7 +12,7 @@ import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.functions import parse_once_reply, parse_reply, publish_command, publish_once_command
+from eventbus.broker.functions import parse_once_reply, parse_replies, publish_command, publish_once_command
 from eventbus.broker.keys import partition_of
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import OnceRequest, PublishRequest, PublishStatus
@@ -121,7 +121,7 @@ def test_an_outbox_sends_nothing_to_a_bus_that_it_cannot_work_with_and_says_so(
 
 def test_no_batch_is_taken_by_a_stream_of_another_bus(bus: Bus, client: Any) -> None:
     request = PublishRequest(0, "p1", 1, 1, b"body", "", 0, ())
-    reply = parse_reply(client.execute_command(*publish_command(bus.keys[0], request, 1 << 20, "f" * 16)))
+    (reply,) = parse_replies(client.execute_command(*publish_command(bus.keys[0], [request], 1 << 20, "f" * 16)), 1)
     assert reply.status is PublishStatus.OTHER
     once = OnceRequest(0, ("p1",), b"body", 1000)
     reply = parse_once_reply(client.execute_command(*publish_once_command(bus.keys[0], once, 1 << 20, "f" * 16)))

@@ -82,9 +82,9 @@ def publish(bus: Bus, client: Any, *, n: object = 1, losses: Any = (), producer:
     first, silent_ms = changed.get("first", 1), changed.get("silent_ms", 0)
     body = pack_batch(producer, 1, [b"event"])
     request = PublishRequest(0, producer, first, n, body, "", silent_ms, losses)  # type: ignore[arg-type]
-    command = [*publish_command(bus.keys[0], request, changed.get("bound", MIB))]
+    command = [*publish_command(bus.keys[0], [request], changed.get("bound", MIB))]
     if "life_ms" in changed:
-        command[13] = changed["life_ms"]
+        command[10] = changed["life_ms"]
     return client.execute_command(*command)
 
 
@@ -221,4 +221,4 @@ def test_losses_of_a_name_that_nobody_knows_are_counted_as_other(bus: Bus, attac
 def test_a_batch_longer_than_a_batch_can_be_is_refused(bus: Bus, attacker: Any) -> None:
     request = PublishRequest(0, "mine", 1, 1, b"x" * (128 * 1024 + 1), "", 0, ())
     with pytest.raises(ResponseError, match="body"):
-        attacker.execute_command(*publish_command(bus.keys[0], request, 10**9))
+        attacker.execute_command(*publish_command(bus.keys[0], [request], 10**9))

@@ -100,16 +100,22 @@ local function refuse_full(incoming, incoming_meta, meta, n)
   return { 'FULL', held_by }
 end
 
--- Appends a batch; *lost*: the field with losses, or none. Returns its id; false: there is no stream; a table: an error.
+-- Appends a batch, also to *known*; *lost*: the field with losses, or none. Returns its id; false: there is no stream;
+-- a table: an error.
 local function append_batch(incoming, known, n, body, lost)
-  return redis.pcall('XADD', incoming, 'NOMKSTREAM', '*', 'n', n, 'to', integer_text(known.events + n),
+  local to = known.events + n
+  local id = redis.pcall('XADD', incoming, 'NOMKSTREAM', '*', 'n', integer_text(n), 'to', integer_text(to),
     'at', integer_text(known.bytes), 'b', body, unpack(lost))
+  if type(id) == 'string' then
+    known.events, known.bytes, known.last, known.length = to, known.bytes + #body, id, known.length + 1
+  end
+  return id
 end
 
--- Counts the batch that was appended as *id*; *losses*: further fields and values.
-local function count_batch(incoming_meta, known, n, body, id, losses)
-  redis.call('HSET', incoming_meta, 'events', integer_text(known.events + n),
-    'bytes', integer_text(known.bytes + #body), 'last', id, 'length', integer_text(known.length + 1), unpack(losses))
+-- Writes the numbers of the stream after `append_batch`; *losses*: further fields and values.
+local function count_batches(incoming_meta, known, losses)
+  redis.call('HSET', incoming_meta, 'events', integer_text(known.events), 'bytes', integer_text(known.bytes),
+    'last', known.last, 'length', integer_text(known.length), unpack(losses))
 end
 
 -- Appends the content of a dead letter, for the one group that buried it. If an interrupted call did this already, the entry

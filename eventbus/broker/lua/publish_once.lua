@@ -38,7 +38,7 @@ local function publish_once(keys, args)
     if id then error(id) end
     return { 'MISSING' }
   end
-  count_batch(incoming_meta, known, n, body, id, {})
+  count_batches(incoming_meta, known, {})
   return { 'OK' }
 end
 
