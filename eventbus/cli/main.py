@@ -207,6 +207,7 @@ COMMANDS: dict[str, Lazy] = {
         "eventbus.cli.commands.version:version", "Show version, commit, build and formats of this program."
     ),
     "wait": Lazy("eventbus.cli.commands.wait:wait", "Wait for a condition of stored objects."),
+    "watch-systemd": Lazy("eventbus.cli.commands.watch_systemd:watch_systemd", "Record the changes of systemd units."),
     "why": Lazy("eventbus.cli.commands.why:why", "Show why an object fails, with related events."),
 }
 

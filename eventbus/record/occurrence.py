@@ -33,12 +33,18 @@ class OccurrenceRecorder:
     """
 
     def __init__(
-        self, *, bus: Bus | None = None, clock: Clock, component: str, transport: Transport | None = None
+        self,
+        *,
+        bus: Bus | None = None,
+        clock: Clock,
+        component: str,
+        host: str = "",
+        transport: Transport | None = None,
     ) -> None:
-        """Connect to *bus*; if it is None, use *transport*."""
+        """Connect to *bus*; if it is None, use *transport*. *host* is the source's; "": this one."""
         self.recorded = self.known = self.dropped = 0
         self._clock = clock
-        self._source = (component, socket.gethostname())
+        self._source = (component, host or socket.gethostname())
         if transport is None:
             assert bus is not None
             transport = RedisTransport(bus)

@@ -200,6 +200,7 @@ def test_no_command_is_left_out() -> None:
         "rules": "in tests/unit/notify",
         "spool": "in tests/integration/test_spool.py",
         "up": "in test_up.py",
+        "watch-systemd": "in test_watch_systemd.py",
         "worker": "in test_workers.py",
     }
     assert told | others.keys() >= set(main.list_commands(None))  # type: ignore[arg-type]  # it looks at none

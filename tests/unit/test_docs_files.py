@@ -53,6 +53,16 @@ def test_the_unit_starts_a_worker_and_leaves_time_to_drain() -> None:
     assert service["RestartPreventExitStatus"] == "2"
 
 
+def test_the_unit_that_watches_units_keeps_its_position_in_its_own_folder() -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(FILES / "eventbus-watch-systemd.service")
+    service = unit["Service"]
+    words = service["ExecStart"].split()
+    assert words[1:] == ["watch-systemd", "--state", "/var/lib/eventbus/watch-systemd", "$WATCH_OPTIONS"]
+    assert (service["StateDirectory"], service["RestartPreventExitStatus"]) == ("eventbus", "2")
+
+
 def test_each_import_has_a_unit_with_the_name_of_its_cluster() -> None:
     text = (FILES / "eventbus-import@.service").read_text()
     (command,) = re.findall(r"(?m)^ExecStart=\S+ (.*)$", text)

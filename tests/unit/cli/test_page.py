@@ -32,7 +32,7 @@ def test_the_page_of_commands_is_current() -> None:
 
 EVERY = [pytest.param(*pair, id=pair[0]) for pair in commands(main)]
 #: What they print is for nobody to take apart: a program's own output, a script, lines; or nothing at all.
-WITHOUT_JSON = {"completion", "down", "exec", "heartbeat", "help", "kubeconfig", "mcp", "record", "up"}
+WITHOUT_JSON = {"completion", "down", "exec", "heartbeat", "help", "kubeconfig", "mcp", "record", "up", "watch-systemd"}
 WITHOUT_JSON |= {"logs", "wait", "rules import", "config current-context", "postgres partition", "postgres unpartition"}
 WITHOUT_JSON |= {f"config {verb}-context" for verb in ("delete", "rename", "set", "use")}
 WITHOUT_JSON |= {
