@@ -52,7 +52,7 @@ def start(
 ) -> Process:
     """Run *arguments*. *terminal*: with *stdin* as its own; *afresh*: in an interpreter with imports of its own."""
     words = [word for word in arguments if isinstance(word, str)]
-    if not afresh and words[:2] == PYTHON_M and len(words) == len(arguments) and _same_at_start(env):
+    if not afresh and words[:2] == PYTHON_M and len(words) == len(arguments) and same_at_start(env):
         order = Order(words[2], words[3:], dict(env), str(folder or Path.cwd()), terminal)
         return Forked(order, [0 if stdin is None else stdin, _number(stdout), _number(stderr)])
     return subprocess.Popen(
@@ -123,7 +123,8 @@ def _forkserver() -> socket.socket:
     return ours
 
 
-def _same_at_start(env: Mapping[str, str]) -> bool:
+def same_at_start(env: Mapping[str, str]) -> bool:
+    """Return whether a process with *env* has what this one had at its imports."""
     return _read_at_start(env) == _read_at_start(ENVIRON)
 
 
@@ -139,4 +140,4 @@ def _own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-__all__ = ["STRICT", "Forked", "Process", "start"]
+__all__ = ["STRICT", "Forked", "Process", "same_at_start", "start"]

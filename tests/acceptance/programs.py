@@ -1,20 +1,24 @@
-"""The console command as real processes: run to its end, or started and watched."""
+"""The console command: run to its end, in this process where that shows the same, or started and watched."""
 
 from __future__ import annotations
 
+import gc
 import io
+import logging
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from unittest.mock import patch
 
-from tests.starting import STRICT, Process, start
+from tests.starting import STRICT, Process, same_at_start, start
 from tests.waiting import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "eventbus")
@@ -28,10 +32,82 @@ def environment(url: str, prefix: str, **settings: str) -> dict[str, str]:
     return dict(os.environ) | ours | {f"EVENTBUS_{name.upper()}": value for name, value in settings.items()}
 
 
+#: Commands that run to their end by themselves, and whose process is not the point.
+SHORT = {
+    *("ack", "acl", "api-resources", "apply", "config", "create", "dead", "delete", "describe", "doctor", "events"),
+    *("format", "functions", "get", "group", "heartbeat", "help", "kubeconfig", "options", "record", "rules"),
+    *("silence", "spool", "status", "version", "wait", "why"),
+}
+#: Commands with signals, threads or children of their own.
+LONG = {"exec", "logs", "mcp", "up", "down", "worker", "postgres", "completion"}
+#: Variables that only a process obeys.
+OF_PROCESSES = ("EVENTBUS_CRASH", "_EVENTBUS_COMPLETE")
+
+
 def run(
-    *arguments: str | bytes, env: Mapping[str, str], timeout_s: float = PATIENCE_S, afresh: bool = False
+    *arguments: str | bytes,
+    env: Mapping[str, str],
+    timeout_s: float = PATIENCE_S,
+    afresh: bool = False,
+    process: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `eventbus *arguments*` to its end; *afresh*: in an interpreter that has to import all of it."""
+    """Run `eventbus *arguments*` to its end, a short command in this process: that costs a quarter.
+
+    Args: process: in a process of its own; afresh: in an interpreter that has to import all of it.
+    """
+    words = [word for word in arguments if isinstance(word, str)]
+    needs_process = len(words) < len(arguments) or not SHORT.intersection(words) or LONG.intersection(words)
+    if process or afresh or needs_process or any(env.get(name) for name in OF_PROCESSES) or not same_at_start(env):
+        return _run_process(arguments, env, timeout_s, afresh=afresh)
+    return _run_here(words, env)
+
+
+def _run_here(words: list[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    from eventbus.workers.cli import main
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with (
+        open(os.devnull) as nothing,
+        _as_it_was(),
+        patch.dict(os.environ, env, clear=True),
+        patch("sys.stdin", nothing),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main(words, prog_name="eventbus")
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1 if end.code else 0
+    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess([*COMMAND, *words], code, *texts)
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Restore what a command changes of its process, and leaves to the end of it."""
+    numbers = signal.valid_signals()
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    loggers = [logging.getLogger(), logging.getLogger("eventbus")]
+    logged = [(logger, logger.handlers[:], logger.level) for logger in loggers]
+    collected = gc.get_threshold()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*collected)
+        for logger, kept, level in logged:
+            logger.handlers[:] = kept
+            logger.setLevel(level)
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _run_process(
+    arguments: tuple[str | bytes, ...], env: Mapping[str, str], timeout_s: float, *, afresh: bool
+) -> subprocess.CompletedProcess[str]:
     ours, its = zip(os.pipe(), os.pipe(), strict=True)
     try:
         process = start([*COMMAND, *arguments], env=env, stdout=its[0], stderr=its[1], afresh=afresh)

@@ -25,6 +25,7 @@ from eventbus.util.extras import EXTRAS
 from tests.acceptance.programs import environment
 from tests.support.installed import ROOT, Installed, build, install
 from tests.support.kubeconfig import write_kubeconfig
+from tests.thin import one, one_of_each, thin
 
 pytestmark = pytest.mark.xdist_group("wheel")
 
@@ -108,7 +109,7 @@ def test_a_shallow_clone_without_tags_can_be_built_and_its_wheel_shows_the_commi
     assert client["formats"] == [*FORMATS]
 
 
-@pytest.mark.parametrize("kind", ["package", "folder", "module"])
+@pytest.mark.parametrize("kind", one(["package", "folder", "module"]))
 @pytest.mark.parametrize("on", ["path", "working directory"])
 def test_workers_of_the_user_and_ours_do_not_meet(installed: Installed, kind: str, on: str, tmp_path: Path) -> None:
     if kind == "module":
@@ -179,7 +180,7 @@ def test_each_extra_is_known_and_all_has_every_one() -> None:
     assert {*declared} == {*EXTRAS}
 
 
-@pytest.mark.parametrize("extra", ["none", *EXTRAS, "all"])
+@pytest.mark.parametrize("extra", thin(["none", *EXTRAS, "all"], {"none", "all"}.__contains__))
 def test_a_module_can_be_imported_unless_an_extra_that_it_needs_is_missing(
     extra: str, with_extras: Callable[..., Installed]
 ) -> None:
@@ -218,6 +219,9 @@ COMMANDS = [
     ("metrics", "up --api none --metrics-port 0", "--metrics-port: "),
     ("api", "up --api 127.0.0.1:0", "--api 127.0.0.1:0: "),
 ]
+OF_EACH = one_of_each(
+    [pytest.param(*case, id="-".join(case).replace("/", "|")) for case in COMMANDS], lambda case: case.values[0]
+)
 
 
 @pytest.fixture
@@ -242,7 +246,7 @@ def lines(program: subprocess.Popen[str]) -> Iterator[str]:
     yield from iter(program.stdout.readline, "")
 
 
-@pytest.mark.parametrize(("extra", "words", "option"), COMMANDS, ids=lambda value: value.replace("/", "|"))
+@pytest.mark.parametrize(("extra", "words", "option"), OF_EACH)
 def test_a_command_without_its_extra_names_it(
     extra: str, words: str, option: str, env: dict[str, str], with_extras: Callable[..., Installed], tmp_path: Path
 ) -> None:
@@ -253,7 +257,7 @@ def test_a_command_without_its_extra_names_it(
     assert (program.returncode, said) == (2, [error])
 
 
-@pytest.mark.parametrize(("extra", "words", "option"), COMMANDS, ids=lambda value: value.replace("/", "|"))
+@pytest.mark.parametrize(("extra", "words", "option"), OF_EACH)
 def test_a_command_runs_with_its_extra_alone(
     extra: str, words: str, option: str, env: dict[str, str], with_extras: Callable[..., Installed], tmp_path: Path
 ) -> None:
@@ -271,7 +275,14 @@ def test_a_command_runs_with_its_extra_alone(
 
 @pytest.mark.parametrize(
     ("extra", "missing"),
-    [("none", ["api", "agent"]), ("api", ["agent"]), ("agent", ["api"]), ("all", [])],
+    one(
+        [
+            pytest.param("none", ["api", "agent"]),
+            pytest.param("api", ["agent"]),
+            pytest.param("agent", ["api"]),
+            pytest.param("all", []),
+        ]
+    ),
 )
 def test_up_says_in_a_line_each_what_is_missing_and_how_to_get_it(
     extra: str, missing: list[str], env: dict[str, str], with_extras: Callable[..., Installed], tmp_path: Path
