@@ -63,8 +63,10 @@ class Session:
         return self._client if self.bus else None
 
     def close(self) -> None:
-        """Close the client, and the store if it was opened."""
-        if "store" in self.__dict__:
+        """Close the client, and the store if it was opened; or the connections to the API worker."""
+        if self.remote is not None:
+            self.remote.close()
+        elif "store" in self.__dict__:
             self.store.close()
         if self._client is not None:
             self._client.close()

@@ -1,13 +1,15 @@
-"""`eventbus mcp` with the official client, over Redis and through an API worker."""
+"""The tools of `eventbus mcp` with the official client, over Redis and through an API worker."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -15,7 +17,10 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from eventbus.broker.bus import open_bus
+from eventbus.cli.session import open_session
 from eventbus.correlate.store_recorded_events import sink_worker
+from eventbus.mcp.server import make_server
+from eventbus.mcp.tools import call_tool
 from eventbus.model.kinds import EVENT
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
@@ -49,13 +54,19 @@ def env(request: pytest.FixtureRequest, settings: Settings) -> Iterator[dict[str
 
 
 def ask(
-    env: Mapping[str, str], questions: Sequence[tuple[str, dict[str, Any]]], mode: str = "auto"
+    env: Mapping[str, str],
+    questions: Sequence[tuple[str, dict[str, Any]]],
+    mode: str = "auto",
+    *,
+    process: bool = False,
 ) -> list[tuple[bool, Any]]:
-    """Return, for each question, if it failed, and its answer: decoded, or the text of the error."""
+    """Return, for each question, if it failed, and its answer: decoded, or the text of the error.
 
-    async def session() -> list[tuple[bool, Any]]:
-        parameters = StdioServerParameters(command=sys.executable, args=["-m", "eventbus", "mcp"], env=dict(env))
-        async with Client(stdio_client(parameters), mode=mode) as client:
+    Args: process: ask the command itself, over its standard input and output.
+    """
+
+    async def converse(server: Any) -> list[tuple[bool, Any]]:
+        async with Client(server, mode=mode) as client:
             listed = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert all(tool.annotations and tool.annotations.read_only_hint for tool in listed.values())
             found = []
@@ -66,11 +77,28 @@ def ask(
                 found.append((bool(result.is_error), text if result.is_error else json.loads(text)))
             return found
 
-    return asyncio.run(session())
+    if process:
+        command = StdioServerParameters(command=sys.executable, args=["-m", "eventbus", "mcp"], env=dict(env))
+        return asyncio.run(converse(stdio_client(command)))
+    with patch.dict(os.environ, env, clear=True), open_session() as session:
+
+        async def call(name: str, arguments: Mapping[str, Any] | None) -> bytes:
+            return call_tool(session, name, arguments)
+
+        return asyncio.run(converse(make_server(call)))
 
 
 def reasons(events: Sequence[Any]) -> list[str]:
     return [event["reason"] for event in events]
+
+
+def test_the_command_serves_the_tools_on_its_input_and_output(env: dict[str, str]) -> None:
+    [(failed, failing), (unknown, error)] = ask(
+        env, [("list_failing", {"namespace": "shop"}), ("delete_event", {})], process=True
+    )
+    assert (failed, unknown) == (False, True)
+    assert [one["object"]["name"] for one in failing["objects"]] == ["web-7f-a", "nasty"]
+    assert "list_failing" in error
 
 
 def test_an_assistant_finds_what_fails_why_and_how_often(env: dict[str, str]) -> None:
