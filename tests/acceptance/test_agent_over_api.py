@@ -19,6 +19,7 @@ from tests.faults.proxy import Mode, Proxy
 from tests.support.agent_machine import AgentMachine
 from tests.support.api_worker import ApiWorker, api_worker
 from tests.support.certificates import make_client_certificate
+from tests.thin import one
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("api tls")
@@ -77,7 +78,7 @@ def listed(env: dict[str, str], *words: str) -> list[dict[str, Any]]:
     return items
 
 
-@pytest.mark.parametrize("way", ["token", "certificate"])
+@pytest.mark.parametrize("way", one(["token", "certificate"]))
 def test_pods_of_the_bus_run_by_tls_and_a_known_name_alone(
     machine: AgentMachine, embedded_url: str, prefix: str, tmp_path: Path, way: str
 ) -> None:

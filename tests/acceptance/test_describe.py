@@ -30,7 +30,7 @@ from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.util.clock import SystemClock
 from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import environment, run
-from tests.acceptance.terminal import Terminal, run_on_terminal
+from tests.acceptance.terminal import Terminal
 from tests.support.both_ways import BOTH
 from tests.waiting import PATIENCE_S, eventually
 
@@ -129,9 +129,9 @@ def told(request: pytest.FixtureRequest, embedded_url: str, recorded: str) -> It
     ids=" ".join,
 )
 def test_why_web_0_fails_is_found(told: dict[str, str], words: tuple[str, ...]) -> None:
-    code, terminal = run_on_terminal(*words, env=told)
-    assert code == 0
-    (line,) = [line for line in terminal.text.splitlines() if CAUSE in line and "Warning" in line]
+    found = run(*words, env=told)
+    assert found.returncode == 0
+    (line,) = [line for line in found.stdout.splitlines() if CAUSE in line and "Warning" in line]
     assert "BackOff" in line
     if "get" not in words:
         assert "(x5 over " in line

@@ -87,6 +87,7 @@ def stored(env: Mapping[str, str]) -> Counter[str]:
     return Counter(event["involvedObject"]["name"] for event in items)
 
 
+@pytest.mark.volume
 @pytest.mark.timeout(180)
 def test_a_bus_moves_to_more_partitions_and_loses_nothing(embedded_url: str, prefix: str, short_path: Path) -> None:
     old = environment(embedded_url, prefix, worker_block_ms="100")

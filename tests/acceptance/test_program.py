@@ -48,7 +48,7 @@ HAS = f"it has {KINDS}. Events of"
     ],
 )
 def test_a_word_that_is_no_command_leads_on(words: str, said: str) -> None:
-    done = run(*words.split(), env=environment("none", "eb"), afresh=True)
+    done = run(*words.split(), env=environment("none", "eb"))
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"Error: {said}")
 
 

@@ -28,6 +28,9 @@ receivers:
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\n")
 
 
+over_redis = pytest.mark.parametrize("env", BOTH[:1], indirect=True)
+
+
 @pytest.fixture(params=BOTH)
 def env(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
     """The environment of commands, over Redis or HTTP."""
@@ -80,12 +83,9 @@ def test_silences_are_added_listed_and_expired(env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
+        # what the parser refuses, what the store refuses, and what only the clock tells
         (["shop", "--for", "2h"], "'shop' is no matcher: write it as reason=\"BackOff\""),
         (["namespce=shop", "--for", "2h"], "there is no label 'namespce'; did you mean 'namespace'?"),
-        (["type=Alarm", "--for", "2h"], 'type="Alarm": an event\'s type is Normal or Warning'),
-        (["reason=~(", "--for", "2h"], "'(' is no regular expression: missing )"),
-        (["reason!=x", "--for", "2h"], "at least one must not match the empty string"),
-        (["kind=Pod", "--for", "0s"], "spec.endsAt: Invalid value"),
         (["kind=Pod", "--for", "1h", "--start", "2020-01-31T22:00:00Z"], "would have ended at 2020-01-31T23:00:00Z"),
         (["kind=Pod", "--for", "soon"], "'soon' is not a duration like 90s, 10m, 1h30m or 2d"),
         (["kind=Pod", "--for", "1h", "--start", "noon"], "'noon' is neither a duration like 30m nor a time like"),
@@ -112,6 +112,7 @@ class Duty(PagerDuty):
         return [json.loads(each.body)["event_action"] for each in self.deliveries]
 
 
+@over_redis
 def test_a_notifier_obeys_silences_and_acknowledgements(
     env: dict[str, str], worker_env: dict[str, str], tmp_path: Path
 ) -> None:

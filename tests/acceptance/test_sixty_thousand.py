@@ -152,6 +152,7 @@ def ours(reader: Reader) -> list[int]:
     return [event.count for event in events if event.reason != SUPPRESSED_REASON]
 
 
+@pytest.mark.volume
 @EVENTS
 @pytest.mark.parametrize("partitions", one([2, 1]))
 def test_without_a_spam_filter_the_counts_in_the_store_add_up_to_all_events(
