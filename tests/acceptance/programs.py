@@ -65,7 +65,8 @@ def run(
 def _run_here(words: list[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     from eventbus.workers.cli import main
 
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    written = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(file, "utf-8", write_through=True) for file in written)
     with (
         open(os.devnull) as nothing,
         _as_it_was(),
@@ -79,8 +80,7 @@ def _run_here(words: list[str], env: Mapping[str, str]) -> subprocess.CompletedP
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 1 if end.code else 0
-    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
-    return subprocess.CompletedProcess([*COMMAND, *words], code, *texts)
+    return subprocess.CompletedProcess([*COMMAND, *words], code, *(file.getvalue().decode() for file in written))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Iterator
+from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
@@ -53,13 +54,17 @@ _HEADERS: Final = {
 }
 
 
-class _PageFile(msgspec.Struct, frozen=True):
+class _PageFile(msgspec.Struct, frozen=True, dict=True):
     """One file, plain and compressed."""
 
     content_type: str
     plain: bytes
-    packed: bytes
     tag: str
+
+    @cached_property
+    def packed(self) -> bytes:
+        """Return the file compressed; that is done for the first request."""
+        return gzip.compress(self.plain, 9, mtime=0)
 
     def answer(self, request: web.Request) -> web.Response:
         """Answer with the file, compressed for clients that accept gzip; 304 if the client has it."""
@@ -114,4 +119,4 @@ def _found_in(folder: Traversable, above: str = "") -> Iterator[tuple[str, Trave
 def _read(name: str, found: Traversable) -> _PageFile:
     plain = found.read_bytes()
     tag = f'"{hashlib.sha256(plain).hexdigest()[:32]}"'
-    return _PageFile(_TYPES["." + name.rpartition(".")[2]], plain, gzip.compress(plain, 9, mtime=0), tag)
+    return _PageFile(_TYPES["." + name.rpartition(".")[2]], plain, tag)
