@@ -31,7 +31,6 @@ class LostPods:
     """
 
     def __init__(self, pods: ObjectWriter[Pod], now: Callable[[], datetime]) -> None:
-        self.marked = 0
         self._pods = pods
         self._now = now
         self._done: set[str] = set()
@@ -71,7 +70,6 @@ class LostPods:
                 metadata.namespace,
                 uid=metadata.uid,
             )
-            self.marked += 1
 
 
 def _is_left(pod: Pod, nodes: Collection[str]) -> bool:

@@ -72,11 +72,6 @@ class Senders:
         self._on_change = on_change
         self._integrations: dict[tuple[str, str], _Integration] = self._open(rules)
 
-    def check(self) -> None:
-        """Open and close each receiver. Raises: ConfigError: one of them cannot be used."""
-        for integration in self._integrations.values():
-            integration.config.open(self._opening).close()
-
     def submit(self, sends: Sequence[Send]) -> None:
         """Send each as soon as its integration is free. Returns at once."""
         for send in sends:

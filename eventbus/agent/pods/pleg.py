@@ -58,7 +58,7 @@ class Pleg:
         self._thread = threading.Thread(target=self._run, name="eventbus-pleg", daemon=True)
         self._stopping = threading.Event()
         self._last_relist = clock.monotonic()
-        self.unreported = self.failures = 0
+        self.unreported = 0
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -85,7 +85,6 @@ class Pleg:
         try:
             pods = self._runtime.pods()
         except Exception:
-            self.failures += 1
             log.exception("the pods of this machine cannot be listed")
             return
         # The same object means that the pod has not changed.

@@ -37,7 +37,7 @@ class StatusManager:
     """
 
     def __init__(self, manager: PodManager, *, clock: Clock, changed: Callable[[], object]) -> None:
-        self.writes = self.failures = 0
+        self.writes = 0
         self._manager = manager
         self._clock = clock
         self._changed = changed
@@ -122,7 +122,6 @@ class StatusManager:
                         self._waiting.setdefault(uid)
                 raise
             except EventBusError as error:
-                self.failures += 1
                 log.error("the status of pod %s is not written: %s", pod.metadata.name, error)
             finally:
                 self._written = ""

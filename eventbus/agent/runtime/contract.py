@@ -31,9 +31,8 @@ class ContainerPhase(StrEnum):
     EXITED = "exited"
 
 
-#: Why a run ended: `reason` of `ContainerRuntimeStatus`, and of a terminated state.
-COMPLETED, ERROR, OOM_KILLED = "Completed", "Error", "OOMKilled"
-#: It could not be started; the message says why. Exit code 128.
+#: Why a run ended, besides Completed, Error and OOMKilled: `reason` of `ContainerRuntimeStatus`, and of a terminated
+#: state. It could not be started; the message says why. Exit code 128.
 START_ERROR = "StartError"
 #: It has ended, and its exit code is unknown: its shim was gone, or the machine was restarted. Exit code 137.
 CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"

@@ -66,7 +66,6 @@ class ProcessRuntime:
         backoff: RestartBackoff | None = None,
     ) -> None:
         self._isolation = isolation or find_isolation()
-        self.isolation = self._isolation.name
         self._events = events
         self._folders = PodFolders(state_dir.absolute())
         self._observer = Observer(self._folders, clock)

@@ -21,6 +21,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from eventbus.api import status
 from eventbus.api.eventbus_v1.intake import MAX_EVENTS
+from eventbus.api.kube.protobuf import read_varint, varint
 from eventbus.errors import InvalidEvent
 from eventbus.model.bus_path import find_loop
 from eventbus.model.decodable import decodable
@@ -104,7 +105,7 @@ def pack_status(code: int, message: str, media_type: str) -> bytes:
     if media_type == JSON:
         return msgspec.json.encode({"code": code, "message": message})
     text = message.encode("utf-8", "replace")
-    return b"\x08" + _varint(code) + b"\x12" + _varint(len(text)) + text
+    return b"\x08" + varint(code) + b"\x12" + varint(len(text)) + text
 
 
 def _received(part: _Part, bus_id: str, is_json: bool) -> Received:
@@ -146,16 +147,16 @@ class _Walk:
             self._parts += 1
             if self._parts > MAX_PARTS:
                 raise status.too_much(f"at most {MAX_PARTS} parts in a request")
-            key, place = _read_varint(data, place)
+            key, place = read_varint(data, place)
             match key & 7:
                 case 0:
-                    _, place = _read_varint(data, place)
+                    _, place = read_varint(data, place)
                 case 1:
                     place += 8
                 case 5:
                     place += 4
                 case 2:
-                    size, place = _read_varint(data, place)
+                    size, place = read_varint(data, place)
                     if size > end - place:
                         raise ValueError("it is cut off")
                     yield key >> 3, data[place : place + size]
@@ -191,30 +192,6 @@ def _head_and_items(walk: _Walk, data: memoryview) -> tuple[bytes, list[memoryvi
         elif number == 2:
             items.append(part)
     return bytes(head), items
-
-
-def _read_varint(data: memoryview, place: int) -> tuple[int, int]:
-    byte = data[place]
-    if byte < 0x80:
-        return byte, place + 1
-    value, shift = byte & 0x7F, 7
-    while True:
-        place += 1
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place + 1
-        shift += 7
-        if shift > 63:
-            raise ValueError("it has a number of more than 64 bits")
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from eventbus.api.kube.protobuf import varint
+
 MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 _V3: Final = "#/components/schemas/"
 _V2: Final = "#/definitions/"
@@ -107,13 +109,4 @@ def _named(name: str, value: bytes) -> bytes:
 def _part(place: int, value: str | bytes) -> bytes:
     """Encode a field of wire type 2: its number, the length, the bytes."""
     data = value.encode() if isinstance(value, str) else value
-    return _varint(place << 3 | 2) + _varint(len(data)) + data
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
+    return varint(place << 3 | 2) + varint(len(data)) + data

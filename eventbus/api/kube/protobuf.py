@@ -15,7 +15,6 @@ from eventbus.api import status
 _MAGIC: Final = b"k8s\x00"
 _DEPTH: Final = 16
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST_VARINT: Final = 10
 
 
 class Field(NamedTuple):
@@ -220,30 +219,48 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a message, each with its number. Raises: ValueError."""
     at = 0
     while at < len(data):
-        tag, at = _varint(data, at)
+        tag, at = read_varint(data, at)
         sort, number = tag & 7, tag >> 3
         if sort == 0:
-            value, at = _varint(data, at)
+            value, at = read_varint(data, at)
             yield number, value
             continue
-        length, at = (8, at) if sort == 1 else (4, at) if sort == 5 else _varint(data, at) if sort == 2 else (-1, at)
+        length = {1: 8, 5: 4}.get(sort, -1)
+        if sort == 2:
+            length, at = read_varint(data, at)
         if length < 0 or at + length > len(data):
             raise ValueError("unexpected EOF" if sort in (1, 2, 5) else f"wire type {sort}")
         yield number, data[at : at + length]
         at += length
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(_MOST_VARINT):
-        if at >= len(data):
-            raise ValueError("unexpected EOF")
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return the number at the place *at*, and the place after it. Raises: ValueError."""
+    try:
         byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            return value & (1 << 64) - 1, at
+        if byte < 0x80:  # as most are
+            return byte, at + 1
+        value, shift = byte & 0x7F, 7
+        while shift < 70:
+            at += 1
+            byte = data[at]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & (1 << 64) - 1, at + 1
+            shift += 7
+    except IndexError:
+        raise ValueError("unexpected EOF") from None
     raise ValueError("a number is too long")
+
+
+def varint(number: int) -> bytes:
+    """Encode a number of at least 0."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
 
 
 def _bytes(value: int | bytes) -> bytes:

@@ -169,18 +169,13 @@ def update(context: ThreadContext, info: RequestInfo, body: Body, options: Write
     return Written(writer(context, info, options).create(made), made=True, warnings=warnings)
 
 
-def patch(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
-    """Raises: ApiError: 400, 409, 422. NotFound, except for an apply, which creates a missing object."""
-    return _patch(context, info, body, options, admit)
-
-
 def patch_unread(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
     """Patch for a user without read access: the answer has only name, uid, version, and the fields of the patch.
 
     Raises: as `patch`, but no error shows values of the object.
     """
     try:
-        written = _patch(context, info, body, options, admit)
+        written = patch(context, info, body, options, admit)
     except status.ApiError as error:
         raise _without_values(info, error) from None
     except (InvalidEvent, InvalidObject) as error:
@@ -204,7 +199,8 @@ def _without_values(info: RequestInfo, error: status.ApiError) -> status.ApiErro
     return invalid_object(info, info.name, [Cause("FieldValueInvalid", problem, field) for field in fields])
 
 
-def _patch(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
+def patch(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
+    """Raises: ApiError: 400, 409, 422. NotFound, except for an apply, which creates a missing object."""
     try:
         value = _patch_of(body)
         applied = _patcher(body.media_type, value)
