@@ -64,7 +64,7 @@ def print_bound(options: Options, each: Mapping[str, float]) -> float:
     counts = {
         "stored events, with their indexes": (options.max_stored, each["event"]),
         "remembered counts": (options.max_records - options.max_stored, each["count"]),
-        "sets of similar messages, token buckets": (options.max_records, each["subject"]),
+        "states of sources": (options.max_records, each["subject"]),
         "changes": (options.changes_bytes, STREAM_OVERHEAD),
         "server, functions": (1, SERVER_BYTES),
     }
@@ -80,14 +80,12 @@ def bytes_each(client: Any, bus: Bus) -> dict[str, float]:
     expiry, forget = client.zrandmember(keys.index_expiry, 1_000), client.zrandmember(keys.index_forget, 1_000)
     event_size = mean_usage(client, [keys.object + member for member in expiry])
     count_size = mean_usage(client, [keys.object + member for member in forget])
-    similar = mean_usage(client, islice(client.scan_iter(match=keys.aggregate + b"*", count=10_000), 1_000))
-    bucket = mean_usage(client, islice(client.scan_iter(match=keys.spam + b"*", count=10_000), 1_000))
+    state = mean_usage(client, islice(client.scan_iter(match=keys.correlation + b"*", count=10_000), 1_000))
     indexes = sum(per_member(client, index) for index in (keys.index_expiry, keys.index_name, keys.index_object))
-    subject_index = keys.root + b"index:subject"
     return {
         "event": event_size + SLOT_BYTES + indexes,
         "count": count_size + SLOT_BYTES + per_member(client, keys.index_forget),
-        "subject": similar + bucket + 4 * SLOT_BYTES + per_member(client, subject_index),
+        "subject": state + 2 * SLOT_BYTES + per_member(client, keys.index_subject),
     }
 
 
@@ -109,7 +107,7 @@ def beyond_bounds(bus: Bus, client: Any) -> bool:
     """Return True if housekeeping still has something to let go of."""
     keys, options = bus.keys[0], bus.options
     stored, counts = client.zcard(keys.index_expiry), client.zcard(keys.index_forget)
-    subjects: int = client.zcard(keys.root + b"index:subject")
+    subjects: int = client.zcard(keys.index_subject)
     return bool(stored > options.max_stored or stored + counts > options.max_records or subjects > options.max_records)
 
 

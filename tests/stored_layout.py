@@ -49,6 +49,12 @@ def decode_counts(packed: bytes) -> StoredCounts:
     return StoredCounts(count, first_us if is_time else None, name.decode(), namespace.decode(), entry.decode())
 
 
+def sets_of_state(packed: bytes) -> list[list[Any]]:
+    """The sets of similar messages in the state of a source: the last time, then the digests of the messages."""
+    fields: list[Any] = msgpack.unpackb(packed, raw=True)
+    return fields[6::2]
+
+
 def form_of(packed: bytes) -> str:
     """`a` aggregate, `s` report of suppression, `w` written through the store, else ''."""
     fields: list[Any] = msgpack.unpackb(packed, raw=True)

@@ -62,7 +62,7 @@ def store(bus: Bus, client: Any) -> None:
         until(lambda: recorded(bus, client) >= STORED)
     strings = [
         [(b"bare:" + key, client.get(key)) for key in client.scan_iter(match=prefix + b"*", count=1000)][:STORED]
-        for prefix in (keys.object, keys.aggregate, keys.spam)
+        for prefix in (keys.object, keys.correlation)
     ]
     indexes = [
         client.zrange(index, 0, STORED - 1, withscores=True)

@@ -331,12 +331,12 @@ class Functions:
         )
         return Swept(*reply)
 
-    def forget(self, options: Options, subjects: Sequence[bytes]) -> int:
-        """Delete those of *subjects* (members of the index, at most 100) that are due. Idempotent."""
+    def forget(self, options: Options, sources: Sequence[bytes]) -> int:
+        """Delete the states of those of *sources* (ids, at most 100) that are due. Idempotent."""
         keys = self._keys
-        pairs = [key for each in subjects for key in (keys.aggregate + each[:ID_CHARS], keys.spam + each[ID_CHARS:])]
+        states = [keys.correlation + source for source in sources]
         fixed = (keys.meta, keys.index_subject, keys.note_of(EVENTS), keys.corrupt)
-        reply = self._call("forget", (*fixed, *pairs), options.max_records, *subject_lives_ms(options))
+        reply = self._call("forget", (*fixed, *states), options.max_records, source_life_ms(options))
         return int(reply[0])
 
     def refresh(self, options: Options, candidates: Sequence[bytes], now_ms: int | None = None) -> int:
@@ -560,7 +560,7 @@ def _fixed_correlate_keys(keys: Keys, group: str) -> tuple[bytes, ...]:
 
 @cache
 def option_arguments(options: Options) -> tuple[Any, ...]:
-    """ARGV[3] to ARGV[16] of `correlate_and_store`."""
+    """ARGV[3] to ARGV[15] of `correlate_and_store`."""
     return (
         options.burst,
         f"{options.qps:.17g}",
@@ -570,7 +570,7 @@ def option_arguments(options: Options) -> tuple[Any, ...]:
         options.event_ttl_s * 1000,
         options.record_ttl_s * 1000,
         int(options.report_suppressed),
-        *subject_lives_ms(options),
+        source_life_ms(options),
         options.refresh_s * 1000,
         options.occurrences_s * 1000,
         _report_message(options),
@@ -584,8 +584,8 @@ def _report_message(options: Options) -> str:
     return f"events suppressed as spam (burst {options.burst}, then {then}); count says how many"
 
 
-def subject_lives_ms(options: Options) -> tuple[int, int]:
-    """Return how long Redis keeps a set of similar messages, and a token bucket, after their last use.
+def source_life_ms(options: Options) -> int:
+    """Return how long Redis keeps the token bucket and the sets of similar messages of a source after their last use.
 
     Redis counts by its own clock, the rules by the times of the entries. Workers may read entries as late as the stream
     is held for them, so state that a waiting entry may need is not deleted.
@@ -593,7 +593,7 @@ def subject_lives_ms(options: Options) -> tuple[int, int]:
     refill_s = options.burst / options.qps if options.qps else math.inf
     bucket_s = math.ceil(min(2 * max(1, refill_s), LONGEST_BUCKET_S))
     set_s = max(2 * options.max_interval_s, LONGEST_SERIES_GAP_S)
-    return 1000 * (set_s + options.hold_s), 1000 * (bucket_s + options.hold_s)
+    return 1000 * (max(set_s, bucket_s) + options.hold_s)
 
 
 def pack_argument(value: Any) -> bytes:

@@ -22,8 +22,8 @@ OPERATED = frozenset({"pods", "configmaps", "secrets"})
 #: them.
 SINK_GROUP = "sink"
 
-#: Characters of an id, with which the keys of objects, sets and buckets end, and the members of indexes: 108 bits. So a
-#: key of a bucket just fits into 32 bytes of Redis' memory, and equal ones are not met by chance.
+#: Characters of an id, with which the keys of objects and states end, and the members of indexes: 108 bits. So a key of
+#: a state just fits into 32 bytes of Redis' memory, and equal ones are not met by chance.
 ID_CHARS = 18
 #: No hyphen: `later:` has such ids and ids of entries, which have one.
 _NO_HYPHEN = bytes.maketrans(b"+/", b"._")
@@ -38,10 +38,10 @@ class Keys:
     """The keys of one partition. Attributes are bytes, ready to send."""
 
     __slots__ = (
-        "aggregate",
         "attempts",
         "builds",
         "checkpoints",
+        "correlation",
         "corrupt",
         "dead",
         "export",
@@ -66,7 +66,6 @@ class Keys:
         "problems",
         "producer",
         "root",
-        "spam",
         "started",
         "suppressed",
         "workers",
@@ -87,10 +86,8 @@ class Keys:
         self.idempotency = root + b"idempotency:"
         #: prefix of STRING ns of a run's start, by a ping; of partition 0, PX three days
         self.started = root + b"started:"
-        #: prefix of STRING msgpack [last ms, local keys…]   PX 2 × interval + hold
-        self.aggregate = root + b"aggregate:"
-        #: prefix of STRING msgpack [tokens, last ms, …]     PX 2 × refill + hold
-        self.spam = root + b"spam:"
+        #: prefix of STRING msgpack [tokens, last ms, …, sets]  PX hold + 2 × interval or refill
+        self.correlation = root + b"corr:"
         #: prefix of STRING msgpack, see docs/architecture   removed by `expire`; of other kinds by `remove`
         self.object = self.object_of(EVENTS)
         #: ZSET lexical  namespace/name NUL key              with the object
@@ -101,7 +98,7 @@ class Keys:
         self.index_expiry = root + b"index:expiry"
         #: ZSET by ms    key of which only the count is left until then
         self.index_forget = root + b"index:forget"
-        #: ZSET by ms    aggregate key, spam key              of its last use, until `forget`
+        #: ZSET by ms    key of the state of a source         of its last use, until `forget`
         self.index_subject = root + b"index:subject"
         #: ZSET by ms    key of an event counted, not written until it was shown
         self.index_refresh = root + b"index:refresh"

@@ -14,7 +14,7 @@ from typing import Any
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.functions import REFRESHED_A_SECOND, subject_lives_ms
+from eventbus.broker.functions import REFRESHED_A_SECOND, source_life_ms
 from eventbus.broker.health.export_status import forget_silent_sinks
 from eventbus.broker.keys import EVENTS, OPERATED
 from eventbus.broker.redis_errors import redis_errors
@@ -165,10 +165,10 @@ class Housekeeper:
         return sum(self._bus.functions(client, partition).finish(plural) for plural in plurals) if noted else 0
 
     def forget(self, client: Client, partition: int) -> int:
-        """Delete sets of similar messages and token buckets beyond their life or bound. Returns how many."""
+        """Delete the states of sources beyond their life or bound. Returns how many."""
         keys, options, total = self._bus.keys[partition], self._bus.options, 0
         for _ in range(SWEEP_CALLS):
-            oldest = self._clock.time_ns() // 1_000_000 - max(subject_lives_ms(options))
+            oldest = self._clock.time_ns() // 1_000_000 - source_life_ms(options)
             with redis_errors():
                 over = client.zcard(keys.index_subject) - options.max_records
                 found: Any = client.zrange(keys.index_subject, 0, SWEEP_CANDIDATES - 1, withscores=True)

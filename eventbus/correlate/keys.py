@@ -32,6 +32,9 @@ from eventbus.settings import AggregateKey, Options, SpamKey
 KEY_WEIGHT = 8
 MAX_CALL_WEIGHT = 640
 
+#: Bytes of the tag of a set of similar messages. A source and object have few sets.
+TAG_BYTES = 8
+
 #: `Subject.exempt` of events that form a series: neither similar events nor the spam filter matter to them.
 IN_SERIES = 2
 
@@ -44,8 +47,8 @@ MAX_CACHED_BYTES = 2_048
 class Subject(msgspec.Struct, frozen=True):
     """The key of all events with the same source, object, type and reason. Keys are ids."""
 
-    aggregate: bytes
-    spam: bytes
+    spam: bytes  #: of the state of its source and object, which other types and reasons share
+    similar: bytes  #: the tag of its set of similar messages in this state
     aggregate_object: bytes
     suppressed_object: bytes
     event_prefix: Any  #: a hash, to be updated with the message
@@ -94,7 +97,7 @@ class Correlator:
                 event.action,
                 event.related or (),
             )
-            return KeyedEvent(uid, event, series.body_of(event), series.subject, series.subject.aggregate, b"")
+            return KeyedEvent(uid, event, series.body_of(event), series.subject, series.subject.spam, b"")
         cached = self._cached(
             event.namespace, event.involved_object, event.reason, event.type, event.source, event.reporter
         )
@@ -137,13 +140,14 @@ class Correlator:
         if self._spam_by_reason:
             spam += (reason,)
         namespaces, types, reasons = self._exempt
-        similar_key, aggregate_object = _two_keys(b"aggregate", aggregate)
-        spam_key, suppressed_object = _two_keys(b"spam", spam)
+        # Packed, each part has its length before it, so that no two different tuples give the same bytes.
+        digest = blake2b(pack_array(aggregate), digest_size=22, person=b"aggregate").digest()
+        both = id_text(blake2b(pack_array(spam), digest_size=27, person=b"spam").digest())
         return Subject(
-            aggregate=similar_key,
-            spam=spam_key,
-            aggregate_object=aggregate_object,
-            suppressed_object=suppressed_object,
+            spam=both[:ID_CHARS],
+            similar=digest[:TAG_BYTES],
+            aggregate_object=id_text(digest[TAG_BYTES:])[:ID_CHARS],
+            suppressed_object=both[ID_CHARS:],
             event_prefix=event_prefix,
             exempt=int(namespace in namespaces or kind in types or reason in reasons),
             namespace=namespace,
@@ -207,8 +211,8 @@ class _CachedSeries:
         key = id_text(blake2b(pack_array(parts), digest_size=14, person=b"series").digest())[:ID_CHARS]
         object_kind, _, name, *_ = (*reference, "", "", "")
         self.subject = Subject(
-            aggregate=key,
             spam=key,
+            similar=b"",
             aggregate_object=key,
             suppressed_object=key,
             event_prefix=None,
@@ -239,8 +243,7 @@ class CallBuilder:
         self._keys = keys
         self._by_minute = options.occurrences_s > 0
         # By key: its number in the call, from 1, in the order of first use.
-        self._sets: dict[bytes, int] = {}
-        self._buckets: dict[bytes, int] = {}
+        self._sources: dict[bytes, int] = {}
         self._events: dict[bytes, int] = {}
         self._other_objects: dict[bytes, int] = {}
         self._series: set[bytes] = set()
@@ -287,13 +290,12 @@ class CallBuilder:
         """Return the call, ready to be sent."""
         keys = self._keys
         groups = (
-            (keys.aggregate, self._sets),
-            (keys.spam, self._buckets),
+            (keys.correlation, self._sources),
             (keys.object, self._events),
             (keys.object, self._other_objects),
             (keys.occurrences, self._minutes),
         )
-        counts = [len(numbers) for _, numbers in groups[:4]]
+        counts = [len(numbers) for _, numbers in groups[:3]]
         return CorrelateCall(
             [prefix + key for prefix, numbers in groups for key in numbers],
             pack_argument((*counts, self._locals, self._subject_row)),
@@ -305,7 +307,7 @@ class CallBuilder:
     def _add_event(self, row: list[Any], keyed: KeyedEvent) -> None:
         event, numbers, bodies = keyed.event, self._events, self._bodies
         first, last = event.first_us, event.last_us
-        subject = self._subjects.get((keyed.subject.aggregate, keyed.subject.namespace))
+        subject = self._subjects.get((keyed.subject.aggregate_object, keyed.subject.namespace))
         if subject is None:
             subject = self._add_subject(keyed.subject)
         key = numbers.get(keyed.key)
@@ -331,8 +333,8 @@ class CallBuilder:
 
     def _add_subject(self, subject: Subject) -> int:
         self._subject_row += (
-            _number(self._sets, subject.aggregate),
-            _number(self._buckets, subject.spam),
+            _number(self._sources, subject.spam),
+            subject.similar,
             _number(self._other_objects, subject.aggregate_object),
             _number(self._other_objects, subject.suppressed_object),
             subject.exempt,
@@ -341,17 +343,9 @@ class CallBuilder:
             subject.about,
             subject.dimensions,
         )
-        number = self._subjects[subject.aggregate, subject.namespace] = len(self._subjects) + 1
+        number = self._subjects[subject.aggregate_object, subject.namespace] = len(self._subjects) + 1
         return number
 
 
 def _number(numbers: dict[bytes, int], key: bytes) -> int:
     return numbers.setdefault(key, len(numbers) + 1)
-
-
-def _two_keys(person: bytes, parts: tuple[str, ...]) -> tuple[bytes, bytes]:
-    """Compute two ids: for the state that *parts* share, and for the object that is written for it.
-
-    Packed, each part has its length before it, so that no two different tuples give the same bytes."""
-    both = id_text(blake2b(pack_array(parts), digest_size=27, person=person).digest())
-    return both[:ID_CHARS], both[ID_CHARS:]

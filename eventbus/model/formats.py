@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 #: The supported formats of all data in Redis, ascending. A new bus gets the last one.
-FORMATS: Final[tuple[int, ...]] = (2,)
+FORMATS: Final[tuple[int, ...]] = (3,)
 
 #: The codecs of a batch's events: uncompressed, or an LZ4 block. A reader cannot decode a batch with another codec.
 CODEC_NONE, CODEC_LZ4 = 0, 1

@@ -54,7 +54,7 @@ class OldestMessageDropped(Correlator):
 
     def aggregate(self, at_ms: int, event: Event) -> tuple[Key, Event, bool]:
         key, combined, aggregated = super().aggregate(at_ms, event)
-        if aggregated and (messages := self.similar[key].messages):
+        if aggregated and (messages := self.similar[self.spam_key(event), key].messages):
             messages.remove(min(messages))
             messages.add(event.message)
         return key, combined, aggregated

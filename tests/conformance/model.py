@@ -56,7 +56,7 @@ class Correlator:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.similar: dict[Key, Similar] = {}
+        self.similar: dict[tuple[Key, Key], Similar] = {}
         self.seen: dict[Key, Seen] = {}
         self.buckets: dict[Key, Bucket] = {}
         self.store: dict[Key, Event] = {}  #: one object per correlation key, as it stands in the store
@@ -77,9 +77,10 @@ class Correlator:
     def aggregate(self, at_ms: int, event: Event) -> tuple[Key, Event, bool]:
         """The correlation key, and the event or what replaces it."""
         key = aggregate_key(event, self.options.aggregate_key)
-        similar = self.similar.get(key)
+        place = (self.spam_key(event), key)  # with the bucket: an option that changes this key begins both again
+        similar = self.similar.get(place)
         if similar is None or self.starts_anew(at_ms, similar):
-            similar = self.similar[key] = Similar(at_ms)
+            similar = self.similar[place] = Similar(at_ms)
         similar.last_ms = at_ms
         is_new = event.message not in similar.messages
         similar.messages.add(event.message)

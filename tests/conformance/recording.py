@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgpack
 import msgspec
 
 from eventbus.broker.bus import open_bus
@@ -16,7 +15,7 @@ from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.stored import View, decode_stored
-from tests.stored_layout import changes_of_entry
+from tests.stored_layout import changes_of_entry, sets_of_state
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -91,9 +90,9 @@ class Recording:
 
     def messages_of_sets(self) -> list[int]:
         """Count the messages of each set of similar ones."""
-        keys = list(self.client.scan_iter(match=self.keys.aggregate + b"*", count=1000))
-        found: Any = self.client.mget(keys) if keys else []
-        return [len(msgpack.unpackb(packed, raw=True)) - 1 for packed in found]
+        keys = list(self.client.scan_iter(match=self.keys.correlation + b"*", count=1000))
+        states: Any = self.client.mget(keys) if keys else []
+        return [len(found) - 1 for packed in states for found in sets_of_state(packed)]
 
     def changes(self) -> list[Change]:
         """All of them, oldest first."""

@@ -121,7 +121,7 @@ class Round:
         )
         assert scene.client.hlen(keys.workers) <= len(workers), scene.client.hgetall(keys.workers)
         assert scene.client.hgetall(keys.attempts + b"sink") == {}
-        each = (keys.object, keys.aggregate, keys.spam, keys.producer, keys.occurrences)
+        each = (keys.object, keys.correlation, keys.producer, keys.occurrences)
         others = [key for key in scene.client.scan_iter(count=1_000) if not key.startswith(each)]
         assert len(others) <= FIXED_KEYS, others
         assert not [key for key in others if key.startswith(keys.note_of(""))], others

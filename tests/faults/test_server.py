@@ -306,7 +306,7 @@ def an_object(scene: Scene) -> bytes | None:
 def a_set_of_similar_messages(scene: Scene) -> bytes | None:
     """The one that was used last, when all objects have one."""
     used: list[bytes] = scene.client.zrevrange(scene.keys.index_subject, 0, -1)
-    return scene.keys.aggregate + used[0][:18] if len(used) >= OBJECTS else None
+    return scene.keys.correlation + used[0] if len(used) >= OBJECTS else None
 
 
 def overwrite_object(scene: Scene) -> Verdict:

@@ -244,7 +244,7 @@ def inconsistencies(partition: Partition, state: State) -> list[str]:
         found.append(f"{keys.index_refresh.decode()} has {members(keys.index_refresh)}, stored are {stored}")
     found += [f"a note is left: {name}" for name in state if name.startswith("note:")]
     for name, (_, life_ms) in state.items():
-        if name.startswith(("aggregate:", "spam:", "producer:", "exported:", "occurrences:")) and life_ms < 0:
+        if name.startswith(("corr:", "producer:", "exported:", "occurrences:")) and life_ms < 0:
             found.append(f"{name} lives for ever")
     return found
 

@@ -156,7 +156,7 @@ def test_a_version_that_is_not_ours_is_put_right_though_nobody_writes(partition:
         [["NOSUCH", "key"]],
         [["HSET"]],
         [["HSET", "key", ["a"]]],
-        [["LIVES", "index", "sets", "buckets", "1", "1", "score"]],
+        [["LIVES", "index", "prefix", "1", "ids", "score"]],
     ],
     ids=str,
 )

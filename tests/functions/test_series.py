@@ -182,10 +182,14 @@ def test_with_full_memory_no_series_begins_and_running_ones_are_counted(series: 
     assert record(series, 2000, name="web-1") == "c"
 
 
-@pytest.mark.parametrize("corrupt", [b"\xc1", b"\x91\x01", b"\x92\x01\x02"], ids=["no msgpack", "no id", "a number"])
+@pytest.mark.parametrize(
+    "corrupt",
+    [b"\xc1", b"\x91\x01", b"\x97\xc2\xc2\xc2\xc2\xc2\xa0\x92\x01\x02"],
+    ids=["no msgpack", "no set", "a number"],
+)
 def test_a_corrupt_set_begins_another_series(series: Partition, corrupt: bytes) -> None:
     record(series, times=3)
-    (key,) = series.admin.scan_iter(match=series.keys.aggregate + b"*")
+    (key,) = series.admin.scan_iter(match=series.keys.correlation + b"*")
     series.admin.set(key, corrupt)
     assert record(series, 1000) == "c"
     assert len(series.stored()) == 2

@@ -570,7 +570,7 @@ HOUSEKEEPING = [
         act=_expire(0),
     ),
     Case(
-        name="sets and buckets beyond the bound",
+        name="states of sources beyond the bound",
         verb="forget",
         alone=True,
         options={"max_records": 100},

@@ -50,7 +50,7 @@ class World:
         self.admin.function_load(library().replace(build(), OTHER), replace=True)
 
     def announce(
-        self, of: str, ago_s: float, *, what: str = "worker", database: int = 0, text: str = "2 0,1 w"
+        self, of: str, ago_s: float, *, what: str = "worker", database: int = 0, text: str = "3 0,1 w"
     ) -> None:
         now_s, _ = self.admin.time()
         self.admin.execute_command("SELECT", database)
@@ -121,7 +121,7 @@ def test_functions_of_another_build_go_unless_they_are_used(
 def test_prune_names_who_uses_functions_and_force_deletes_them(world: World) -> None:
     env = environment(world.url, world.settings.prefix)
     world.load_other()
-    world.announce(OTHER, 30, text="2 0,1 eventbus-sink host-7")
+    world.announce(OTHER, 30, text="3 0,1 eventbus-sink host-7")
     refused = run("functions", "prune", env=env)
     assert refused.returncode == 1
     assert f"build {OTHER} is in use (worker eventbus-sink host-7 of bus {world.bus.prefix}" in refused.stderr
@@ -138,7 +138,7 @@ def test_doctor_names_the_functions_of_other_builds(world: World) -> None:
     (unused,) = check_other_builds(world.admin)
     assert (unused.severity, unused.cure) == (Severity.WARNING, "eventbus functions prune")
     assert OTHER in unused.message
-    world.announce(OTHER, 30, text="2 0,1 eventbus-sink host-7")
+    world.announce(OTHER, 30, text="3 0,1 eventbus-sink host-7")
     (used,) = check_other_builds(world.admin)
     assert used.severity is Severity.OK
     assert "eventbus-sink host-7" in used.message
@@ -200,9 +200,9 @@ def test_what_acl_cannot_print_is_refused(embedded_url: str, prefix: str, words:
 
 @pytest.fixture
 def later_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is of a build that knows format 3 besides, and one codec more."""
+    """This process is of a build that knows format 4 besides, and one codec more."""
     for module in (build_module, bus_module):
-        monkeypatch.setattr(module, "FORMATS", (2, 3), raising=False)
+        monkeypatch.setattr(module, "FORMATS", (3, 4), raising=False)
         monkeypatch.setattr(module, "CODECS", (0, 1, 2, 7), raising=False)
 
 
@@ -214,25 +214,25 @@ def held(world: World) -> tuple[bytes, bytes]:
 def test_a_later_build_opens_a_bus_as_it_is_and_upgrades_it_only_by_command(world: World, later_build: None) -> None:
     bus = open_bus(world.url, world.settings)
     bus.revalidate(world.admin)
-    assert (bus.format, bus.codecs, held(world)) == (2, (0, 1, 2), (b"2", b"0,1,2"))
-    assert upgrade_format(world.admin, bus, force=False) == (3, (0, 1, 2, 7))
-    assert held(world) == (b"3", b"0,1,2,7")
+    assert (bus.format, bus.codecs, held(world)) == (3, (0, 1, 2), (b"3", b"0,1,2"))
+    assert upgrade_format(world.admin, bus, force=False) == (4, (0, 1, 2, 7))
+    assert held(world) == (b"4", b"0,1,2,7")
     bus.revalidate(world.admin)
-    assert (bus.format, bus.codecs) == (3, (0, 1, 2, 7))
+    assert (bus.format, bus.codecs) == (4, (0, 1, 2, 7))
 
 
 def test_a_bus_that_a_later_build_makes_has_its_newest_format(world: World, prefix: str, later_build: None) -> None:
     made = open_bus(world.url, Settings(prefix=f"{prefix}-new"))
-    assert (made.format, made.codecs) == (3, (0, 1, 2, 7))
-    assert world.admin.hget(bus_key(made.prefix), "format") == b"3"
+    assert (made.format, made.codecs) == (4, (0, 1, 2, 7))
+    assert world.admin.hget(bus_key(made.prefix), "format") == b"4"
 
 
 @pytest.mark.parametrize(
     ("text", "refused"),
     [
-        ("2 0,1,2 w", True),
-        ("2,3 0,1,2 w", True),
-        ("2,3 0,1,2,7 w", False),
+        ("3 0,1,2 w", True),
+        ("3,4 0,1,2 w", True),
+        ("3,4 0,1,2,7 w", False),
     ],
     ids=["lacks the format", "lacks the codec", "reads both"],
 )
@@ -244,13 +244,13 @@ def test_an_upgrade_is_refused_while_a_worker_that_cannot_read_it_is_there(
     if refused:
         with pytest.raises(ConfigError, match=f"cannot be read by build {OTHER}, worker w"):
             upgrade_format(world.admin, bus, force=False)
-        assert held(world) == (b"2", b"0,1,2")
-    assert upgrade_format(world.admin, bus, force=refused) == (3, (0, 1, 2, 7))
+        assert held(world) == (b"3", b"0,1,2")
+    assert upgrade_format(world.admin, bus, force=refused) == (4, (0, 1, 2, 7))
 
 
 def test_a_build_refuses_a_format_that_it_does_not_know_in_one_line(world: World) -> None:
-    world.admin.hset(bus_key(world.bus.prefix), "format", "3")
-    with pytest.raises(ConfigError, match="the bus has format 3, this build reads and writes format 2: use a version"):
+    world.admin.hset(bus_key(world.bus.prefix), "format", "4")
+    with pytest.raises(ConfigError, match="the bus has format 4, this build reads and writes format 3: use a version"):
         open_bus(world.url, world.settings)
     with pytest.raises(ConfigError):
         world.bus.revalidate(world.admin)

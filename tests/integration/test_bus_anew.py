@@ -54,7 +54,7 @@ def flush(client: Any, prefix: str) -> None:
 def anew(client: Any, bus: Bus, partitions: int = 2) -> Bus:
     """The bus that somebody else makes in its place, before anybody who runs can make the former one anew."""
     before = bus.id
-    fields = {"format": "2", "id": os.urandom(8).hex(), "partitions": partitions, "options_version": "1"}
+    fields = {"format": "3", "id": os.urandom(8).hex(), "partitions": partitions, "options_version": "1"}
     steps = client.pipeline(transaction=True)
     steps.delete(*client.scan_iter(match=f"{bus.prefix}:*", count=1000))
     steps.hset(f"{bus.prefix}:{{0}}:bus", mapping=fields | {"options": msgspec.json.encode(Options())})
@@ -67,7 +67,7 @@ def anew(client: Any, bus: Bus, partitions: int = 2) -> Bus:
 def of_format_3(client: Any, bus: Bus) -> None:
     """What a later build makes: another format, and the names of the keys that this one knows."""
     made = anew(client, bus)
-    client.hset(f"{bus.prefix}:{{0}}:bus", "format", "3")
+    client.hset(f"{bus.prefix}:{{0}}:bus", "format", "4")
     assert made.id
 
 
@@ -106,7 +106,7 @@ def test_an_outbox_sends_nothing_to_a_bus_that_it_cannot_work_with_and_says_so(
     assert broadcaster.flush(PATIENCE_S)
     if what == "another format":
         of_format_3(client, bus)
-        words = "the bus has format 3, this build reads and writes format 2"
+        words = "the bus has format 4, this build reads and writes format 3"
     else:
         anew(client, bus, partitions=5)
         words = "the bus was created again with 5 partitions, and this process knows 2: restart this process"
@@ -166,7 +166,7 @@ def test_a_worker_notices_within_a_second_and_goes_on_begins_anew_or_ends(bus: B
     anew(client, bus, partitions=5)
     assert opener.news(bus, client) == "the bus was created again with 5 partitions, and this process knows 2"
     of_format_3(client, bus)
-    with pytest.raises(ConfigError, match="this build reads and writes format 2: use a version that reads format 3"):
+    with pytest.raises(ConfigError, match="this build reads and writes format 3: use a version that reads format 4"):
         opener.news(bus, client)
 
 

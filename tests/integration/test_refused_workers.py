@@ -85,7 +85,7 @@ class Scene:
             case "the right to call the function":
                 self.permit(f"+fcall|{CORRELATE}", "+fcall|of_another_build")
             case "keys that no trial has":
-                self.permit(":spam:*", ":elsewhere:*")
+                self.permit(":corr:*", ":elsewhere:*")
             case "the function":
                 without = library().replace("register('correlate_and_store'", "register('its_former_name'")
                 self.admin.function_load(without, replace=True)

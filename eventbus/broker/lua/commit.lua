@@ -103,18 +103,15 @@ local function noted_changes(noted)
   return c
 end
 
--- Extends the lives of sets of similar messages and token buckets from their last use; *score* '': the index stays as it is.
--- The call that writes the note has the keys in c.member_keys; a call that finishes it computes them from the members.
+-- Extends the lives of the states of sources from their last use. The call that writes the note has their keys in
+-- c.source_keys; a call that finishes it computes them from the ids.
 local function keep_alive(command, c)
-  local _, index, set_prefix, bucket_prefix, set_life_ms, bucket_life_ms, subjects, score = unpack(command)
-  local scored, known, call = {}, c and c.member_keys and c.member_keys[subjects], redis.call
-  for n, member in ipairs(subjects) do
-    local set = known and known[2 * n - 1] or set_prefix .. string.sub(member, 1, ID_CHARS)
-    call('PEXPIRE', set, set_life_ms)
-    call('PEXPIRE', known and known[2 * n] or bucket_prefix .. id_of(member), bucket_life_ms)
-    scored[2 * n - 1], scored[2 * n] = score, member
+  local _, index, prefix, life_ms, ids, score = unpack(command)
+  local scored, known, call = {}, c and c.source_keys or {}, redis.call
+  for n = 1, #ids do
+    call('PEXPIRE', known[n] or prefix .. ids[n], life_ms)
+    scored[2 * n - 1], scored[2 * n] = score, ids[n]
   end
-  if score == '' then return end
   for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
 end
 
@@ -239,10 +236,10 @@ local function are_steps(steps)
   for _, command in ipairs(steps) do
     if type(command) ~= 'table' or not TYPES[command[1]] then return false end
     for n = 2, #command do
-      local is_list = command[1] == 'LIVES' and n == 7
+      local is_list = command[1] == 'LIVES' and n == 5
       if is_list ~= (type(command[n]) == 'table') or type(command[n]) == 'boolean' then return false end
     end
-    if #command < (command[1] == 'LIVES' and 8 or 2) then return false end
+    if #command < (command[1] == 'LIVES' and 6 or 2) then return false end
   end
   return true
 end

@@ -7,23 +7,23 @@
 -- KEYS[5] index:expiry ZSET KEYS[6] index:forget ZSET  KEYS[7] index:refresh ZSET  KEYS[8] index:subject ZSET
 -- KEYS[9] changes:<kind> STREAM    KEYS[10] suppressed HASH   KEYS[11] dead STREAM        KEYS[12] attempts:<group> HASH
 -- KEYS[13] version:<kind> STRING   KEYS[14] note:<of> STRING   KEYS[15] spoiled HASH
--- KEYS[16…] aggregate:…, spam:…, object:…, occurrences:… STRING|HASH      each once, counted from 1 in each group: sets,
---           buckets, events, other objects that may be written (an aggregate, a report of suppression), occurrences.
+-- KEYS[16…] corr:…, object:…, occurrences:… STRING|HASH      each once, counted from 1 in each group: states of sources,
+--           events, other objects that may be written (an aggregate, a report of suppression), occurrences.
 --           The object:… of a series is none of them: only its set names it
 -- ARGV[1] group   ARGV[2] consumer
 -- ARGV[3] burst   ARGV[4] qps %.17g   ARGV[5] max_events   ARGV[6] max_interval_ms   ARGV[7] aggregate message prefix
 -- ARGV[8] event_ttl_ms   ARGV[9] record_ttl_ms   ARGV[10] report_suppressed 0|1
--- ARGV[11] set_life_ms   ARGV[12] bucket_life_ms  of aggregate:…, spam:… after their last use, by the clock of the server
--- ARGV[13] refresh_ms    ARGV[14] occurrences_ms  life of the occurrences of a minute, 0 counts none
--- ARGV[15] report_message   ARGV[16] report_type  of a report of suppression; '' is that of the suppressed event
--- ARGV[17] bus       id of the bus that the worker has opened, '' is not compared
--- ARGV[18] subjects  msgpack [sets, buckets, events, others: the number of keys, [local key of each event key], [subject, …]]
---           subject  nine values in one array: set, bucket, aggregate, report, exempt 0|1, namespace, object name, /kind/name,
---                    component\0kind\0type\0reason. exempt 2: its events form a series
--- ARGV[19] members   msgpack {id: [member of index:name | '', member of index:object | '']} of the corrupt events that an
+-- ARGV[11] source_life_ms  of corr:… after its last use, by the clock of the server   ARGV[12] refresh_ms
+-- ARGV[13] occurrences_ms  life of the occurrences of a minute, 0 counts none
+-- ARGV[14] report_message   ARGV[15] report_type  of a report of suppression; '' is that of the suppressed event
+-- ARGV[16] bus       id of the bus that the worker has opened, '' is not compared
+-- ARGV[17] subjects  msgpack [sources, events, others: the number of keys, [local key of each event key], [subject, …]]
+--           subject  nine values in one array: source, tag of its set, aggregate, report, exempt 0|1, namespace, object name,
+--                    /kind/name, component\0kind\0type\0reason. exempt 2: its events form a series
+-- ARGV[18] members   msgpack {id: [member of index:name | '', member of index:object | '']} of the corrupt events that an
 --           earlier reply has named; '' in the first call
--- ARGV[20] bodies    number of bodies that follow, each once
--- ARGV[21…] the bodies, then
+-- ARGV[19] bodies    number of bodies that follow, each once
+-- ARGV[20…] the bodies, then
 --           batches  msgpack [id, clock ms, next, [[cause, deaths, bytes], …], start, occurrences, [event, …]]
 --           next   '': acknowledge the batch afterwards; else only one event is given, and this is noted as the next
 -- position
@@ -103,7 +103,7 @@ end
 local function corrupt_events(c, members)
   local events = {}
   for _, key in ipairs(corrupt.keys) do
-    if prefix_of(key) == c.prefix then -- not a set or a bucket: these are in no index
+    if prefix_of(key) == c.prefix then -- not the state of a source: that is in neither index
       local id = id_of(key)
       local pair = members[id]
       if not pair then return nil end
@@ -215,59 +215,39 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
   end
 end
 
--- Puts the strings of sets of similar messages and token buckets into *strings*, and their lives into *steps*.
-local function write_subjects(state, keys, places, subjects, used, strings, steps, given)
-  local packed, full, packed_numbers, last = state.packed, given.full, {}, #strings
-  local function put(records, used_records, before)
-    for n in pairs(used_records) do
-      if not full or packed[before + n] then
-        local one = records[n]
-        strings[last + 1] = keys[before + n]
-        strings[last + 2] = #one == 2 and pack_pair(packed_numbers, one) or pack(one)
-        last = last + 2
-      end
+-- Puts the strings of the states of sources into *strings*, and their lives into *steps*. Returns the keys of these.
+local function write_sources(state, keys, places, strings, steps, given)
+  local packed, full, before, packed_numbers, last = state.packed, given.full, places.sources, {}, #strings
+  local ids, written, place = {}, {}, 0
+  for n in pairs(state.used_sources) do
+    if not full or packed[before + n] then
+      local key = keys[before + n]
+      place = place + 1
+      ids[place], written[place] = id_of(key), key
+      strings[last + 1], strings[last + 2] = key, pack_source(packed_numbers, state.sources[n])
+      last = last + 2
     end
   end
-  put(state.similars, state.used_sets, places.sets)
-  put(state.buckets, state.used_buckets, places.buckets)
-  local members, unscored = {}, {}
-  local member_keys = { [members] = {}, [unscored] = {} }
-  for n in pairs(used) do
-    local s = (n - 1) * SUBJECT_FIELDS
-    local set, bucket = places.sets + subjects[s + SET], places.buckets + subjects[s + BUCKET]
-    local to = (not full or packed[set]) and members or unscored
-    local place, to_keys = #to + 1, member_keys[to]
-    to_keys[2 * place - 1], to_keys[2 * place] = keys[set], keys[bucket]
-    to[place] = id_of(keys[set]) .. id_of(keys[bucket])
+  if place > 0 then
+    step(steps, 'LIVES', given.index_subject, prefix_of(written[1]), given.source_life_ms, ids, given.used_at)
   end
-  local set_prefix = prefix_of(keys[places.sets + 1] or '')
-  local bucket_prefix = prefix_of(keys[places.buckets + 1] or '')
-  local lives = { given.set_life_ms, given.bucket_life_ms }
-  if #members > 0 then
-    step(steps, 'LIVES', given.index_subject, set_prefix, bucket_prefix, lives[1], lives[2], members, given.used_at)
-  end
-  if #unscored > 0 then
-    step(steps, 'LIVES', given.index_subject, set_prefix, bucket_prefix, lives[1], lives[2], unscored, '')
-  end
-  return member_keys
+  return written
 end
 
 -- Returns the place before each group of keys, and the place of the last key that every event needs.
 local function places_of(counts)
-  local sets = FIXED_KEYS
-  local buckets = sets + counts[1]
-  local events = buckets + counts[2]
-  return { sets = sets, buckets = buckets, events = events, events_end = events + counts[3],
-    minutes = events + counts[3] + counts[4] }
+  local sources = FIXED_KEYS
+  local events = sources + counts[1]
+  return { sources = sources, events = events, events_end = events + counts[2], minutes = events + counts[2] + counts[3] }
 end
 
 -- Unpacks the arguments. Returns the places of the keys, local keys, subjects, bodies, batches.
 local function unpack_call(args)
-  local about, bodies, batches = cmsgpack.unpack(args[18]), {}, {}
-  local last_body = 20 + number(args[20], 'bodies')
-  for i = 21, last_body do bodies[i - 20] = args[i] end
+  local about, bodies, batches = cmsgpack.unpack(args[17]), {}, {}
+  local last_body = 19 + number(args[19], 'bodies')
+  for i = 20, last_body do bodies[i - 19] = args[i] end
   for i = last_body + 1, #args do batches[#batches + 1] = cmsgpack.unpack(args[i]) end
-  return places_of(about), about[5], about[6], bodies, batches
+  return places_of(about), about[4], about[5], bodies, batches
 end
 
 local function correlate_and_store(keys, args)
@@ -278,7 +258,7 @@ local function correlate_and_store(keys, args)
   local rules = {
     burst = number(args[3], 'burst'), qps = number(args[4], 'qps'), max_events = number(args[5], 'max_events'),
     max_interval_ms = number(args[6], 'max_interval'), prefix = args[7], reporting = args[10] == '1',
-    report_message = args[15], report_type = args[16],
+    report_message = args[14], report_type = args[15],
   }
   local event_ttl_ms, record_ttl_ms = number(args[8], 'event_ttl'), number(args[9], 'record_ttl')
   local places, locals, subjects, bodies, batches = unpack_call(args)
@@ -305,20 +285,19 @@ local function correlate_and_store(keys, args)
   state.read_all(subjects, rules.max_events, batches[1] and batches[1][2] or 0)
 
   -- Decide.
-  local decide, tally, by_subject, used = new_decision({
+  local decide, tally, by_subject = new_decision({
     subjects = subjects, locals = locals, bodies = bodies, rules = rules, now_ms = now_ms, full = full,
     similar = state.similar, bucket = state.bucket, object = state.object, free_name = state.free_name,
-    set_id = state.set_id, number_of = state.number_of,
+    source_id = state.source_id, number_of = state.number_of,
   })
   local replies, done, buried, occurrences, decided = decide_batches(batches, subjects, decide)
   if #done == 0 then return replies end
 
   -- Write.
   local given = {
-    now_ms = now_ms, full = full, refresh_ms = number(args[13], 'refresh'), used_at = integer_text(now_ms),
+    now_ms = now_ms, full = full, refresh_ms = number(args[12], 'refresh'), used_at = integer_text(now_ms),
     expire_at = integer_text(now_ms + event_ttl_ms), forget_at = integer_text(now_ms + record_ttl_ms),
-    set_life_ms = integer_text(number(args[11], 'set_life')),
-    bucket_life_ms = integer_text(number(args[12], 'bucket_life')), index_subject = index_subject,
+    source_life_ms = integer_text(number(args[11], 'source_life')), index_subject = index_subject,
     index_expiry = index_expiry, index_forget = index_forget,
   }
   local rv, bytes = last_version(version, head[2], changes, us)
@@ -327,7 +306,7 @@ local function correlate_and_store(keys, args)
   local strings, steps, indexes = {}, {}, { forget = {}, remember = {}, refresh = {} }
   step_acknowledge(steps, incoming, attempts, group, done, noted)
   if c.prefix ~= '' and #corrupt.keys > 0 then
-    local events = corrupt_events(c, args[19] ~= '' and cmsgpack.unpack(args[19]) or {})
+    local events = corrupt_events(c, args[18] ~= '' and cmsgpack.unpack(args[18]) or {})
     if not events then
       corrupt.counted = #corrupt.keys -- the repeated call counts them
       return 'members'
@@ -339,9 +318,9 @@ local function correlate_and_store(keys, args)
   step_each(steps, indexes.forget, 'ZADD', index_forget)
   step_each(steps, indexes.remember, 'ZREM', index_forget)
   step_each(steps, indexes.refresh, 'ZADD', index_refresh)
-  c.member_keys = write_subjects(state, keys, places, subjects, used, strings, steps, given)
+  c.source_keys = write_sources(state, keys, places, strings, steps, given)
   tally.stale, tally.events = stale, decided
-  local occurrences_ms = integer_text(number(args[14], 'occurrences'))
+  local occurrences_ms = integer_text(number(args[13], 'occurrences'))
   for i, counts in pairs(occurrences) do
     step_minute(steps, keys[places.minutes + i], counts, occurrences_ms, full)
   end
@@ -353,7 +332,7 @@ local function correlate_and_store(keys, args)
     end
     for field, n in pairs(burials.raised) do tally[field] = n end
   end
-  step_raised(steps, meta, tally, args[17])
+  step_raised(steps, meta, tally, args[16])
   step_by_subject(steps, suppressed, by_subject)
   if full then step_within(steps, c, 0, true) end -- else `trim` does
   commit(note, strings, c, steps)

@@ -2,29 +2,66 @@
 -- back, it stays counted. Events of a series are only counted. This file does not read or write keys:
 -- correlate_and_store.lua does.
 
+-- The state of a source and object is one array: tokens, time of the last accepted event, numbers of suppressed and reported
+-- events, time of the report (false: none yet); then a tag and a set of similar messages for each type and reason.
+local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
+local FIRST_TAG = 6
+-- Beyond this number, a new set replaces the one that was used least recently.
+local MOST_SETS = 32
+
+-- A set has the time of its last event, then digests of its messages.
 local SIMILAR_LAST = 1
--- The set of a series has the time of its last event, and the id of the event that counts them.
+-- The set of a series has instead of these the id of the event that counts them.
 local SERIES_ID = 2
 local REPORT_EVERY_MS = 60000
 
 -- A subject is nine values in one array for all subjects, an event eight: a table each would cost more than the decision.
 local SUBJECT_FIELDS, EVENT_FIELDS = 9, 8
-local SET, BUCKET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, ABOUT, DIMENSIONS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local STATE, SET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, ABOUT, DIMENSIONS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 -- EXEMPT of a subject with events that form a series.
 local SERIES = 2
 
 local NIL, ONE = '\192', '\1'
 
--- A token bucket: tokens, time of the last accepted event, numbers of suppressed and reported events, time of the report.
-local TOKENS, ACCEPTED, SUPPRESSED, REPORTED, REPORTED_MS = 1, 2, 3, 4, 5
+local function new_source()
+  return { false, false, false, false, false, nil, nil }
+end
 
-local function is_bucket(b)
-  if type(b) ~= 'table' then return false end
+local function is_source(t)
+  if type(t) ~= 'table' or #t < REPORTED_MS or #t % 2 == 0 then return false end
   for n = TOKENS, REPORTED_MS do
-    if b[n] ~= nil and type(b[n]) ~= 'number' then return false end
+    if t[n] and type(t[n]) ~= 'number' then return false end
   end
-  return (b[TOKENS] == nil) == (b[ACCEPTED] == nil) and (b[REPORTED] == nil) == (b[REPORTED_MS] == nil)
+  for n = FIRST_TAG, #t, 2 do
+    local set = t[n + 1]
+    if type(t[n]) ~= 'string' or type(set) ~= 'table' or type(set[SIMILAR_LAST]) ~= 'number'
+      or set[SERIES_ID] and type(set[SERIES_ID]) ~= 'string' then return false end
+  end
+  return not t[TOKENS] == not t[ACCEPTED] and not t[REPORTED] == not t[REPORTED_MS]
+end
+
+-- Returns the set with *tag*; nil: there is none.
+local function known_set(t, tag)
+  for n = FIRST_TAG, #t, 2 do
+    if t[n] == tag then return t[n + 1] end
+  end
+end
+
+-- Returns the set with *tag*, a new one if there is none.
+local function set_of(t, tag)
+  local set = known_set(t, tag)
+  if set then return set end
+  local place = #t + 1
+  if place > REPORTED_MS + 2 * MOST_SETS then
+    place = FIRST_TAG
+    for n = FIRST_TAG, #t, 2 do
+      if t[n + 1][SIMILAR_LAST] < t[place + 1][SIMILAR_LAST] then place = n end
+    end
+  end
+  set = { nil, nil }
+  t[place], t[place + 1] = tag, set
+  return set
 end
 
 -- The token bucket of client-go (golang.org/x/time/rate, AllowN), in whole milliseconds.
@@ -57,43 +94,28 @@ local function report_body(namespace, body, rules)
   return '\156' .. table.concat(parts) .. NIL .. NIL .. ONE .. pack(component) .. pack(instance)
 end
 
-local function is_similar(s)
-  return type(s) == 'table' and type(s[SIMILAR_LAST]) == 'number'
-    and (s[SERIES_ID] == nil or type(s[SERIES_ID]) == 'string')
+-- Packs a state as cmsgpack does. Most states of a call have one message, and the same numbers, which *packed_numbers* caches.
+local function pack_source(packed_numbers, t)
+  local set, tag = t[FIRST_TAG + 1], t[FIRST_TAG]
+  if #t ~= FIRST_TAG + 1 or t[SUPPRESSED] or #set ~= 2 or #tag ~= 8 or #set[2] ~= 8 then return pack(t) end
+  local function packed_of(n)
+    local packed = packed_numbers[n]
+    if not packed then
+      packed = pack(n)
+      packed_numbers[n] = packed
+    end
+    return packed
+  end
+  return '\151' .. packed_of(t[TOKENS]) .. packed_of(t[ACCEPTED]) .. '\194\194\194\168' .. tag
+    .. '\146' .. packed_of(set[SIMILAR_LAST]) .. '\168' .. set[2]
 end
 
--- Packs a short array of numbers and a text of eight bytes, as cmsgpack does. Most sets and buckets of a call have the same
--- numbers, so *packed_numbers* caches them.
-local function pack_pair(packed_numbers, pair)
-  local one, two = pair[1], pair[2]
-  local packed = packed_numbers[one]
-  if not packed then
-    packed = pack(one)
-    packed_numbers[one] = packed
-  end
-  if type(two) == 'string' and #two == 8 then return '\146' .. packed .. '\168' .. two end
-  local second = packed_numbers[two]
-  if not second then
-    second = pack(two)
-    packed_numbers[two] = second
-  end
-  return '\146' .. packed .. second
-end
-
-local function unpack_as(is_valid, packed)
+-- Returns the state of a source and object, and whether the value is corrupt.
+local function unpack_source(packed)
   if not packed then return nil, false end
-  local ok, state = pcall(cmsgpack.unpack, packed)
-  if not ok or not is_valid(state) then return nil, true end
-  return state, false
-end
-
--- Returns a set of similar messages, or a token bucket, and whether the value is corrupt.
-local function unpack_similar(packed)
-  return unpack_as(is_similar, packed)
-end
-
-local function unpack_bucket(packed)
-  return unpack_as(is_bucket, packed)
+  local ok, t = pcall(cmsgpack.unpack, packed)
+  if not ok or not is_source(t) then return nil, true end
+  return t, false
 end
 
 -- Returns the nanoseconds of *ms* in lower-case hex: the name suffix of client-go. The product exceeds 2^53, so it is computed
@@ -159,8 +181,8 @@ local function set_aside(r)
 end
 
 -- *given*: subjects, locals, bodies, rules (burst, qps, max_events, max_interval_ms, prefix, reporting, report_message,
--- report_type), now_ms, full (no memory), and the readers of the state under key i: similar(i), bucket(i), object(i),
--- free_name(namespace, name, i), set_id(i); and number_of(id, is_new), the i of an object that is not among KEYS.
+-- report_type), now_ms, full (no memory), and the readers of the state under key i: bucket(i), similar(i, tag), object(i),
+-- free_name(namespace, name, i), source_id(i); and number_of(id, is_new), the i of an object that is not among KEYS.
 -- Returns a function that decides one event, and its counters.
 local function new_decision(given)
   local subjects, rules, now_ms, full = given.subjects, given.rules, given.now_ms, given.full
@@ -171,7 +193,7 @@ local function new_decision(given)
   local tally = {
     suppressed = 0, aggregated = 0, not_created = 0, patched = 0, created = 0, late = 0, in_series = 0,
   }
-  local by_subject, used = { S = {}, A = {}, M = {} }, {}
+  local by_subject = { S = {}, A = {}, M = {} }
 
   local function note(letter, s)
     local counts, dimensions = by_subject[letter], subjects[s + DIMENSIONS]
@@ -207,7 +229,7 @@ local function new_decision(given)
 
   -- Returns whether the event joins an aggregate: the number of distinct messages is at its limit.
   local function aggregate(s, at_ms, message)
-    local similar = similar_of(subjects[s + SET])
+    local similar = similar_of(subjects[s + STATE], subjects[s + SET])
     local last, length, known = similar[SIMILAR_LAST], #similar, false
     similar[SIMILAR_LAST] = at_ms
     if not last then length = 1
@@ -255,11 +277,11 @@ local function new_decision(given)
 
   -- A series is one event. Its first two events are written, the others only counted: `refresh` writes the count.
   local function decide_in_series(entry, at_ms, s, body, name, at_us, uid)
-    local set = similar_of(subjects[s + SET])
+    local set = similar_of(subjects[s + STATE], subjects[s + SET])
     local last_ms, id = set[SIMILAR_LAST], set[SERIES_ID]
     local is_new = not id or series_ended(last_ms, at_ms)
     if is_new then
-      id = sub(redis.sha1hex(given.set_id(subjects[s + SET]) .. pack(uid)), 1, ID_CHARS)
+      id = sub(redis.sha1hex(given.source_id(subjects[s + STATE]) .. pack(uid)), 1, ID_CHARS)
       last_ms, set[SERIES_ID] = at_ms, id
     end
     set[SIMILAR_LAST] = math.max(last_ms, at_ms)
@@ -298,14 +320,13 @@ local function new_decision(given)
   local function decide(entry, at_ms, n, key, n_body, name, first, last, times, uid)
     local s = (n - 1) * SUBJECT_FIELDS
     local exempt = subjects[s + EXEMPT]
-    used[n] = true
     if exempt == SERIES then return decide_in_series(entry, at_ms, s, bodies[n_body], name, first, uid) end
     local aggregated = aggregate(s, at_ms, locals[key])
     local r, i, seen = count(s, at_ms, aggregated, key, name, first, times)
     if aggregated then last = at_ms * 1000 end
     local body = bodies[n_body]
 
-    local bucket = exempt ~= 1 and bucket_of(subjects[s + BUCKET])
+    local bucket = exempt ~= 1 and bucket_of(subjects[s + STATE])
     if bucket and not pass_filter(bucket, at_ms, burst, qps) then
       if r.present then count_unwritten(r, last) end
       held_back(bucket, s, at_ms, entry, body)
@@ -338,5 +359,5 @@ local function new_decision(given)
     return aggregated and string.upper(letter) or letter
   end
 
-  return decide, tally, by_subject, used
+  return decide, tally, by_subject
 end

@@ -1,9 +1,9 @@
--- forget: delete sets of similar messages and token buckets that are no longer needed, or that are the least recently used
--- beyond a bound. Checks every given one again.
+-- forget: delete the states of sources that are no longer needed, or that are the least recently used beyond a bound. Checks
+-- every given one again.
 -- Call    Functions.forget in functions.py
 -- KEYS[1] meta HASH   KEYS[2] index:subject ZSET   KEYS[3] note:<of> STRING   KEYS[4] spoiled HASH
--- KEYS[5…] aggregate:…, spam:… STRING   in pairs, least recently used first, at most 100 pairs
--- ARGV[1] max_subjects  bound   ARGV[2] set_life_ms   ARGV[3] bucket_life_ms  as in correlate_and_store
+-- KEYS[5…] corr:… STRING   least recently used first, at most 100
+-- ARGV[1] max_sources  bound   ARGV[2] source_life_ms  as in correlate_and_store
 -- Reply   {deleted, of these beyond the bound}
 -- Writes  all of them; allowed when memory is full, since it only frees.
 
@@ -11,37 +11,29 @@ local FIXED_FORGET = 4
 
 local function forget(keys, args)
   local meta, index_subject, note = keys[1], keys[2], keys[3]
-  local max_subjects, bucket_life_ms = number(args[1], 'max_subjects'), number(args[3], 'bucket_life')
+  local max_sources = number(args[1], 'max_sources')
   finish_noted(note)
-  local now_ms = math.floor(now_us() / 1000)
-  local over_ms = now_ms - math.max(number(args[2], 'set_life'), bucket_life_ms)
+  local over_ms = math.floor(now_us() / 1000) - number(args[2], 'source_life')
 
-  local subjects = ask('ZCARD', index_subject)
-  local gone, members, evicted, checked = {}, {}, 0, {}
-  for k = FIXED_FORGET + 1, #keys, 2 do
-    local similar, bucket = keys[k], keys[k + 1]
-    local member = id_of(similar) .. id_of(bucket)
-    local used_ms = tonumber(ask('ZSCORE', index_subject, member) or nil)
-    if used_ms and (subjects > max_subjects or used_ms <= over_ms) then
+  local sources = ask('ZCARD', index_subject)
+  local gone, ids, evicted = {}, {}, 0
+  for k = FIXED_FORGET + 1, #keys do
+    local key = keys[k]
+    local used_ms = tonumber(ask('ZSCORE', index_subject, id_of(key)) or nil)
+    if used_ms and (sources > max_sources or used_ms <= over_ms) then
       if used_ms > over_ms then evicted = evicted + 1 end
-      gone[#gone + 1] = similar
-      checked[#checked + 1], checked[#checked + 2] = similar, bucket
-      -- Other reasons share the bucket: delete it if none of them has used it since. Five ms, since a call takes time.
-      local life_ms = redis.call('PTTL', bucket)
-      if life_ms <= bucket_life_ms - (now_ms - used_ms) + 5 then gone[#gone + 1] = bucket end
-      subjects, members[#members + 1] = subjects - 1, member
+      gone[#gone + 1], ids[#ids + 1] = key, id_of(key)
+      sources = sources - 1
     end
   end
-  if #members == 0 then return { 0, 0 } end
-  for n, packed in ipairs(redis.call('MGET', unpack(checked))) do
-    unpack_key(checked[n], packed, n % 2 == 1 and unpack_similar or unpack_bucket)
-  end
+  if #gone == 0 then return { 0, 0 } end
+  for n, packed in ipairs(redis.call('MGET', unpack(gone))) do unpack_key(gone[n], packed, unpack_source) end
   local steps = {}
   step_each(steps, gone, 'DEL')
-  step_each(steps, members, 'ZREM', index_subject)
+  step_each(steps, ids, 'ZREM', index_subject)
   step_raised(steps, meta, { subjects_evicted = evicted })
   commit(note, {}, nil, steps)
-  return { #members, evicted }
+  return { #gone, evicted }
 end
 
 register('forget', naming_corrupt(forget, 4), { 'allow-oom' })

@@ -41,9 +41,8 @@ end
 -- of keys.
 function new_state(keys, places, index_name)
   local read, read_each, packed = new_reader(keys)
-  local sets_at, buckets_at, events_at = places.sets, places.buckets, places.events
-  local similars, buckets, objects, used_objects, names = {}, {}, {}, {}, {}
-  local used_sets, used_buckets, numbers = {}, {}, {}
+  local sources_at, events_at = places.sources, places.events
+  local sources, used_sources, objects, used_objects, names, numbers = {}, {}, {}, {}, {}, {}
 
   -- Missing keys were checked for another type when they were read.
   local function unpacked(i, unpack_it)
@@ -52,22 +51,13 @@ function new_state(keys, places, index_name)
     return value
   end
 
-  local function similar(n)
-    local s = similars[n]
-    if not s then
-      s = packed[sets_at + n] and unpacked(sets_at + n, unpack_similar) or { nil, nil }
-      similars[n] = s
+  local function source(n)
+    local t = sources[n]
+    if not t then
+      t = packed[sources_at + n] and unpacked(sources_at + n, unpack_source) or new_source()
+      sources[n] = t
     end
-    return s
-  end
-
-  local function bucket(n)
-    local s = buckets[n]
-    if not s then
-      s = packed[buckets_at + n] and unpacked(buckets_at + n, unpack_bucket) or { nil, nil }
-      buckets[n] = s
-    end
-    return s
+    return t
   end
 
   -- Events first, then aggregates and reports.
@@ -117,8 +107,8 @@ function new_state(keys, places, index_name)
   -- Reads the keys that every event needs, and those that are probably written: aggregates of full sets, reports of buckets
   -- that have suppressed events, and series that have not ended at *at_ms*, the time of the first batch.
   local function read_all(subjects, max_events, at_ms)
-    if places.events_end <= sets_at then return end
-    read(sets_at + 1, places.events_end)
+    if places.events_end <= sources_at then return end
+    read(sources_at + 1, places.events_end)
     local more, listed = {}, {}
     local function need(place)
       if not listed[place] then
@@ -127,35 +117,29 @@ function new_state(keys, places, index_name)
       end
     end
     for s = 0, #subjects - 1, SUBJECT_FIELDS do
-      local set, shared = subjects[s + SET], subjects[s + BUCKET]
-      local is_series = subjects[s + EXEMPT] == SERIES
-      if is_series then
-        local known = packed[sets_at + set] and similar(set)
-        if known and known[SERIES_ID] and not series_ended(known[SIMILAR_LAST], at_ms) then
-          need(events_at + number_of(known[SERIES_ID]))
+      local n, exempt = subjects[s + STATE], subjects[s + EXEMPT]
+      local known = packed[sources_at + n] and source(n)
+      local set = known and known_set(known, subjects[s + SET])
+      if exempt == SERIES then
+        if set and set[SERIES_ID] and not series_ended(set[SIMILAR_LAST], at_ms) then
+          need(events_at + number_of(set[SERIES_ID]))
         end
       else
-        if packed[sets_at + set] and #similar(set) > max_events then need(places.events_end + subjects[s + AGGREGATE]) end
-        if packed[buckets_at + shared] and subjects[s + EXEMPT] ~= 1 and bucket(shared)[SUPPRESSED] then
-          need(places.events_end + subjects[s + REPORT])
-        end
+        if set and #set > max_events then need(places.events_end + subjects[s + AGGREGATE]) end
+        if known and exempt ~= 1 and known[SUPPRESSED] then need(places.events_end + subjects[s + REPORT]) end
       end
     end
     if #more > 0 then read_each(more) end
   end
 
   return {
-    read_all = read_all, packed = packed, similars = similars, buckets = buckets, objects = objects,
-    used_objects = used_objects, used_sets = used_sets, used_buckets = used_buckets, free_name = free_name,
-    object = object, number_of = number_of,
-    set_id = function(n) return id_of(keys[sets_at + n]) end,
-    similar = function(n)
-      used_sets[n] = true
-      return similars[n] or similar(n)
+    read_all = read_all, packed = packed, sources = sources, objects = objects, used_objects = used_objects,
+    used_sources = used_sources, free_name = free_name, object = object, number_of = number_of,
+    source_id = function(n) return id_of(keys[sources_at + n]) end,
+    similar = function(n, tag)
+      used_sources[n] = true
+      return set_of(sources[n] or source(n), tag)
     end,
-    bucket = function(n)
-      used_buckets[n] = true
-      return buckets[n] or bucket(n)
-    end,
+    bucket = function(n) return sources[n] or source(n) end,
   }
 end

@@ -30,7 +30,7 @@ def keyed(event: Event, options: Options | None = None) -> KeyedEvent:
 
 def keys_of(event: Event, options: Options | None = None) -> dict[str, bytes]:
     found = keyed(event, options)
-    return {EVENT: found.key, AGGREGATE: found.subject.aggregate, SPAM: found.subject.spam}
+    return {EVENT: found.key, AGGREGATE: found.subject.aggregate_object, SPAM: found.subject.spam}
 
 
 def base(**overrides: Any) -> Event:
@@ -116,14 +116,14 @@ def test_keys_are_the_same_in_every_process_and_for_ever() -> None:
     """They name what lies in Redis: a change would forget every count."""
     assert {name: key.decode() for name, key in keys_of(make_event()).items()} == {
         EVENT: ".vq0OpnGz71pqa4w03",
-        AGGREGATE: "S45goYLys_4XJUmKfe",
+        AGGREGATE: "zbCrUqAK5uTi_INrCY",
         SPAM: "kjicvIg9w0qQB6hotl",
     }
 
 
 def test_similar_events_differ_in_their_local_key_alone() -> None:
     one, two = (keyed(event) for event in make_similar_events(2))
-    assert one.subject.aggregate == two.subject.aggregate
+    assert one.subject.similar == two.subject.similar
     assert one.local != two.local
     assert len(one.local) == 8
     assert len(one.key) == len(one.subject.spam) == len(one.subject.aggregate_object) == 18
@@ -134,7 +134,7 @@ def test_the_kinds_of_keys_never_meet() -> None:
     empty = Event(involved_object=ObjectReference(), source=EventSource())
     found = keyed(empty)
     subject = found.subject
-    keys = {found.key, subject.aggregate, subject.spam, subject.aggregate_object, subject.suppressed_object}
+    keys = {found.key, subject.similar, subject.spam, subject.aggregate_object, subject.suppressed_object}
     assert len(keys) == 5
 
 
@@ -209,7 +209,7 @@ def test_different_fields_make_different_keys_and_the_same_the_same(one: tuple[s
     without_message_and_path = [i for i, field in enumerate(FIELDS) if field not in ("message", "field_path")]
     same_subject = all(one[i] == two[i] for i in without_message_and_path)
     # the reporter is in the aggregate's key as well, and here it is nobody
-    assert (first.subject.aggregate == second.subject.aggregate) is same_subject
+    assert (first.subject.similar == second.subject.similar) is same_subject
 
 
 # -- calls ----------------------------------------------------------------------------------------------------------
@@ -231,8 +231,8 @@ def test_every_key_is_passed_once_however_many_events_need_it() -> None:
     call = call_of([make_event()] * 5, [make_event(), make_event(message="other")])
     assert len(call.keys) == len(set(call.keys))
     kinds = sorted(key.removeprefix(b"t:{0}:").partition(b":")[0] for key in call.keys)
-    # two events, the folded one, the report; one set of similar ones; one bucket; the minute of both batches
-    assert kinds == [b"aggregate", b"object", b"object", b"object", b"object", b"occurrences", b"spam"]
+    # the state of the source; two events, the folded one, the report; the minute of both batches
+    assert kinds == [b"corr", b"object", b"object", b"object", b"object", b"occurrences"]
     assert len(call.batches) == 2
 
 
