@@ -90,7 +90,8 @@ class Rows:
 
     def encode(self, write: SinkWrite) -> bytes:
         row, core = row_of(write.event)
-        return _ENCODE(row | {"event": _ENCODE(core).decode()}) + b"\n"
+        row["event"] = _ENCODE(core).decode()
+        return _ENCODE(row) + b"\n"
 
     def request(self, parts: Sequence[bytes]) -> Request:
         body = b"".join(parts)

@@ -45,12 +45,18 @@ class AppendsBatches(ABC):
 
 def storable_core(event: Event) -> dict[str, Any]:
     """Return the plain dict of *event*'s core/v1 JSON, with NUL and lone surrogates replaced by U+FFFD."""
+    _, core = storable(event)
+    return core
+
+
+def storable(event: Event) -> tuple[Event, dict[str, Any]]:
+    """Return *event* with NUL and lone surrogates replaced by U+FFFD, and the plain dict of its core/v1 JSON."""
     try:
-        return to_core(event)
+        return event, to_core(event)
     except InvalidEvent:
-        pass
+        event = repaired(event)
     try:
-        return to_core(repaired(event))
+        return event, to_core(event)
     except InvalidEvent as error:
         raise EventUnbuildable(f"no core/v1 object can be made of it: {error}") from error
 

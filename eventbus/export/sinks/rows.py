@@ -5,29 +5,28 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from eventbus.export.sinks.common import storable_core, version_of
+from eventbus.export.sinks.common import storable, version_of
 from eventbus.model.event import Event
 
 
 def row_of(event: Event) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the columns of *event*, and its core/v1 object. Raises: EventUnbuildable."""
-    version, core = version_of(event), storable_core(event)
-    about, meta = core["involvedObject"], core["metadata"]
-    source = core.get("source", {})
+    version, (event, core) = version_of(event), storable(event)
+    about, meta, source = event.involved_object, event.metadata, event.source
     return {
-        "namespace": meta.get("namespace", ""),
-        "name": meta.get("name", ""),
-        "uid": meta.get("uid", ""),
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "uid": meta.uid,
         "version": version,
-        "object_kind": about.get("kind", ""),
-        "object_name": about.get("name", ""),
-        "object_uid": about.get("uid", ""),
-        "type": core.get("type", ""),
-        "reason": core.get("reason", ""),
-        "message": core.get("message", ""),
-        "component": source.get("component", "") or core.get("reportingComponent", ""),
-        "host": source.get("host", ""),
+        "object_kind": about.kind,
+        "object_name": about.name,
+        "object_uid": about.uid,
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message,
+        "component": source.component or event.reporting_component,
+        "host": source.host,
         "count": event.times_seen,
-        "first_seen": event.first_timestamp or event.event_time or event.metadata.creation_timestamp,
+        "first_seen": event.first_timestamp or event.event_time or meta.creation_timestamp,
         "last_seen": event.last_seen or datetime.now(UTC),
     }, core
