@@ -21,11 +21,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
 from cloudevents.core.bindings.http import HTTPMessage, to_binary, to_structured
 from cloudevents.core.exceptions import BaseCloudEventException
 from cloudevents.core.formats.json import JSONFormat
@@ -45,7 +45,6 @@ from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, Sin
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, given_headers, guarded_client
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.event import Event
-from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.http.guarded_http import MAX_REPLY_BYTES, GuardedClient, Reply, error_of
 from eventbus.util.log import log
 
@@ -69,47 +68,37 @@ class Mode(StrEnum):
     BATCH = "batch"
 
 
-class Secrets(msgspec.Struct, frozen=True):
-    """The secrets as functions, not values: a file may change while the worker runs, and a repr shows nothing."""
+def secret_headers(options: SinkOptions, request: Request) -> dict[str, str]:
+    """Return the headers that authenticate *request*. The secrets are read again, because a file may change.
 
-    signing_key: Callable[[], str] = str
-    token: Callable[[], str] = str
-    given: Callable[[], dict[str, str]] = dict
-    bus_id: str = ""
-    clock: Clock = msgspec.field(default_factory=SystemClock)
-
-    def headers(self, request: Request) -> dict[str, str]:
-        """Return the headers that authenticate *request*. Raises: ConfigError: a secret cannot be read."""
-        signing_key, token = self.signing_key(), self.token()
-        headers = self.given()
-        if self.bus_id:
-            headers["eventbus-bus"] = self.bus_id
-        if token:
-            headers["authorization"] = f"Bearer {token}"
-        if signing_key:
-            timestamp = str(self.clock.time_ns() // 1_000_000_000)
-            headers["x-eventbus-timestamp"] = timestamp
-            headers["x-eventbus-signature"] = f"sha256={sign(signing_key, timestamp, request.body)}"
-        return headers
+    Raises: ConfigError: a secret cannot be read.
+    """
+    signing_key, token = options.ascii_secret(SECRET), options.ascii_secret(TOKEN)
+    headers = given_headers(options)
+    if options.bus_id:
+        headers["eventbus-bus"] = options.bus_id
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    if signing_key:
+        timestamp = str(int(time.time()))
+        headers["x-eventbus-timestamp"] = timestamp
+        headers["x-eventbus-signature"] = f"sha256={signature(signing_key, timestamp, request.body)}"
+    return headers
 
 
 def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink | HttpBatchSink:
     """Make the sink of `https://…`. Raises: ConfigError."""
     environ = options.environ
     mode = _mode(environ.get("EVENTBUS_WEBHOOK_MODE", ""))
-    secrets = Secrets(
-        lambda: options.ascii_secret(SECRET),
-        lambda: options.ascii_secret(TOKEN),
-        lambda: given_headers(options),
-        options.bus_id,
-    )
-    secrets.headers(Request(url, b"", {}))  # report an invalid secret at start
+    sign = partial(secret_headers, options)
+    sign(Request(url, b"", {}))  # report an invalid secret at start
     requests = _requests(environ.get("EVENTBUS_WEBHOOK_REQUESTS", ""))
     client = guarded_client(url, options, connections=requests)
     source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
     if mode is Mode.BATCH:
-        return HttpBatchSink(options.name, CloudEventBatches(url, source), client=client, sign=secrets.headers)
-    return WebhookSink(options.name, url, client=client, secrets=secrets, mode=mode, source=source, requests=requests)
+        return HttpBatchSink(options.name, CloudEventBatches(url, source), client=client, sign=sign)
+    build = partial(binary if mode is Mode.BINARY else structured, url, source)
+    return WebhookSink(options.name, url, client=client, sign=sign, build=build, requests=requests)
 
 
 class WebhookSink:
@@ -132,10 +121,9 @@ class WebhookSink:
         url: str,
         *,
         client: GuardedClient,
-        secrets: Secrets | None = None,
-        mode: Mode = Mode.STRUCTURED,
-        source: str = "/eventbus",
-        requests: int = 1,
+        sign: Callable[[Request], dict[str, str]],
+        build: Callable[[Event], Request],
+        requests: int,
     ) -> None:
         self.name = name
         self._requests = requests
@@ -143,9 +131,8 @@ class WebhookSink:
         self._away = False  #: the last call has found that the endpoint does not answer
         self._url = url
         self._client = client
-        self._secrets = secrets or Secrets()
-        self._build = binary if mode is Mode.BINARY else structured
-        self._source = source
+        self._sign = sign
+        self._build = build
 
     def __repr__(self) -> str:
         # Not the URL: the path of many a webhook is its password.
@@ -157,7 +144,14 @@ class WebhookSink:
 
     def create(self, event: Event) -> Event:
         """Send it. Returns: *event*; the endpoint has nothing to say. Raises: as `EventSink`."""
-        self._send(self._build(event, self._source))
+        request = self._build(event)
+        try:
+            headers = {"user-agent": "eventbus", **request.headers, **self._sign(request)}
+        except ConfigError as error:
+            raise SinkUnreachable(str(error)) from error
+        refused = error_of(self._client.post(self._url, headers, request.body))
+        if refused is not None:
+            raise refused
         return event
 
     def update(self, event: Event) -> Event:
@@ -206,16 +200,6 @@ class WebhookSink:
         except Exception as error:
             log.warning("sink %s raised an unexpected error", self.name, exc_info=True)
             return UnexpectedReply(f"{type(error).__name__}: {error}")
-
-    def _send(self, message: Message) -> None:
-        request = message.request(self._url)
-        try:
-            headers = {"user-agent": "eventbus", **request.headers, **self._secrets.headers(request)}
-        except ConfigError as error:
-            raise SinkUnreachable(str(error)) from error
-        refused = error_of(self._client.post(self._url, headers, request.body))
-        if refused is not None:
-            raise refused
 
 
 class _Call:
@@ -297,16 +281,16 @@ class CloudEventBatches:
         self._source = source
 
     def encode(self, write: SinkWrite) -> bytes:
-        return structured(write.event, self._source).body
+        return structured(self._url, self._source, write.event).body
 
     def request(self, parts: Sequence[bytes]) -> Request:
-        return batch(parts).request(self._url)
+        return batch(self._url, parts)
 
     def judge(self, reply: Reply, events: int) -> Verdict:
         return Verdict(error_of(reply))
 
 
-def sign(key: str, timestamp: str, body: bytes) -> str:
+def signature(key: str, timestamp: str, body: bytes) -> str:
     """Return the hex HMAC-SHA256 of `<timestamp>.<body>`; the timestamp is in seconds since 1970."""
     return hmac.new(key.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
 
@@ -332,38 +316,27 @@ BATCH_TYPE: Final = "application/cloudevents-batch+json; charset=utf-8"
 _FORMAT: Final = JSONFormat()
 
 
-class Message(msgspec.Struct, frozen=True):
-    """A body with its headers; *key* is its idempotency key, the same for every repeat."""
-
-    headers: dict[str, str]
-    body: bytes
-    key: str
-
-    def request(self, url: str) -> Request:
-        """Return the request with this message."""
-        return Request(url, self.body, self.headers | {"idempotency-key": self.key})
+def structured(url: str, source: str, event: Event) -> Request:
+    """Return a request with the whole CloudEvent as JSON. Raises: EventUnbuildable."""
+    return _request(url, event, to_structured(_cloud_event(event, source), _FORMAT))
 
 
-def structured(event: Event, source: str) -> Message:
-    """Return the whole CloudEvent as JSON. Raises: EventUnbuildable."""
-    return _message(event, to_structured(_cloud_event(event, source), _FORMAT))
+def binary(url: str, source: str, event: Event) -> Request:
+    """Return a request with the core/v1 Event as body, the attributes as ce- headers. Raises: EventUnbuildable."""
+    return _request(url, event, to_binary(_cloud_event(event, source), _FORMAT))
 
 
-def binary(event: Event, source: str) -> Message:
-    """Return the core/v1 Event as body, the attributes as ce- headers. Raises: EventUnbuildable."""
-    return _message(event, to_binary(_cloud_event(event, source), _FORMAT))
-
-
-def batch(bodies: Sequence[bytes]) -> Message:
-    """Return one body of *bodies*, which are of `structured`.
+def batch(url: str, bodies: Sequence[bytes]) -> Request:
+    """Return a request with all *bodies*, which are of `structured`.
 
     The SDK has no batches yet; an array of its JSON is one."""
     body = b"[" + b",".join(bodies) + b"]"
-    return Message({"content-type": BATCH_TYPE}, body, blake2b(body, digest_size=16).hexdigest())
+    key = blake2b(body, digest_size=16).hexdigest()
+    return Request(url, body, {"content-type": BATCH_TYPE, "idempotency-key": key})
 
 
-def _message(event: Event, made: HTTPMessage) -> Message:
-    return Message(dict(made.headers), made.body, delivery_id(event))
+def _request(url: str, event: Event, made: HTTPMessage) -> Request:
+    return Request(url, made.body, {**made.headers, "idempotency-key": delivery_id(event)})
 
 
 def _cloud_event(event: Event, source: str) -> CloudEvent:
