@@ -18,6 +18,7 @@ import redis
 
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection import plain_client
+from eventbus.broker.connection.address import with_password
 from eventbus.broker.connection.connect import check_server, connect, is_cluster, make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.redis_errors import redis_errors
@@ -167,15 +168,15 @@ def test_a_missing_and_a_wrong_password_are_told_apart(tmp_path: Path) -> None:
         with pytest.raises(BusRefused, match="wants a password: set EVENTBUS_REDIS_PASSWORD"):
             connect(url)
         with pytest.raises(BusRefused, match="refused the user or the password") as caught:
-            connect(url, password="wrong-guess")
+            connect(with_password(url, "wrong-guess"))
         assert "wrong-guess" not in str(caught.value)
-        with connect(url, password="secret") as client:
+        with connect(with_password(url, "secret")) as client:
             assert client.ping()
 
 
 def test_a_password_for_a_server_that_has_none_is_told(server: EmbeddedServer) -> None:
     with pytest.raises(BusRefused, match="has no password, but one was given"):
-        connect(server.url or "", password="secret")
+        connect(with_password(server.url or "", "secret"))
 
 
 def test_a_database_that_does_not_exist_is_told(server: EmbeddedServer) -> None:

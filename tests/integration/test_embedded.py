@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from eventbus.broker.connection.address import with_password
 from eventbus.broker.connection.connect import make_client, resolve_url
 from eventbus.broker.embedded import server as embedded_server
 from eventbus.broker.embedded.server import (
@@ -159,7 +160,7 @@ def test_stop_ends_it_keeps_the_data_and_may_be_repeated(directory: Path) -> Non
 
 def test_stop_asks_by_signal_where_the_server_wants_a_password(directory: Path) -> None:
     server = EmbeddedServer(directory, config={"requirepass": "secret"})
-    with make_client(server.start(), password="secret") as client:
+    with make_client(with_password(server.start(), "secret")) as client:
         client.set("k", "v")
     server.stop()
     assert not server.running()

@@ -57,7 +57,7 @@ def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
     return EmbeddedServer(default_directory(environ)).start()
 
 
-def connect(url: str, *, block_ms: int = 0, name: str = "eventbus", password: str | None = None) -> Client:
+def connect(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Client:
     """Make a client and connect it; it goes to all nodes if the server is one of a cluster.
 
     Arguments, threads and timeouts as in `make_client`. Blocks for 5 s at most for each host of the url that is away;
@@ -69,12 +69,11 @@ def connect(url: str, *, block_ms: int = 0, name: str = "eventbus", password: st
     """
     from redis.exceptions import RedisError
 
-    url = with_password(url, password)
     address = parse_address(url)
     if (nodes := _maps.get(url)) is not None:
         with suppress(RedisError):
             nodes.load()
-            return _client_of(nodes, address, block_ms=block_ms, name=name)
+            return cluster_client(url, block_ms=block_ms, name=name)
     problem: BusUnavailable | None = None
     for endpoint in _ways_to(address):
         try:
@@ -93,10 +92,12 @@ def cluster_client(url: str, *, block_ms: int, name: str) -> Client:
     nodes = _maps.get(url)
     if nodes is None:
         return connect(url, block_ms=block_ms, name=name)
-    return _client_of(nodes, parse_address(url), block_ms=block_ms, name=name)
+    from eventbus.broker.connection.cluster import client_of  # only programs that connect to a cluster need it
+
+    return client_of(nodes, parse_address(url), block_ms=block_ms, name=name)
 
 
-def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus", password: str | None = None) -> redis.Redis:
+def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus") -> redis.Redis:
     """Make a client for one server, not connected yet. Bytes in, bytes out, replies in the shapes of RESP2.
 
     Where the url has sentinels that is the primary they name, asked for at each connection; where it has several hosts,
@@ -104,12 +105,12 @@ def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus", password
     client get a socket each. Nothing is retried: a call that raised BusUnavailable may have had its effect.
 
     Args:   block_ms: the longest BLOCK this client will be used with; a reply may take 5 s longer.
-            name: for CLIENT LIST; no spaces.  password: used where the url has none.
+            name: for CLIENT LIST; no spaces.
     Raises: ConfigError: the url cannot be used.
     """
     from eventbus.broker.connection.plain_client import plain_client
 
-    return plain_client(parse_address(with_password(url, password)), block_ms=block_ms, name=name)
+    return plain_client(parse_address(url), block_ms=block_ms, name=name)
 
 
 def check_server(client: Client) -> ServerInfo:
@@ -185,18 +186,12 @@ def _connect_at(endpoint: Endpoint | None, url: str, address: Address, block_ms:
     if endpoint is None or address.database:
         cure = "give the host and port of some of its nodes, and database 0"
         raise ConfigError(f"{address.shown} is a node of a cluster: {cure}", cure=cure)
-    from eventbus.broker.connection.cluster import map_of  # only programs that connect to a cluster need it
+    from eventbus.broker.connection.cluster import map_of
 
     nodes = _maps.setdefault(url, map_of(address))
     with redis_errors(url):
         nodes.load(endpoint)
-    return _client_of(nodes, address, block_ms=block_ms, name=name)
-
-
-def _client_of(nodes: ClusterMap, address: Address, *, block_ms: int, name: str) -> Client:
-    from eventbus.broker.connection.cluster import client_of
-
-    return client_of(nodes, address, block_ms=block_ms, name=name)
+    return cluster_client(url, block_ms=block_ms, name=name)
 
 
 def _refuse_several(address: Address) -> None:

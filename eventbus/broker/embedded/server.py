@@ -388,7 +388,7 @@ class EmbeddedServer:
         return connection
 
     def _check_peer(self, connection: socket.socket) -> None:
-        uid = peer_of(connection).uid
+        _, uid = peer_of(connection)
         if uid not in (None, os.geteuid()):
             cure = f"remove {self._url_path}, and that socket if it is not that user's own"
             raise ConfigError(f"at the socket {connection.getpeername()} listens user {uid}: {cure}", cure=cure)
@@ -413,7 +413,7 @@ class EmbeddedServer:
     def _listener(self) -> int | None:
         try:
             with self._connect(1) as connection:
-                return peer_of(connection).pid
+                return peer_of(connection)[0]
         except OSError:
             return None
 

@@ -14,29 +14,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 #: sys/un.h of macOS: level, and the options for the credentials and the process at the other end
 _SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = 0, 1, 2
 _PROC: Final = Path("/proc")
 
 
-class Peer(msgspec.Struct, frozen=True):
-    """The process that listens at a unix socket. None: unknown, or it is in another container."""
+def peer_of(connection: socket.socket) -> tuple[int | None, int | None]:
+    """Return the process that listens where *connection*, a unix socket, is connected to, and its user.
 
-    pid: int | None
-    uid: int | None
-
-
-def peer_of(connection: socket.socket) -> Peer:
-    """Return the process that listens where *connection*, a unix socket, is connected to."""
+    None: unknown, or it is in another container.
+    """
     if sys.platform == "darwin":
         _version, uid = struct.unpack("=II", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)[:8])
-        return Peer(struct.unpack("=i", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID, 4))[0] or None, uid)
+        return struct.unpack("=i", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID, 4))[0] or None, uid
     if not hasattr(socket, "SO_PEERCRED"):
-        return Peer(None, None)
+        return None, None
     pid, uid, _gid = struct.unpack("=iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return Peer(pid or None, uid)
+    return pid or None, uid
 
 
 def has_open(pid: int, file: Path) -> bool | None:

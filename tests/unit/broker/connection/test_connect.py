@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from eventbus.broker.connection.address import parse_address, safe_url
+from eventbus.broker.connection.address import parse_address, safe_url, with_password
 from eventbus.broker.connection.connect import make_client, resolve_url
 from eventbus.broker.embedded.server import default_directory
 from eventbus.broker.redis_errors import redis_errors, translate
@@ -164,8 +164,8 @@ def test_a_client_retries_nothing_and_speaks_resp2_in_bytes() -> None:
 
 
 def test_a_password_beside_the_url_is_used_where_the_url_has_none() -> None:
-    assert make_client("redis://host", password="p@s").get_connection_kwargs()["password"] == "p@s"
-    assert make_client("redis://:own@host", password="p@s").get_connection_kwargs()["password"] == "own"
+    assert make_client(with_password("redis://host", "p@s")).get_connection_kwargs()["password"] == "p@s"
+    assert make_client(with_password("redis://:own@host", "p@s")).get_connection_kwargs()["password"] == "own"
 
 
 @pytest.mark.parametrize(
