@@ -10,8 +10,8 @@ import msgspec
 
 from eventbus.cache.informer import SharedInformer
 from eventbus.model.event import Event
-from eventbus.model.kinds import EVENT, LEASE, NODE
-from eventbus.model.list_watch import HasMetadata, InformedKind, ListerWatcher, ListOptions, ObjectList, Watch
+from eventbus.model.kinds import EVENT, LEASE, NODE, Kind
+from eventbus.model.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, Watch
 from eventbus.model.objects.cluster import Lease, Node
 from eventbus.util.clock import Clock
 
@@ -24,7 +24,7 @@ TweakListOptions: TypeAlias = Callable[[ListOptions], ListOptions]
 class ObjectSource(Protocol):
     """The store from which a factory reads all its kinds."""
 
-    def lister_watcher(self, kind: InformedKind[T]) -> ListerWatcher[T]:
+    def lister_watcher(self, kind: Kind[T]) -> ListerWatcher[T]:
         """Return the lister-watcher of one kind; used from the informer's threads only."""
         ...
 
@@ -67,7 +67,7 @@ class SharedInformerFactory:
         self._informers: dict[str, SharedInformer[Any]] = {}
         self._stopped = False
 
-    def informer_for(self, kind: InformedKind[T], *, resync_s: float | None = None) -> SharedInformer[T]:
+    def informer_for(self, kind: Kind[T], *, resync_s: float | None = None) -> SharedInformer[T]:
         """Return the informer of *kind*: the first call makes it, and sets how often it resyncs. Started by `start`."""
         with self._lock:
             if kind.plural not in self._informers:
@@ -113,7 +113,7 @@ class SharedInformerFactory:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _make(self, kind: InformedKind[T], resync_s: float) -> SharedInformer[T]:
+    def _make(self, kind: Kind[T], resync_s: float) -> SharedInformer[T]:
         source = self._source.lister_watcher(kind)
         if self._namespace or self._tweak is not None:
             source = TweakedListerWatcher(source, self._tweak_options)

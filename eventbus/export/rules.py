@@ -20,7 +20,7 @@ from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.model.event import Event
 from eventbus.model.matchers import Matchers, event_matchers, labels_of
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.storage import with_metadata
+from eventbus.store.storage import decode_or_none, with_metadata
 from eventbus.store.stored import View
 from eventbus.util.clock import Clock
 from eventbus.util.human_duration import parse_duration, parse_since
@@ -230,13 +230,7 @@ class DelayedEvents:
         return deliveries, gone
 
     def _stored(self, keys: list[str]) -> list[Event | None]:
-        return [None if packed is None else self._decode(packed) for packed in self._store.stored(keys)]
-
-    def _decode(self, packed: bytes) -> Event | None:
-        try:
-            return self._storage.decode(packed)
-        except PoisonBatch:
-            return None
+        return [decode_or_none(self._storage, packed) for packed in self._store.stored(keys)]
 
 
 def _age(entry_id: str) -> tuple[int, ...]:

@@ -25,26 +25,6 @@ class HasMetadata(Protocol):
 
 
 T = TypeVar("T", bound=HasMetadata)
-T_co = TypeVar("T_co", bound=HasMetadata, covariant=True)
-
-
-class InformedKind(Protocol[T_co]):
-    """The attributes of a kind that an informer needs; a `kinds.Kind` has them."""
-
-    @property
-    def plural(self) -> str:
-        """Return the kind's plural name, such as `nodes`; it is unique in a factory."""
-        ...
-
-    @property
-    def resource(self) -> str:
-        """Names it in errors: `nodes`, `leases.coordination.k8s.io`."""
-        ...
-
-    @property
-    def type(self) -> type[T_co]:
-        """The type of its objects."""
-        ...
 
 
 class VersionMatch(StrEnum):

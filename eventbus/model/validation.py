@@ -159,10 +159,14 @@ def check_annotations(annotations: Mapping[str, str]) -> None:
 
 def invalid_from(error: msgspec.ValidationError) -> InvalidEvent:
     """Translate msgspec's message ("Expected … - at `$.path`") into ours."""
+    path, problem = problem_at(error)
+    return InvalidEvent(path or "event", problem)
+
+
+def problem_at(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Return the path in msgspec's message, "" if there is none, and the problem there."""
     match = _AT_PATH.fullmatch(str(error))
-    if match is None:
-        return InvalidEvent("event", str(error))
-    return InvalidEvent(match["path"] or "event", match["problem"])
+    return (match["path"], match["problem"]) if match else ("", str(error))
 
 
 def _check_type(event: Event) -> None:

@@ -22,6 +22,7 @@ KEPT: Final = timedelta(days=5)
 FIRST_LIST_S: Final = 5.0
 #: Objects that one call deletes.
 DELETED_AT_ONCE: Final = 100
+KINDS: Final[tuple[Kind[Any], ...]] = (SILENCE, ACKNOWLEDGEMENT)
 
 
 class SilenceChange(NamedTuple):
@@ -37,7 +38,7 @@ class SilenceReader:
     def __init__(self, bus: Bus, inbox: SimpleQueue[Any]) -> None:
         self._store = ObjectStore.of(bus)
         self._informers = SharedInformerFactory(self._store)
-        for kind in (SILENCE, ACKNOWLEDGEMENT):
+        for kind in KINDS:
             handler = _Handler(kind, inbox)
             self._informers.informer_for(kind).add_event_handler(handler.on_add, handler.on_update, handler.on_delete)
 
@@ -55,7 +56,7 @@ class SilenceReader:
 
     def apply_all(self, engine: Engine, now_ms: int) -> None:
         """Have *engine* use all of them."""
-        for kind in (SILENCE, ACKNOWLEDGEMENT):
+        for kind in KINDS:
             for found in self._informers.informer_for(kind).lister().list():
                 self.apply(SilenceChange(kind, found.metadata.name), engine, now_ms)
 

@@ -22,7 +22,7 @@ from eventbus.broker.keys import ID_CHARS, Keys
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.client.connection import ApiConnection
 from eventbus.client.numbers import fetch
-from eventbus.errors import BusUnavailable, InvalidEvent, PoisonBatch
+from eventbus.errors import BusUnavailable, InvalidEvent
 from eventbus.model.encoding.event_json import from_core, micros_to_json
 from eventbus.model.event import Event, Instant, ObjectReference
 from eventbus.model.kinds import EVENT
@@ -32,6 +32,7 @@ from eventbus.store.event_storage import EventStorage
 from eventbus.store.reader import ObjectReader
 from eventbus.store.scan import bounds, scan
 from eventbus.store.selection import Selection
+from eventbus.store.storage import decode_or_none
 
 #: Most events that are read about one object.
 MOST_ABOUT: Final = 5_000
@@ -67,16 +68,9 @@ def read_placed_about(bus: Bus, client: Client, objects: Sequence[ObjectReferenc
         with redis_errors():
             values: Any = client.mget([bus.keys[partition].object + key for _, key in keys])
         for (which, _), packed in zip(keys, values, strict=True):
-            if (event := _decoded(storage, packed)) and _is_about(event, objects[which]):
+            if (event := decode_or_none(storage, packed)) and _is_about(event, objects[which]):
                 placed[which].append((partition, event))
     return placed
-
-
-def _decoded(storage: EventStorage, packed: bytes | None) -> Event | None:
-    try:
-        return None if packed is None else storage.decode(packed)
-    except PoisonBatch:
-        return None
 
 
 def _is_about(event: Event, about: ObjectReference) -> bool:
@@ -138,11 +132,7 @@ class NewestFirst:
             if (stored.partition, stored.key) in seen:
                 continue
             seen.add((stored.partition, stored.key))
-            try:
-                event = self._storage.decode(stored.value)
-            except PoisonBatch:
-                continue
-            if event is not None:
+            if event := decode_or_none(self._storage, stored.value):
                 yield stored.partition, event
 
     def _partition(self, number: int) -> Iterator[_Packed]:

@@ -34,6 +34,7 @@ from eventbus.store.storage import (
     StoredObject,
     already_exists,
     check_size,
+    decode_or_none,
     invalid,
     new_version,
     with_metadata,
@@ -252,10 +253,7 @@ class EventStorage:
         return Place(partition_of(reference, self._bus.partitions), item_key(namespace, name))
 
     def _stored(self, place: Place, packed: bytes | None) -> StoredObject[Event] | None:
-        try:
-            event = None if packed is None else self.decode(packed)
-        except PoisonBatch:
-            return None
+        event = decode_or_none(self, packed)
         return None if event is None or packed is None else StoredObject(place, event, packed)
 
 

@@ -28,6 +28,7 @@ from eventbus.store.storage import (
     Place,
     StoredObject,
     check_size,
+    decode_or_none,
     invalid,
     new_version,
     with_metadata,
@@ -69,10 +70,7 @@ class ObjectStorage(Generic[T]):
         key = item_key(namespace, name)
         with redis_errors():
             packed: Any = self._client.get(self._keys.object_of(self.kind.plural) + key)
-        try:
-            obj = None if packed is None else self.decode(packed)
-        except PoisonBatch:
-            obj = None
+        obj = decode_or_none(self, packed)
         return None if obj is None else StoredObject(Place(PARTITION, key), obj, packed)
 
     def check(self, obj: T) -> None:

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
-import msgspec
-
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client, resolve_url
 from eventbus.broker.keys import OPERATED
@@ -15,7 +13,7 @@ from eventbus.client.address import is_api_url
 from eventbus.errors import BusRefused, ConfigError
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT, Kind
-from eventbus.model.list_watch import HasMetadata, InformedKind, ListOptions
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.event_storage import EventStorage
@@ -30,13 +28,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=HasMetadata)
 #: A store in Redis, or through an API worker, with the same methods.
 AnyStore: TypeAlias = "ObjectStore | RemoteStore"
-
-
-class EventList(msgspec.Struct, frozen=True):
-    """A list and the version to watch from."""
-
-    items: tuple[Event, ...]
-    resource_version: str
 
 
 class ObjectStore:
@@ -98,12 +89,10 @@ class ObjectStore:
         """Return a reader and writer of the objects of *kind*, over this store's client."""
         return ObjectWriter(bus=self._bus, client=self._client, hub=self._hub, kind=kind)
 
-    def lister_watcher(self, kind: InformedKind[T]) -> ObjectReader[T]:
+    def lister_watcher(self, kind: Kind[T]) -> ObjectReader[T]:
         """Return a reader of *kind* over a client of its own, for another thread. `close` closes it.
 
         See `ObjectSource`."""
-        if not isinstance(kind, Kind):
-            raise TypeError(f"{kind.plural} must be a Kind of eventbus.model.kinds")
         client = self._bus.client(name="eventbus-reader")
         self._clients.append(client)
         return ObjectReader(bus=self._bus, client=client, hub=self._hub, kind=kind)
@@ -120,7 +109,9 @@ class ObjectStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def list(self, namespace: str | None = None, *, kind: str | None = None, name: str | None = None) -> EventList:
+    def list(
+        self, namespace: str | None = None, *, kind: str | None = None, name: str | None = None
+    ) -> ObjectList[Event]:
         """List all events, those of a *namespace* (None, "": of all), or those about one object (*kind*, *name*).
 
         *kind* is compared without case. The version is read before the first page, so that a watch from it
@@ -136,7 +127,7 @@ class ObjectStore:
                 index = storage.index_about(partition, namespace, kind, name)
             for page in scan(self._bus, self._client, storage, partition, index):
                 items += [event for _, event in page if kind is name is None or about(event, kind, name)]
-        return EventList(tuple(items), str(version))
+        return ObjectList(tuple(items), str(version))
 
     def get(self, namespace: str, name: str) -> Event:
         """Read one event by its name. Raises: NotFound: with the API server's message."""

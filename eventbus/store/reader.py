@@ -12,7 +12,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import EVENTS
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import BusRefused, Expired
+from eventbus.errors import Expired
 from eventbus.model.kinds import Kind
 from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, VersionMatch, WatchEvent
 from eventbus.store.change_hub import Hub
@@ -97,7 +97,7 @@ class ObjectReader(Generic[T]):
                 break
             if taken and len(items) == options.limit and not selection.takes_all:
                 # The next page may be empty, as in the API server: finding out could read the whole store.
-                more = str(last) if self._count_after(selection, last) != 0 else ""
+                more = str(last) if self._count_after(selection, last) else ""
                 break
         if options.version_match is VersionMatch.EXACT and str(self.newest()) != start.version:
             raise Expired(f"The resource version for the provided list is too old: {start.version}")
@@ -233,20 +233,17 @@ class ObjectReader(Generic[T]):
                     entries if selection.takes_all else [entry for entry in entries if selection.matches(entry[1])],
                 )
 
-    def _count_after(self, selection: Selection[T], last: Continue) -> int | None:
-        """Count the objects in the indexes after a page that ends with *last*; None: this user has no right to."""
+    def _count_after(self, selection: Selection[T], last: Continue) -> int:
+        """Count the objects in the indexes after a page that ends with *last*."""
         pipe: Any = self._client.pipeline(transaction=False)
         for partition in self._storage.partitions:
             if partition >= last.partition:
                 key, prefix = self._storage.index(partition, selection)
                 low, high = bounds(prefix)
                 pipe.zlexcount(key, b"(" + last.member if partition == last.partition and last.member else low, high)
-        try:
-            with redis_errors():
-                counts: list[int] = pipe.execute()
-                return sum(counts)
-        except BusRefused:  # the user has the grants of an older build
-            return None
+        with redis_errors():
+            counts: list[int] = pipe.execute()
+        return sum(counts)
 
     def _parse(self, version: str, newest: Versions) -> Versions:
         """Parse *version*.

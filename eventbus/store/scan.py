@@ -10,9 +10,8 @@ from eventbus.broker.calls import PendingCalls
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.keys import ID_CHARS
 from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import PoisonBatch
 from eventbus.model.list_watch import HasMetadata
-from eventbus.store.storage import Storage
+from eventbus.store.storage import Storage, decode_or_none
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -73,14 +72,8 @@ def scan(
 
 
 def _decoded(storage: Storage[T], members: Sequence[bytes], values: Sequence[bytes | None]) -> list[tuple[bytes, T]]:
-    page = []
-    for member, packed in zip(members, values, strict=True):
-        try:
-            if packed is not None and (obj := storage.decode(packed)) is not None:
-                page.append((member, obj))
-        except PoisonBatch:
-            continue
-    return page
+    objects = (decode_or_none(storage, packed) for packed in values)
+    return [(member, obj) for member, obj in zip(members, objects, strict=True) if obj is not None]
 
 
 def _range_command(index: bytes, low: bytes, high: bytes, page: int) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, assert_ne
 import msgspec
 
 from eventbus.broker.functions import WriteStatus, Written
-from eventbus.errors import AlreadyExists, BusFull, Conflict, InvalidObject, NotFound
+from eventbus.errors import AlreadyExists, BusFull, Conflict, InvalidObject, NotFound, PoisonBatch
 from eventbus.model.kinds import Kind
 from eventbus.model.list_watch import HasMetadata
 from eventbus.store.selection import Selection
@@ -107,6 +107,14 @@ class Storage(Protocol[T]):
         Raises: Conflict, NotFound.
         """
         ...
+
+
+def decode_or_none(storage: Storage[T], packed: bytes | None) -> T | None:
+    """Unpack a value as `Storage.decode`; None also if there is none, or a corrupt one."""
+    try:
+        return None if packed is None else storage.decode(packed)
+    except PoisonBatch:
+        return None
 
 
 def new_version(kind: Kind[T], name: str, written: Written) -> str:

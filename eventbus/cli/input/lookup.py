@@ -11,7 +11,7 @@ import click
 from eventbus.cli.session import Session
 from eventbus.errors import EventBusError, InvalidEvent, NotFound
 from eventbus.model.event import Event, ObjectReference
-from eventbus.model.list_watch import ListOptions
+from eventbus.model.list_watch import ListOptions, ObjectList
 from eventbus.model.reference import meant_kinds, named_reference, reference_from_text
 from eventbus.util.text import printable
 
@@ -19,21 +19,19 @@ if TYPE_CHECKING:
     from eventbus.cli.printers.description import Stored
     from eventbus.cli.printers.node_description import Around
     from eventbus.model.kinds import Kind
-    from eventbus.store.object_store import AnyStore, EventList
+    from eventbus.store.object_store import AnyStore
 
 #: Maximum number of other places in a hint.
 HINTS = 5
 
 
-def list_about(store: AnyStore, namespace: str | None, reference: ObjectReference) -> EventList:
+def list_about(store: AnyStore, namespace: str | None, reference: ObjectReference) -> ObjectList[Event]:
     """The events about *reference* in *namespace* (None: all), its kind as people type it."""
-    from eventbus.store.object_store import EventList
-
     lists = [
         store.list(namespace, kind=kind, name=reference.name) for kind in dict.fromkeys(meant_kinds(reference.kind))
     ]
     # The oldest version: a watch from it misses no change since the later lists.
-    return EventList(tuple(event for listing in lists for event in listing.items), lists[0].resource_version)
+    return ObjectList(tuple(event for listing in lists for event in listing.items), lists[0].resource_version)
 
 
 def stored_kind(typed: str) -> Kind[Any] | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,10 +15,9 @@ from eventbus.model.encoding.json_read import as_go_reads
 from eventbus.model.frozen import decode_frozen
 from eventbus.model.objects.cluster import Lease, Namespace, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from eventbus.model.objects.pod import Pod
+from eventbus.model.validation import problem_at
 
 T = TypeVar("T")
-
-_AT_PATH: Final = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$\.?(?P<path>.*)`", re.DOTALL)
 
 
 def node_to_json(node: Node) -> dict[str, Any]:
@@ -105,9 +103,8 @@ def struct_from_json(mapping: Mapping[str, Any], shape: type[T], *, kind: str, a
     try:
         return msgspec.convert(as_go_reads(mapping, shape), decodable(shape), dec_hook=decode_frozen)
     except msgspec.ValidationError as error:
-        location = _AT_PATH.fullmatch(str(error))
-        problem = f"{location['path']}: {location['problem']}" if location else str(error)
-        raise InvalidObject(f"{kind} is invalid: {problem}") from None
+        path, problem = problem_at(error)
+        raise InvalidObject(f"{kind} is invalid: {f'{path}: ' if path else ''}{problem}") from None
     except (RecursionError, UnicodeEncodeError):
         raise InvalidObject(f"{kind} is invalid: nested too deeply, or no UTF-8") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Generic, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import msgspec
 import pytest
@@ -12,7 +12,8 @@ import pytest
 from eventbus.cache.factory import SharedInformerFactory
 from eventbus.errors import NotFound
 from eventbus.model.event import Event, ObjectMeta
-from eventbus.model.list_watch import HasMetadata, InformedKind, ListerWatcher, ListOptions
+from eventbus.model.kinds import EVENT, EVENTS_V1, Kind
+from eventbus.model.list_watch import HasMetadata, ListerWatcher, ListOptions
 from eventbus.testing.watch_source import FakeWatchSource
 from tests.unit.cache.things import Notes, make_thing
 from tests.waiting import PATIENCE_S, eventually
@@ -20,22 +21,15 @@ from tests.waiting import PATIENCE_S, eventually
 T = TypeVar("T", bound=HasMetadata)
 
 
-class Kind(msgspec.Struct, Generic[T], frozen=True):
-    plural: str
-    type: type[T]
-    group: str = ""
-
-    @property
-    def resource(self) -> str:
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-
 class Node(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "Node"
+    api_version: ClassVar[str] = "v1"
+
     metadata: ObjectMeta
     ready: bool = True
 
 
-EVENT, NODE = Kind("events", Event), Kind("nodes", Node)
+NODE = Kind(name="Node", plural="nodes", namespaced=False, type=Node)
 
 
 class Store:
@@ -45,7 +39,7 @@ class Store:
         self.events: FakeWatchSource[Event] = FakeWatchSource()
         self.nodes: FakeWatchSource[Node] = FakeWatchSource()
 
-    def lister_watcher(self, kind: InformedKind[T]) -> ListerWatcher[T]:
+    def lister_watcher(self, kind: Kind[T]) -> ListerWatcher[T]:
         return cast("ListerWatcher[T]", {"events": self.events, "nodes": self.nodes}[kind.plural])
 
 
@@ -155,4 +149,4 @@ def test_what_a_lister_does_not_find_it_names_as_the_api_server_does(factory: Sh
     with pytest.raises(NotFound, match=r'^nodes "x" not found$'):
         factory.informer_for(NODE).lister().get("x")
     with pytest.raises(NotFound, match=r'^events\.events\.k8s\.io "x" not found$'):
-        factory.informer_for(Kind("events", Event, "events.k8s.io")).lister().namespaced("a").get("x")
+        factory.informer_for(EVENTS_V1).lister().namespaced("a").get("x")
