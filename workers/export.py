@@ -67,6 +67,7 @@ def export(metrics: str, **given: Any) -> None:
     clickhouse+https://host/DB/TABLE rows, one for each change
     splunk+https://host:8088         events of the HTTP Event Collector
     nats://host:4222/STREAM          messages of a JetStream stream; nats+tls: too
+    kafka://host:9092/TOPIC          messages of a topic of Kafka; kafka+tls: too
     s3://BUCKET/PREFIX               objects of JSON Lines; s3+https://host/BUCKET/PREFIX too
     syslog://host:601                messages of RFC 5424; syslog+tls: too
     file:/var/log/events.jsonl       JSON Lines, rotated
@@ -74,7 +75,7 @@ def export(metrics: str, **given: Any) -> None:
     scheme:…                         a sink that an installed package has registered
 
     Extras: pip install 'eventbus[postgres]', 'eventbus[kubernetes]', 'eventbus[webhook]', 'eventbus[otlp]',
-    'eventbus[nats]', 'eventbus[s3]'.
+    'eventbus[nats]', 'eventbus[kafka]', 'eventbus[s3]'.
 
     With counts=shown in the query of the URL, a sink gets the counts of `eventbus get events`, with suppressed repeats.
     Otherwise it gets the counts that client-go would have written.

@@ -14,6 +14,7 @@ EXTRAS: Final = {
     "agent": "psutil",
     "api": "aiohttp",
     "apprise": "apprise",
+    "kafka": "confluent_kafka",
     "kubernetes": "lightkube",
     "mcp": "mcp",
     "metrics": "prometheus_client",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import threading
 import weakref
 from collections.abc import Callable
@@ -30,10 +31,21 @@ class Proxy:
     """Listens on loopback and forwards to *upstream*; both may be changed at any time, from any thread.
 
     Args: cut_every: of the pieces that pass, one in so many is cut.  cut_bytes: pieces that are shorter never are.
+          tls: of its own connections; those to *upstream* are plain.
     """
 
-    def __init__(self, upstream: str, *, seed: int, port: int = 0, cut_every: int = 20, cut_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        seed: int,
+        port: int = 0,
+        cut_every: int = 20,
+        cut_bytes: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.upstream = upstream
+        self._tls = tls
         self.mode = Mode.PASS
         self.cut_every = cut_every
         self.cut_bytes = cut_bytes
@@ -97,7 +109,7 @@ class Proxy:
 
     async def _serve(self) -> None:
         self._end = asyncio.Event()
-        server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self._port, ssl=self._tls)
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._end.wait()

@@ -23,6 +23,7 @@ from eventbus.export.rules import Outage
 from eventbus.export.sink_writer import ExportStopped
 from eventbus.export.sinks import SinkWrite, Verb, make_sink
 from eventbus.export.sinks.http_batch import HttpBatchSink
+from eventbus.export.sinks.kafka import KafkaSink
 from eventbus.export.sinks.nats import NatsSink
 from eventbus.export.sinks.postgres.schema import UPSERT
 from eventbus.export.sinks.postgres.sink import PostgresSink
@@ -38,6 +39,7 @@ from tests.support.api_server import ApiServer, serving
 from tests.support.export_survival import survive
 from tests.support.export_systems import SYSTEMS, another_bus, running
 from tests.support.exporting import MemorySink, OwnTime, about, close, make_exporter, run_until_idle
+from tests.support.kafka_server import KafkaServer
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.nats_server import NatsServer, StoredMessages
 from tests.support.postgres_server import PostgresServer
@@ -127,6 +129,31 @@ def test_messages_of_nats_are_stored_twice_only_without_their_ids(
         assert found == 3
     else:
         note_control(f"{FAULT}, nats", Harm(found == 4, f"{found - 3} duplicate"), "no ids of messages")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "control"])
+def test_a_message_for_a_broker_that_is_away_is_lost_only_if_the_sink_does_not_wait_for_the_acknowledgement(
+    monkeypatch: pytest.MonkeyPatch, note_control: NoteControl, waits: bool
+) -> None:
+    if not waits:
+        monkeypatch.setattr(KafkaSink, "_finish", lambda _sink, batch: [write.event for write in batch.writes])
+    server = KafkaServer()
+    try:
+        sink = make_sink(f"kafka://{server.address}", {}, timeout_s=1)
+        assert isinstance(sink, KafkaSink)
+        server.stop()
+        lost = False
+        with suppress(SinkUnreachable):
+            sink.create(_stored(1, 1))
+            lost = True
+        sink.close()  # the worker dies
+    finally:
+        server.close()
+    if waits:
+        assert not lost
+    else:
+        note_control(f"{FAULT}, kafka", Harm(lost, "1 lost"), "no wait for the acknowledgement")
 
 
 @pytest.mark.long

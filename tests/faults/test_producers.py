@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def proxy(seed: int) -> Iterator[MakeProxy]:
     """Makes lines that end with the test."""
     made: list[Proxy] = []
 
-    def make(upstream: str, **given: int) -> Proxy:
+    def make(upstream: str, **given: Any) -> Proxy:
         made.append(Proxy(upstream, seed=seed, **given))
         return made[-1].__enter__()
 

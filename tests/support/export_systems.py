@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import nats.errors
 import psycopg
+from confluent_kafka import KafkaException
 
 from eventbus import Settings
 from eventbus.broker.bus import Bus, open_bus
@@ -21,6 +22,8 @@ from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment
 from tests.faults.proxy import Mode, Proxy
 from tests.support.api_server import ApiServer, serving
+from tests.support.kafka_server import KafkaServer
+from tests.support.kafka_server import StoredMessages as StoredKafkaMessages
 from tests.support.kubeconfig import TOKEN, write_kubeconfig
 from tests.support.nats_server import NatsServer, StoredMessages
 from tests.support.ports import free_port
@@ -30,7 +33,7 @@ from tests.support.syslog_server import SyslogServer
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 
 #: The names of them.
-SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", "nats", "syslog", "s3", *STORES)
+SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", "nats", "kafka", "syslog", "s3", *STORES)
 #: Of the replies of a batch, one in so many is cut off, when the request has had its effect.
 CUT_BATCHES = 25
 
@@ -59,6 +62,7 @@ def running(name: str, folder: Path, *, events: int) -> Iterator[System]:
         "webhook-batch": _webhook_batch,
         "file": lambda: _file(folder),
         "nats": _nats,
+        "kafka": _kafka,
         "syslog": _syslog,
         "s3": _s3,
         **{store: partial(_store, store) for store in STORES},
@@ -199,6 +203,31 @@ def _nats() -> Iterator[System]:
             url = f"nats://127.0.0.1:{line.port}"
             yield System(url=url, held=held, deliveries=lambda: messages.ids, stop=server.stop, start=server.start)
     finally:
+        server.close()
+
+
+@contextmanager
+def _kafka() -> Iterator[System]:
+    server = KafkaServer()
+    messages = StoredKafkaMessages(server.address)
+
+    def held() -> dict[str, int]:
+        with suppress(KafkaException):  # it is away
+            messages.read()
+        return messages.counts
+
+    try:
+        with _cut(server.port, CUT_BATCHES) as line:
+            server.advertise(line.port)
+            yield System(
+                url=f"kafka://127.0.0.1:{line.port}",
+                held=held,
+                deliveries=lambda: messages.ids,
+                stop=lambda: _stop(line),
+                start=lambda: _start(line),
+            )
+    finally:
+        messages.close()
         server.close()
 
 

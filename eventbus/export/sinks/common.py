@@ -8,7 +8,7 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
 
@@ -18,6 +18,12 @@ from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import encode_core, to_core
 from eventbus.model.event import Event
 from eventbus.util.text import repair
+
+#: The type and the default source of an event as a CloudEvent.
+CLOUD_EVENT_TYPE: Final = "io.eventbus.event.v1"
+CLOUD_EVENT_SOURCE: Final = "/eventbus"
+#: Of the addresses of a cluster.
+MOST_SERVERS: Final = 16
 
 #: Versions are compared as 64 bit integers, in PostgreSQL too.
 _MAX_VERSION: Final = 2**63 - 1
@@ -116,6 +122,25 @@ def check_host(*hosts: str) -> None:
     if hosts:
         cure = "correct the sink's URL, or add the name to the name server or /etc/hosts"
         raise ConfigError(f"the sink's host {' or '.join(hosts)} is unknown: {cure}", cure=cure)
+
+
+def servers_of(parts: SplitResult, default_port: int) -> list[str]:
+    """Return `host:port` of each server in the URL. Raises: ConfigError."""
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if len(hosts) > MOST_SERVERS:
+        raise ConfigError(f"the sink's URL has {len(hosts)} servers; at most {MOST_SERVERS}")
+    servers = []
+    for host in hosts:
+        try:
+            one = urlsplit(f"//{host}")
+            name, port = one.hostname, one.port or default_port
+        except ValueError:
+            name = None
+        if not name or "@" in host:
+            example = f"{parts.scheme}://host:{default_port}"
+            raise ConfigError(f"the sink's URL must name its servers as {example}, several with commas")
+        servers.append(f"[{name}]:{port}" if ":" in name else f"{name}:{port}")
+    return servers
 
 
 def query_of(url: str, *known: str) -> dict[str, str]:

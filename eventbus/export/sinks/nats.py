@@ -38,7 +38,15 @@ from eventbus.errors import (
     SinkUnreachable,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import AppendsBatches, check_host, core_json, query_of, retention_days, tls_context
+from eventbus.export.sinks.common import (
+    AppendsBatches,
+    check_host,
+    core_json,
+    query_of,
+    retention_days,
+    servers_of,
+    tls_context,
+)
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.decodable import decodable
@@ -54,8 +62,6 @@ MESSAGE_ID: Final = "Nats-Msg-Id"
 MOST_TOKEN_BYTES: Final = 128
 #: Of a connection and of each request that prepares it, also if --timeout is longer.
 CONNECT_TIMEOUT_S: Final = 10.0
-#: Of the addresses of a cluster.
-MOST_SERVERS: Final = 16
 
 #: "expected stream does not match": another stream has the subject.
 _OTHER_STREAM: Final = 10060
@@ -93,7 +99,7 @@ def make_nats_sink(url: str, options: SinkOptions) -> NatsSink:
     login.words()  # report an unreadable secret at start
     return NatsSink(
         options.name,
-        servers_of(parts),
+        servers_of(parts, DEFAULT_PORT),
         stream,
         subject,
         create=target,
@@ -157,24 +163,6 @@ class Login:
         words = {"user": self._user, "password": password} if self._user else {}
         words |= {"token": token} if token else {}
         return words | ({"user_credentials": creds} if creds else {})
-
-
-def servers_of(parts: SplitResult) -> list[str]:
-    """Return `host:port` of each server in the URL. Raises: ConfigError."""
-    hosts = parts.netloc.rpartition("@")[2].split(",")
-    if len(hosts) > MOST_SERVERS:
-        raise ConfigError(f"the sink's URL has {len(hosts)} servers; at most {MOST_SERVERS}")
-    servers = []
-    for host in hosts:
-        try:
-            one = urlsplit(f"//{host}")
-            name, port = one.hostname, one.port or DEFAULT_PORT
-        except ValueError:
-            name = None
-        if not name or "@" in host:
-            raise ConfigError("the sink's URL must name its servers as nats://host:4222, several with commas")
-        servers.append(f"[{name}]:{port}" if ":" in name else f"{name}:{port}")
-    return servers
 
 
 class NatsSink(AppendsBatches):

@@ -86,6 +86,7 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
     ),
     **dict.fromkeys(("splunk+http", "splunk+https"), ("eventbus.export.sinks.splunk:make_splunk_sink", "webhook")),
     **dict.fromkeys(("nats", "nats+tls"), ("eventbus.export.sinks.nats:make_nats_sink", "nats")),
+    **dict.fromkeys(("kafka", "kafka+tls"), ("eventbus.export.sinks.kafka:make_kafka_sink", "kafka")),
     **dict.fromkeys(("s3", "s3+http", "s3+https"), ("eventbus.export.sinks.s3:make_s3_sink", "s3")),
     **dict.fromkeys(("syslog", "syslog+tls"), ("eventbus.export.sinks.syslog:make_syslog_sink", "")),
 }

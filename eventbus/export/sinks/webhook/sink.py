@@ -40,7 +40,7 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import check_host, storable_core
+from eventbus.export.sinks.common import CLOUD_EVENT_SOURCE, CLOUD_EVENT_TYPE, check_host, storable_core
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, delivery_id, object_of
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, given_headers, guarded_client
 from eventbus.export.sinks.registry import SinkOptions
@@ -94,7 +94,7 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink | HttpBatch
     sign(Request(url, b"", {}))  # report an invalid secret at start
     requests = _requests(environ.get("EVENTBUS_WEBHOOK_REQUESTS", ""))
     client = guarded_client(url, options, connections=requests)
-    source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or "/eventbus"
+    source = environ.get("EVENTBUS_WEBHOOK_SOURCE", "") or CLOUD_EVENT_SOURCE
     if mode is Mode.BATCH:
         return HttpBatchSink(options.name, CloudEventBatches(url, source), client=client, sign=sign)
     build = partial(binary if mode is Mode.BINARY else structured, url, source)
@@ -310,7 +310,6 @@ def _requests(text: str) -> int:
     raise ConfigError(f"EVENTBUS_WEBHOOK_REQUESTS is {text!r}, and must be a whole number from 1 to {MOST_REQUESTS}")
 
 
-TYPE: Final = "io.eventbus.event.v1"
 BATCH_TYPE: Final = "application/cloudevents-batch+json; charset=utf-8"
 
 _FORMAT: Final = JSONFormat()
@@ -345,7 +344,7 @@ def _cloud_event(event: Event, source: str) -> CloudEvent:
     attributes: dict[str, Any] = {
         "id": delivery_id(event),
         "source": source,
-        "type": TYPE,
+        "type": CLOUD_EVENT_TYPE,
         "specversion": "1.0",
         "datacontenttype": "application/json",
         "subject": "/".join(about[key] for key in ("namespace", "kind", "name") if about.get(key)),
