@@ -40,6 +40,7 @@ def _all(found: Collected) -> Iterator[Judged]:
     yield _latency(found)
     yield _memory(found)
     yield _most(found, "memory of a stored event, bytes", 900, "memory", "bytes", "a stored event")
+    yield _most(found, "growth of a process that records, MiB", 12, "growth", "mib", "a process")
     for fault in ("FLUSHALL", "restart with AOF", "restart empty"):
         yield _least(found, f"after {fault}: handled of 400", 400, "after fault", "handled", fault)
         yield _least(found, f"after {fault}: workers alive", 1, "after fault", "alive", fault)

@@ -38,7 +38,8 @@ SUPPRESSED_REASON: Final = "EventsSuppressed"
 
 
 # gc=False below: values hold only values, so they cannot be part of a cycle, and a full outbox holds 10 000 of them.
-class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+# cache_hash: each call of a recorder looks its reference up in a dict.
+class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False, cache_hash=True):
     """The object that an event is about.
 
     An empty string means unset; *namespace* is empty for cluster-scoped objects."""

@@ -511,7 +511,7 @@ class Outbox:
         items, small, sender = self._items, self._small, self._sender
         pack_one = pack if CODEC_SERIES in sender.codecs else self._pack_counted
         adds = [producer.add for producer in sender.producers]
-        partitions = len(adds)
+        partitions, add = len(adds), adds[0] if len(adds) == 1 else None
         while room > 0 and items:
             item = items.popleft()
             if type(item) is not Pending:
@@ -532,8 +532,8 @@ class Outbox:
                 name = type(error).__name__
                 self._losses.count("refused", 1, f"{name}: {error}", mistake=name)
                 continue
-            if partitions == 1:
-                adds[0](packed)
+            if add is not None:
+                add(packed)
             elif partitions:
                 adds[partition_of(item.reference, partitions)](packed)
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -27,11 +26,9 @@ from eventbus.util.text import byte_length, cut_bytes, is_clean, repair
 
 TYPES = frozenset(kind.value for kind in EventType)
 
-#: Times of µs that take eight bytes, and names that end with sixteen digits: from 2006 to 2554.
+#: Times for which names end with sixteen digits: from 2006 to 2554.
 _DIGITS, _FIRST_NS, _END_NS = 16, 2**60, 2**64
-_TIMES_AND_COUNT = struct.Struct(">BQBQB").pack
-_UINT64 = 0xCF  # of msgpack
-
+_COUNT_OF_ONE = pack_array(1)
 
 #: Characters of a message that always fits into an event: its other parts have 12 KiB at most.
 SHORT_MESSAGE = 1024
@@ -43,13 +40,18 @@ _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 #: The packed parts that stay from event to event: before the time in the name, before the message, after it.
 Template = tuple[bytes, bytes, bytes]
+#: By source, object, type and reason. Each call of a recorder looks there: a dict takes half the time of `lru_cache`,
+#: which moves an entry at each hit. Emptied when there are MOST_TEMPLATES, 0.7 KiB each.
+TEMPLATES: dict[tuple[tuple[str, str], ObjectReference, str, str], Template | None] = {}
+MOST_TEMPLATES = 4096
+_UNKNOWN: Template = (b"", b"", b"")
 
 
 class Pending(msgspec.Struct, frozen=True, gc=False):
     """One call of a recorder. *past_ns* is 0, or the time it is about when that is not now.
 
     With an *action* it is of an `EventsRecorder`, and *source* is controller and instance. *template* is that of
-    `find_template`, if the recorder has looked it up already.
+    `find_template`, if the recorder has looked it up already; then there are no annotations and no action.
     """
 
     source: tuple[str, str]
@@ -58,14 +60,14 @@ class Pending(msgspec.Struct, frozen=True, gc=False):
     reason: str
     message: str
     time_ns: int
+    template: Template | None = None
     past_ns: int = 0
     annotations: Mapping[str, str] | None = None
-    template: Template | None = None
     action: str = ""
     related: ObjectReference | None = None
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=256)
 def _checked(
     source: tuple[str, str], reference: ObjectReference, kind: str, reason: str
 ) -> tuple[str, tuple[str, ...]]:
@@ -77,7 +79,7 @@ def _checked(
     return str.__str__(namespace), _reference_array("involvedObject", reference)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=256)
 def _checked_in_series(
     source: tuple[str, str],
     reference: ObjectReference,
@@ -139,12 +141,23 @@ def _may_say(source: tuple[str, str], kind: str, reason: str) -> bool:
     return True
 
 
-@lru_cache(maxsize=16_384)
 def find_template(source: tuple[str, str], reference: ObjectReference, kind: str, reason: str) -> Template | None:
     """Return the template of such events. None: their names are not made of the object's and the time.
 
     Raises: InvalidEvent: they break a rule of events. TypeError, ValueError: `prepare` says whether they do.
     """
+    key = (source, reference, kind, reason)
+    template = TEMPLATES.get(key, _UNKNOWN)
+    if template is not _UNKNOWN:
+        return template
+    template = _make_template(source, reference, kind, reason)
+    if len(TEMPLATES) >= MOST_TEMPLATES:
+        TEMPLATES.clear()
+    TEMPLATES[key] = template
+    return template
+
+
+def _make_template(source: tuple[str, str], reference: ObjectReference, kind: str, reason: str) -> Template | None:
     namespace, about = _checked(source, reference, kind, reason)
     name = event_name(reference.name, _FIRST_NS)
     if name != f"{reference.name}.{_FIRST_NS:x}":
@@ -152,8 +165,14 @@ def find_template(source: tuple[str, str], reference: ObjectReference, kind: str
     return (
         b"\x9a" + pack_array(name)[:-_DIGITS],
         pack_array(namespace) + pack_array(about) + pack_array(reason),
-        pack_array(kind) + pack_array(source),
+        _packed_end(kind, source),
     )
+
+
+@lru_cache(maxsize=256)
+def _packed_end(kind: str, source: tuple[str, str]) -> bytes:
+    """Pack type and source. Cached, so that all templates share the bytes."""
+    return pack_array(kind) + pack_array(source)
 
 
 class _TooLong(InvalidEvent):
@@ -183,7 +202,17 @@ def prepare(pending: Pending) -> tuple[Pending, bool]:
 def pack(pending: Pending) -> bytes:
     """Return the event's wire bytes. Raises: InvalidEvent: it breaks a rule of events."""
     try:
-        packed = _pack_by_template(pending) or pack_array(_array(pending))
+        template = pending.template
+        if template is None and not (pending.annotations or pending.action):
+            template = find_template(pending.source, pending.reference, pending.type, pending.reason)
+        message, time_ns = pending.message, pending.time_ns
+        if template is None or "\0" in message or not _FIRST_NS <= time_ns < _END_NS:
+            packed = pack_array(_array(pending))
+        else:  # the same bytes, joined
+            before_name, before_message, after_message = template
+            seen = pack_array((pending.past_ns or time_ns) // 1000)
+            name_end, text = b"%x" % time_ns, pack_array(message)
+            packed = b"".join((before_name, name_end, before_message, text, after_message, seen, seen, _COUNT_OF_ONE))
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
         packed = pack_array(_array(_repaired(pending)))
     if len(packed) > MAX_EVENT_BYTES:
@@ -194,34 +223,6 @@ def pack(pending: Pending) -> bytes:
 def pack_counted(pending: Pending) -> bytes:
     """Pack as `pack`, for a bus that does not allow series yet: workers count the repeats. Raises: InvalidEvent."""
     return pack(msgspec.structs.replace(pending, action="", related=None) if pending.action else pending)
-
-
-def _pack_by_template(pending: Pending) -> bytes | None:
-    """Join the same bytes as `_array` would be packed to. None: this event has no usual form."""
-    message, time_ns = pending.message, pending.time_ns
-    seen_ns = pending.past_ns or time_ns
-    if (
-        pending.annotations
-        or pending.action
-        or "\0" in message
-        or not (_FIRST_NS <= time_ns < _END_NS and _FIRST_NS <= seen_ns < _END_NS)
-    ):
-        return None
-    template = pending.template or find_template(pending.source, pending.reference, pending.type, pending.reason)
-    if template is None:
-        return None
-    before_name, before_message, after_message = template
-    seen_us = seen_ns // 1000
-    return b"".join(
-        (
-            before_name,
-            b"%x" % time_ns,
-            before_message,
-            pack_array(message),
-            after_message,
-            _TIMES_AND_COUNT(_UINT64, seen_us, _UINT64, seen_us, 1),
-        )
-    )
 
 
 def build(pending: Pending) -> Event:

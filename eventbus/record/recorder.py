@@ -14,7 +14,7 @@ from eventbus.model.names import is_qualified_name
 from eventbus.model.reference import reference_to
 from eventbus.model.validation import MAX_COMPONENT, MAX_HOST, MAX_NEW_INSTANCE
 from eventbus.record.losses import Losses
-from eventbus.record.packing import SHORT_MESSAGE, TYPES, Pending, find_template, pack, prepare
+from eventbus.record.packing import SHORT_MESSAGE, TEMPLATES, TYPES, Pending, Template, find_template, pack, prepare
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 from eventbus.util.text import byte_length, cut_bytes, printable
@@ -58,18 +58,13 @@ class EventRecorder:
 
         Args:     event_type: `Normal` or `Warning`.  reason: CamelCase, at most 128 bytes.  message: for people.
         """
-        if (
-            type(obj) is ObjectReference
-            and type(message) is type(event_type) is str
-            and event_type in TYPES
-            and len(message) <= SHORT_MESSAGE
-        ):
+        if type(obj) is ObjectReference and type(message) is str and len(message) <= SHORT_MESSAGE:
             try:
-                template = find_template(self._source, obj, event_type, reason)
-            except Exception:
+                template = TEMPLATES[self._source, obj, event_type, reason]
+            except Exception:  # the first about this object, or it breaks a rule: an argument may even lack a hash
                 self._record(obj, event_type, reason, message)
             else:
-                self._put(Pending(self._source, obj, event_type, reason, message, self._time_ns(), template=template))
+                self._put(Pending(self._source, obj, event_type, reason, message, self._time_ns(), template))
         else:
             self._record(obj, event_type, reason, message)
 
@@ -135,10 +130,11 @@ class EventRecorder:
             _check_texts(message, event_type)
             if annotations is not None:
                 annotations = _copied(annotations)
+            usual, template = (False, None) if annotations else _usual(self._source, reference, event_type, reason)
             pending = Pending(
-                self._source, reference, event_type, reason, message, self._time_ns(), past_ns, annotations
+                self._source, reference, event_type, reason, message, self._time_ns(), template, past_ns, annotations
             )
-            if annotations or len(message) > SHORT_MESSAGE or not _fits(pending):
+            if len(message) > SHORT_MESSAGE or not usual:
                 pending, cut = prepare(pending)
         except InvalidEvent as error:
             self._refuse(error, obj, reason)
@@ -326,13 +322,14 @@ def _related(obj: object) -> ObjectReference | None:
         return None
 
 
-def _fits(pending: Pending) -> bool:
-    """Return True if a short event like *pending* is known to be right. False: `prepare` finds out."""
+def _usual(
+    source: tuple[str, str], reference: ObjectReference, event_type: str, reason: str
+) -> tuple[bool, Template | None]:
+    """Return whether such events are right if they are short, and their template. False: `prepare` finds out."""
     try:
-        find_template(pending.source, pending.reference, pending.type, pending.reason)
+        return True, find_template(source, reference, event_type, reason)
     except Exception:
-        return False
-    return True
+        return False, None
 
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -92,8 +92,8 @@ def record(
         _required("reason", reason),
         message,
         SystemClock.time_ns(),
-        0 if at is None else _past_ns(at),
-        _pairs(annotations) or None,
+        past_ns=0 if at is None else _past_ns(at),
+        annotations=_pairs(annotations) or None,
     )
     pending, cut = prepare(pending)  # an invalid event is refused before a connection to Redis
     if cut:
