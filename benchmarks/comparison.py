@@ -68,7 +68,8 @@ def jobs(only_ours: bool) -> Iterator[Job]:
             yield "redis-benchmark", redis_benchmark
         for peer in PEERS:
             yield peer.name, lambda peer=peer: run_peer(peer)  # type: ignore[misc]
-    parts = [(name,) for name in ("caller", "publish", "fan_out", "bare", "stored", "process_memory", "start_up", "faults")]
+    names = ("caller", "publish", "fan_out", "bare", "stored", "process_memory", "start_up", "faults")
+    parts = [(name,) for name in names]
     parts += [("latency", "500"), ("latency", "5000")]  # type: ignore[list-item]
     for part in chain(parts, (("sink", *row) for row in SINK)):
         yield f"ours: {' '.join(part)}", lambda part=part: run_ours(*part)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Measures how a recording process grows: one event a batch, each about another object, until ring and caches are full."""
+"""Measures how a recording process grows: one event a batch, each about another object, until all caches are full."""
 
 from __future__ import annotations
 

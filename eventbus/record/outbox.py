@@ -215,7 +215,7 @@ class Outbox:
         with self._start_lock:
             self._accepting_thread = None  # from now on `put` comes to `_start`, which refuses
         self._finishing = True
-        self._notify_room()
+        self._notify_room(all_waiters=True)
         flusher = self._flusher_thread
         if flusher is threading.current_thread():
             self._deadline = -math.inf  # called by a logging handler of this thread: it cannot wait for itself
@@ -326,11 +326,17 @@ class Outbox:
             with self._room_lock:
                 self._waiters -= 1
 
-    def _notify_room(self) -> None:
-        """Wake the callers that wait for room."""
+    def _notify_room(self, *, all_waiters: bool = False) -> None:
+        """Wake callers that wait for room: one while the buffer is more than half full, else all.
+
+        One caller fills the room of a round by itself. More would only compete for the interpreter, and find no room.
+        """
         if self._waiters:
             with self._room_lock:
-                self._room.notify_all()
+                if all_waiters or 2 * len(self._items) <= self._limit:
+                    self._room.notify_all()
+                else:
+                    self._room.notify()
 
     def _why_full(self) -> tuple[str, str]:
         """Return the cause to count for an event without room, and its message."""
