@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,18 +15,23 @@ from eventbus.agent.node.factory import open_agent
 from eventbus.agent.node.thresholds import parse_thresholds
 from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.bus import Bus
-from eventbus.client.address import ApiAddress
+from eventbus.client.address import ApiAddress, parse_api_url
 from eventbus.client.store import RemoteStore
+from eventbus.consume.heartbeat import LoopHealth
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.extras import extra_needed
+from eventbus.util.log import log
+from eventbus.workers.opening import wait_until_available
 from eventbus.workers.signals import Signals
-from eventbus.workers.worker import Context, Part, run
+from eventbus.workers.worker import Context, Part, Running, drain, run, wait_for_exit, worker_process
 
 if TYPE_CHECKING:
     from eventbus.agent.pods.factory import OpenedPods
-    from eventbus.workers.api_agent import Reached
+
+#: Seconds of the drain that are reserved for the node, after its pods.
+FOR_NODE_S = 1.0
 
 
 class NodeFlags(NamedTuple):
@@ -54,9 +60,7 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
     pods = open_pods(options, settings, node=flags.node_name, labels=flags.labels, standalone=flags.standalone)
     flags = flags._replace(labels=pods.labels)
     if flags.standalone:
-        from eventbus.workers.pods import run_alone
-
-        return run_alone(pods, settings, metrics=metrics)
+        return _run_alone(pods, settings, metrics=metrics)
     signals = _installed(Signals(pods.kill))  # from the first process on: our end ends it
     try:
         pods.agent.start()  # before the bus is open
@@ -74,14 +78,7 @@ def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, si
     settings = Settings.from_environ(os.environ)
     started = threading.Event()
     if settings.url:
-        from eventbus.workers.api_agent import run_through_api
-
-        def build_remote(reached: Reached) -> Part:
-            options.check_bus(reached.address)
-            node = _node(flags, options, reached.address, SystemClock(), reached.ending, started)
-            return _with_pods(node, pods, RemoteStore(reached.address), settings, reached.ending)
-
-        return run_through_api(build_remote, settings, metrics=metrics, signals=signals)
+        return _run_through_api(flags, options, pods, settings, signals, started, metrics=metrics)
 
     def build(context: Context) -> Part:
         options.check_bus(context.bus)
@@ -89,6 +86,51 @@ def _run_node(flags: NodeFlags, options: PodOptions, pods: OpenedPods | None, si
         return _with_pods(node, pods, ObjectStore.of(context.bus), settings, context.ending)
 
     return run("eventbus-agent", build, metrics=metrics, signals=signals)
+
+
+def _run_through_api(
+    flags: NodeFlags,
+    options: PodOptions,
+    pods: OpenedPods | None,
+    settings: Settings,
+    signals: Signals,
+    started: threading.Event,
+    *,
+    metrics: str,
+) -> int:
+    """Run the node through the API worker of EVENTBUS_URL until a signal. Retries while that does not answer.
+
+    Returns: the exit code. Raises: ConfigError, BusRefused: this API cannot be used.
+    """
+    running = Running()
+
+    def ending() -> bool:
+        return running.stopping
+
+    def build() -> Part:
+        options.check_bus(address)
+        node = _node(flags, options, address, SystemClock(), ending, started)
+        return _with_pods(node, pods, RemoteStore(address), settings, ending)
+
+    def wait_for_api(seconds: float) -> bool:
+        systemd.ready("waits for the API")
+        systemd.alive()
+        return signals.wait(seconds)
+
+    with worker_process("eventbus-agent", settings, signals, running, metrics=metrics) as systemd:
+        address = parse_api_url(settings.url, settings)
+        part = wait_until_available(build, "the API", wait_for_api)
+        if part is None:
+            return 0
+        part.start()
+        running.part, signals.idle = part, False
+        log.info("eventbus-agent works through %s: pid %d", address, os.getpid())
+        systemd.ready(f"works through {address}")
+        wait_for_exit(signals, systemd, running.loop_health)
+        running.stopping = True
+        log.info("eventbus-agent stops: finishing its work")
+        drained = drain(part, time.monotonic() + settings.drain_s)
+        return (signals.exit_code or 0) if drained else 1
 
 
 def _node(
@@ -127,6 +169,63 @@ def _with_pods(
     if pods is None:
         store.close()
         return node
-    from eventbus.workers.pods import NodeWithPods
+    return _NodeWithPods(node, pods, store, ending=ending, drain_s=settings.drain_s)
 
-    return NodeWithPods(node, pods, store, ending=ending, drain_s=settings.drain_s)
+
+def _run_alone(pods: OpenedPods, settings: Settings, *, metrics: str) -> int:
+    """Run pods without a node and without waiting for a bus, until a signal. Returns: the exit code."""
+    signals = Signals(pods.kill)
+    signals.install()
+    running = Running()
+    running.part = pods.agent
+    with worker_process("eventbus-agent", settings, signals, running, metrics=metrics) as systemd:
+        try:
+            pods.agent.start()
+            signals.idle = False
+            log.info("eventbus-agent runs its pods without a bus: pid %d, in %s", os.getpid(), pods.folder)
+            systemd.ready(f"runs its pods alone, in {pods.folder}")
+            wait_for_exit(signals, systemd, running.loop_health)
+            running.stopping = True
+            log.info("eventbus-agent stops: ending its pods")
+        finally:
+            ended = pods.stop(settings.drain_s)
+    return (signals.exit_code or 0) if ended else 1
+
+
+class _NodeWithPods:
+    """An agent's node and its pods, as one part: the pods have *store* for as long as the part runs.
+
+    At the end of the worker the pods end first, so that their ends are reported; a change of options does not touch
+    them.
+    """
+
+    def __init__(
+        self,
+        node: Part,
+        pods: OpenedPods,
+        store: ObjectStore | RemoteStore,
+        *,
+        ending: Callable[[], bool],
+        drain_s: float,
+    ) -> None:
+        self._node = node
+        self._pods = pods
+        self._store = store
+        self._ending = ending
+        self._drain_s = drain_s
+
+    def start(self) -> None:
+        self._node.start()
+        self._pods.agent.attach(self._store)
+
+    def stop(self, timeout_s: float) -> None:
+        """Stop the pods if the agent ends, else only detach them from the bus; then stop the node."""
+        if self._ending():
+            self._pods.stop(max(1.0, self._drain_s - FOR_NODE_S))
+        else:
+            self._pods.agent.detach()
+        self._store.close()
+        self._node.stop(timeout_s)
+
+    def loop_health(self) -> Sequence[LoopHealth]:
+        return [*self._node.loop_health(), *self._pods.agent.loop_health()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from eventbus.broker.bus import Bus, difference, open_bus, read_options
 from eventbus.broker.connection.connect import Client
@@ -14,10 +15,26 @@ from eventbus.settings import Options, Settings
 from eventbus.util.backoff import Backoff
 from eventbus.util.log import log
 
+T = TypeVar("T")
 OPTIONS_VARIABLE = "EVENTBUS_OPTIONS"
 BACKOFF = Backoff(first_s=0.1, last_s=5.0, at_least=0.5)
 #: Seconds between two log lines about the wait.
 TELL_EVERY_S = 10.0
+
+
+def wait_until_available(call: Callable[[], T], service: str, wait: Callable[[float], bool]) -> T | None:
+    """Return the result of *call* as soon as *service* is available; None: *wait* gave up."""
+    attempts, logged_at = 0, -TELL_EVERY_S
+    while True:
+        try:
+            return call()
+        except (BusUnavailable, GroupMissing) as error:
+            attempts += 1
+            if time.monotonic() - logged_at >= TELL_EVERY_S:
+                logged_at = time.monotonic()
+                log.warning("waiting for %s: %s", service, error)
+        if wait(BACKOFF.pause_s(attempts)):
+            return None
 
 
 class Opener:
@@ -31,25 +48,18 @@ class Opener:
         self._options = options
         self._wait = wait
 
-    def open(self, settings: Settings | None = None, options: Options | None = None) -> Bus | None:
+    def open(self) -> Bus | None:
         """Open the bus as soon as it is available; None if `wait` gave up.
 
         Raises: BusRefused, ConfigError: a permanent error; the message has the solution.
         """
-        attempts, logged_at = 0, -TELL_EVERY_S
-        while True:
-            try:
-                settings = settings or self._settings
-                bus = open_bus(find_url(settings), settings, options=options or self._options)
-                bus.check_codecs()
-                return bus
-            except (BusUnavailable, GroupMissing) as error:
-                attempts += 1
-                if time.monotonic() - logged_at >= TELL_EVERY_S:
-                    logged_at = time.monotonic()
-                    log.warning("waiting for Redis: %s", error)
-            if self._wait(BACKOFF.pause_s(attempts)):
-                return None
+
+        def open_it() -> Bus:
+            bus = open_bus(find_url(self._settings), self._settings, options=self._options)
+            bus.check_codecs()
+            return bus
+
+        return wait_until_available(open_it, "Redis", self._wait)
 
     def news(self, bus: Bus, client: Client) -> str:
         """Describe changes of the bus or its options since *bus* was opened, in one line; "": no change.

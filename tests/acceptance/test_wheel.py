@@ -144,7 +144,6 @@ NEED = {
     "eventbus.api": ("api", "oidc"),
     "eventbus.workers.api_server": ("api", "oidc"),
     "eventbus.agent": ("agent",),
-    "eventbus.workers.pods": ("agent",),
     "eventbus.imports": ("kubernetes",),
     "eventbus.mcp": ("mcp",),
     "eventbus.workers.bus_metrics": ("metrics",),
