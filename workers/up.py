@@ -67,7 +67,8 @@ def up(
     The file .env in the folder of the Procfile is read first. Each line of the Procfile gets a PORT: 5000 (or PORT),
     5100, …
 
-    A second `up` for the same bus and state directory is refused.
+    A second `up` for the same bus is refused, also with another state directory: each would replace the pods of the
+    other.
 
     With EVENTBUS_REDIS_URL, no embedded server is started. A server that already runs in the state directory is used
     and keeps running. All processes get the URL of the bus in EVENTBUS_REDIS_URL. /bin/sh runs the lines of the

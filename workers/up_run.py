@@ -10,12 +10,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 from eventbus.agent.node.bus_contact import BusContact
-from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, read_page, running_up
+from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, claim_bus, read_page, running_up
 from eventbus.agent.procfile.procfile import RESERVED, line_name, line_pod, ports_of, procfile_pods
 from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
@@ -117,7 +117,7 @@ class UpRun:
 
     def _begin(self, ends: ExitStack) -> None:
         """Start the parts in order. *ends* gets a callback to stop each part, in case a later one fails."""
-        self._refuse_second()
+        self._refuse_second(ends)
         if self._keeper:
             ends.callback(self._keeper.stop)
         self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
@@ -135,12 +135,17 @@ class UpRun:
         except OSError as error:
             raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
 
-    def _refuse_second(self) -> None:
-        """Raises: ConfigError: another `up` in the state directory runs for the same bus."""
-        try:
+    def _refuse_second(self, ends: ExitStack) -> None:
+        """Raises: ConfigError: another `up` runs for the same bus: each would replace the pods of the other."""
+        other = ""
+        with suppress(OSError):  # the parts that need the folder name the problem
             other = running_up(self._directory, self._bus_name())
-        except OSError:
-            return  # the parts that need the folder name the problem
+        if not other and self._settings.redis_url:
+            claim = claim_bus(self._bus_name())
+            if isinstance(claim, str):
+                other = claim
+            else:
+                ends.callback(claim.close)
         if other:
             cure = "stop it, or use another bus: eventbus up --state-dir FOLDER, or EVENTBUS_REDIS_URL"
             raise ConfigError(f"`eventbus up` already runs for this bus ({other}): {cure}")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
+import struct
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -106,6 +109,32 @@ def running_up(directory: Path, bus: str) -> str:
                 page = read_page(folder / PAGE_FILE)
                 return f"process {process}" + ("" if page is None else f", page {page.page}")
     return ""
+
+
+def claim_bus(bus: str) -> socket.socket | str:
+    """Claim the bus of that name for the `up` of this process, until the socket is closed.
+
+    A name of the kernel and no file, because another `up` of this user may have any state folder.
+
+    Returns: the claim; or the process that has it.
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    address = f"\0eventbus-up-{os.geteuid()}-{sha256(bus.encode('utf-8', 'replace')).hexdigest()}"
+    try:
+        claim.bind(address)
+        claim.listen()
+    except OSError:
+        try:
+            claim.connect(address)
+        except OSError:  # it has ended in this moment
+            return claim
+        pid, uid, _ = struct.unpack(
+            "3i", claim.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        )
+        if uid == os.geteuid():
+            claim.close()
+            return f"process {pid}"
+    return claim
 
 
 def left_lines(directory: Path) -> list[str]:
