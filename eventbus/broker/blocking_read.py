@@ -6,17 +6,10 @@ So each stream has a read of its own, and the caller waits for the sockets.
 
 from __future__ import annotations
 
-import selectors
-import socket
-from collections.abc import Iterable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from eventbus.broker.connection.connect import Client, is_cluster
 from eventbus.broker.redis_errors import redis_errors
-
-if TYPE_CHECKING:
-    from _typeshed import HasFileno
 
 
 class BlockingRead:
@@ -70,40 +63,3 @@ class BlockingRead:
         self.close()
         if self._slot is not None:
             self._slot.met(error)
-
-
-T = TypeVar("T", bound="HasFileno")
-
-# `poll` needs no descriptor of its own; not every system has it.
-_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
-
-
-class WakeableWait:
-    """Waits until one of several reads has its reply, a time is over, or another thread calls `wake`."""
-
-    def __init__(self) -> None:
-        self._recv_sock, self._send_sock = socket.socketpair()
-        self._recv_sock.setblocking(False)
-        self._send_sock.setblocking(False)
-
-    def wake(self) -> None:
-        """End the current wait, or else the next one. Any thread; no effect after `close`."""
-        with suppress(OSError):  # full: it will wake; closed: it has ended
-            self._send_sock.send(b"\0")
-
-    def wait(self, reads: Iterable[T], timeout_s: float | None) -> list[T]:
-        """Wait for a reply; return those of *reads* that have one. *timeout_s* None: no limit."""
-        with _Selector() as selector:
-            selector.register(self._recv_sock, selectors.EVENT_READ)
-            for read in reads:
-                selector.register(read, selectors.EVENT_READ, read)
-            ready = [key.data for key, _ in selector.select(timeout_s if timeout_s is None else max(0.0, timeout_s))]
-        if None in ready:
-            with suppress(BlockingIOError):
-                self._recv_sock.recv(4096)
-        return [read for read in ready if read is not None]
-
-    def close(self) -> None:
-        """Close its sockets."""
-        self._recv_sock.close()
-        self._send_sock.close()

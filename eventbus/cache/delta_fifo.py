@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 import msgspec
 
 from eventbus.cache.indexer import Indexer, object_key
-from eventbus.errors import EventBusError
 from eventbus.model.list_watch import HasMetadata
 
 T = TypeVar("T", bound=HasMetadata)
@@ -49,13 +48,6 @@ def last_state(obj: T | DeletedFinalStateUnknown[T]) -> T:
 def key_of(obj: T | DeletedFinalStateUnknown[T]) -> str:
     """Return the key of an object or of a tombstone."""
     return obj.key if isinstance(obj, DeletedFinalStateUnknown) else object_key(obj)
-
-
-class FifoClosed(EventBusError):
-    """The queue was closed, and all its deltas were popped. Cure: none; make a new one."""
-
-    def __init__(self) -> None:
-        super().__init__("queue closed")
 
 
 class DeltaFIFO(Generic[T]):
@@ -127,12 +119,13 @@ class DeltaFIFO(Generic[T]):
 
         Blocks until there is a key. *process*' second argument is whether it belongs to the first list.
 
-        Raises: FifoClosed: closed and empty. Any error of *process*; the deltas are removed all the same.
+        Returns: the deltas; none: the queue is closed and empty.
+        Raises: any error of *process*; the deltas are removed all the same.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
             if not self._queue:
-                raise FifoClosed
+                return ()
             deltas = tuple(self._items.pop(self._queue.popleft()))
             if not self._queue:
                 self._items = {}  # an emptied dict keeps the memory of its largest size, that of the first list
@@ -157,7 +150,7 @@ class DeltaFIFO(Generic[T]):
             return self._is_synced()
 
     def close(self) -> None:
-        """Let `pop` return the queued deltas, and then raise. Idempotent."""
+        """Let `pop` return the queued deltas, and then none. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

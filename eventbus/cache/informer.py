@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, Delta, DeltaFIFO, DeltaType, FifoClosed, key_of
+from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, Delta, DeltaFIFO, DeltaType, key_of
 from eventbus.cache.indexer import Indexer, Lister, object_key
 from eventbus.cache.processor import Added, Deleted, EventHandler, HandlerRegistration, Processor, Updated
 from eventbus.cache.reflector import Reflector, StopSignal
@@ -19,13 +19,6 @@ T = TypeVar("T", bound=HasMetadata)
 
 #: The shortest period of a handler's resyncs.
 MIN_RESYNC_S: Final = 1.0
-
-
-class InformerStopped(EventBusError):
-    """A handler cannot be added: the informer has stopped, and never starts again. Cure: make a new one."""
-
-    def __init__(self) -> None:
-        super().__init__("handler was not added to shared informer because it has stopped already")
 
 
 class SharedInformer(Generic[T]):
@@ -129,12 +122,13 @@ class SharedInformer(Generic[T]):
                 filter: objects that do not pass do not exist for this handler; runs in its thread.
                 resync_s: how often to show everything again as an update: 0 = never, at least 1; None = as the
                 informer says. On a running informer not more often than it looks.
-        Raises: InformerStopped. ConfigError: a function is not callable, or is `async def`.
+        Raises: EventBusError: the informer has stopped; make a new one.
+                ConfigError: a function is not callable, or is `async def`.
         """
         handler = EventHandler(on_add=on_add, on_update=on_update, on_delete=on_delete, filter=filter)
         with self._deltas_lock:
             if self.is_stopped:
-                raise InformerStopped
+                raise EventBusError("handler was not added to shared informer because it has stopped already")
             self._handlers += 1
             registration = HandlerRegistration(
                 handler=handler,
@@ -229,9 +223,8 @@ class SharedInformer(Generic[T]):
     def _apply_until_closed(self) -> None:
         while True:
             try:
-                self._fifo.pop(self._apply)
-            except FifoClosed:
-                return
+                if not self._fifo.pop(self._apply):
+                    return
             except Exception:
                 log.exception("Cannot apply a change of %s; skipped", self._resource)
 

@@ -29,13 +29,6 @@ SHORTEST_WATCH_S: Final = 1.0
 _NO_VERSION: Final = frozenset({"", "0"})
 
 
-class VeryShortWatch(EventBusError):
-    """The watch ended at once without an event. Cure: back off, list again."""
-
-    def __init__(self, resource: str) -> None:
-        super().__init__(f"very short watch: {resource}: closed within {SHORTEST_WATCH_S:g} s, no events received")
-
-
 class Reflector(Generic[T]):
     """Copies a remote store into a queue of deltas, and keeps it current. One `run` at a time.
 
@@ -151,7 +144,8 @@ class Reflector(Generic[T]):
             ended.sleep(max(self._backoff.next_s(), _retry_after_s(error)))
             return
         if not n and not ended.is_set() and self._clock.monotonic() - started < SHORTEST_WATCH_S:
-            raise VeryShortWatch(self._resource)
+            problem = f"closed within {SHORTEST_WATCH_S:g} s, no events received"
+            raise EventBusError(f"very short watch: {self._resource}: {problem}")
 
     def _watch_options(self) -> ListOptions:
         timeout_s = self._min_watch_timeout_s * (1 + self._chance())

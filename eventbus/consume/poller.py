@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import selectors
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
-from eventbus.broker.blocking_read import WakeableWait
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.health.status import HEARTBEAT_S
 from eventbus.consume.consumer import HUNG_S, Consumer
@@ -45,13 +47,18 @@ class Slot:
 
 S = TypeVar("S", bound=Slot)
 
+# `poll` needs no descriptor of its own; not every system has it.
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
 
 class Poller:
     """Waits for the slots of one thread. Any thread may `wake` it."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._wait = WakeableWait()
+        self._recv_sock, self._send_sock = socket.socketpair()
+        self._recv_sock.setblocking(False)
+        self._send_sock.setblocking(False)
 
     def poll(self, slots: Collection[S], *, at_once: bool = False) -> tuple[list[S], list[S]]:
         """Wait until a read has its reply or has timed out, or a slot without a read is due, or until `wake`.
@@ -67,7 +74,7 @@ class Poller:
         if not at_once:
             times = [slot.due if slot.reads_until is None else slot.reads_until for slot in slots]
             timeout_s = min(times) - self._monotonic() if times else None
-        ready = self._wait.wait(reading, timeout_s)
+        ready = self._replied(reading, timeout_s)
         now = self._monotonic()
         late = [
             slot for slot in reading if slot not in ready and slot.reads_until is not None and now >= slot.reads_until
@@ -77,12 +84,26 @@ class Poller:
         return ready, late
 
     def wake(self) -> None:
-        """End the current wait, or else the next one."""
-        self._wait.wake()
+        """End the current wait, or else the next one. No effect after `close`."""
+        with suppress(OSError):  # full: it will wake; closed: it has ended
+            self._send_sock.send(b"\0")
 
     def close(self) -> None:
         """Close its sockets."""
-        self._wait.close()
+        self._recv_sock.close()
+        self._send_sock.close()
+
+    def _replied(self, reading: Collection[S], timeout_s: float | None) -> list[S]:
+        """Wait for a reply, *timeout_s*, or `wake`. Return the slots that have one."""
+        with _Selector() as selector:
+            selector.register(self._recv_sock, selectors.EVENT_READ)
+            for slot in reading:
+                selector.register(slot, selectors.EVENT_READ, slot)
+            ready = [key.data for key, _ in selector.select(timeout_s if timeout_s is None else max(0.0, timeout_s))]
+        if None in ready:
+            with suppress(BlockingIOError):
+                self._recv_sock.recv(4096)
+        return [slot for slot in ready if slot is not None]
 
 
 class ConsumerPoller:

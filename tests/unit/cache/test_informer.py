@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.cache.informer import InformerStopped, SharedInformer
+from eventbus.cache.informer import SharedInformer
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError
 from eventbus.model.event import Event
 from eventbus.model.list_watch import WatchEvent
@@ -445,7 +445,7 @@ def test_a_stopped_informer_takes_no_handler_but_gives_one_back(bench: Bench) ->
     registration = informer.add_event_handler(bench.notes.on_add)
     started(informer)
     informer.stop(30)
-    with pytest.raises(InformerStopped, match="was not added to shared informer because it has stopped already"):
+    with pytest.raises(EventBusError, match="was not added to shared informer because it has stopped already"):
         informer.add_event_handler(bench.notes.on_add)
     informer.remove_event_handler(registration)
 
@@ -549,7 +549,7 @@ def test_handlers_come_and_go_during_changes_and_the_stop_without_harm(bench: Be
             try:
                 while not done.is_set():
                     work()
-            except InformerStopped:
+            except EventBusError:
                 pass
             except BaseException as error:
                 problems.append(error)
