@@ -110,8 +110,8 @@ def test_a_scan_reports_that_it_did_not_reach_every_key(bus: Bus) -> None:
     with bus.client() as client:
         for n in range(30):
             client.hset(bus.keys[0].producer + b"%d" % n, "last", 1)
-        scanned = scan_keys(client, bus.prefix, bus.keys, most=0)
-    assert (scanned.wrong, scanned.whole) == ({}, False)
+        wrong, whole = scan_keys(client, bus.prefix, bus.keys, most=0)
+    assert (wrong, whole) == ({}, False)
 
 
 def test_the_bus_key_itself_is_named(bus: Bus) -> None:

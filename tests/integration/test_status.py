@@ -249,8 +249,3 @@ def test_a_stream_that_was_destroyed_does_not_stop_the_numbers(bus: Bus, client:
 def test_entries_that_somebody_else_added_make_the_lag_unknown(bus: Bus, client: Any) -> None:
     client.xadd(bus.keys[0].incoming, {"foreign": "1"})
     assert group_of(read_status(bus, client), "sink").lag is None
-
-
-def test_what_local_watchers_of_older_builds_missed_is_no_loss(bus: Bus, client: Any) -> None:
-    client.hset(bus.keys[0].incoming_meta, mapping={"losses:missed": "90", "losses:dropped": "2"})
-    assert read_status(bus, client).losses == {"dropped": 2}

@@ -22,15 +22,10 @@ JUMP = 10_000_000
 MOST_LOOKS = 100
 
 
-class Lag(msgspec.Struct, frozen=True):
-    """*events*: changes after a position.  *seconds*: the time since the oldest of them was published."""
-
-    events: int
-    seconds: float
-
-
-def read_lag(node: Any, keys: Keys, position: int) -> Lag:
+def read_lag(node: Any, keys: Keys, position: int) -> tuple[int, float]:
     """Count the changes after *position* in the stream of a partition. *node* is its server.
+
+    Returns: their number, and the seconds since the oldest of them was published.
 
     Changes that were trimmed are not among them: a sink that needs them lists the store. A change that only moves the
     count that readers see is one, too. The number is exact, unless the stream holds more than MOST_LOOKS jumps: then it
@@ -47,13 +42,13 @@ def read_lag(node: Any, keys: Keys, position: int) -> Lag:
         pipe.xrange(changes, f"({position}-0", "+", count=OPENED)
         time, newest, entries = pipe.execute()
         if not entries or not newest:
-            return Lag(0, 0.0)
+            return 0, 0.0
         oldest = entries[0]
         events = _last(oldest) - max(position, _first(oldest) - 1)
         events += _count_between(node, changes, _last(oldest), _last(newest[0]))
     now_ms = time[0] * 1000 + time[1] // 1000
     published = [ms for _, fields in entries if (ms := _published_ms(fields))]
-    return Lag(events, max(0, now_ms - published[0]) / 1000 if published else 0.0)
+    return events, max(0, now_ms - published[0]) / 1000 if published else 0.0
 
 
 def _count_between(node: Any, changes: bytes, low: int, high: int) -> int:
@@ -280,11 +275,11 @@ def _read_part(client: Client, keys: Keys, name: str) -> tuple[str, SinkPart]:
         fields = {
             field.decode("utf-8", "replace"): value.decode("utf-8", "replace") for field, value in content.items()
         }
-    lag = read_lag(node, keys, _number(fields, "position"))
+    lag, behind_s = read_lag(node, keys, _number(fields, "position"))
     return fields.get("mode", ""), SinkPart(
         partition=keys.partition,
-        lag=lag.events,
-        behind_s=lag.seconds,
+        lag=lag,
+        behind_s=behind_s,
         holder=fields.get("holder", ""),
         seen_s=max(0, now_ms - _number(fields, "sign_ms")) / 1000,
         error=fields.get("error", ""),

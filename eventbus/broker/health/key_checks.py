@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
@@ -13,7 +12,7 @@ import msgspec
 
 from eventbus.broker.acl import name_of
 from eventbus.broker.bus import parse_partitions
-from eventbus.broker.connection.connect import Client, node_of, primaries
+from eventbus.broker.connection.connect import Client, primaries
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.status import execute
 from eventbus.broker.keys import EVENTS, OPERATED, Keys, bus_key, whole_number
@@ -82,13 +81,6 @@ KEY_TYPES: Final[Mapping[str, KeyType]] = {
 }
 
 
-class Scanned(msgspec.Struct, frozen=True):
-    """Keys of a wrong type: key → (type, type that it must have). *whole*: all keys were scanned."""
-
-    wrong: Mapping[bytes, tuple[str, KeyType]]
-    whole: bool
-
-
 class _Looked(msgspec.Struct, frozen=True):
     """The keys of one partition: the type of each that exists; the content of `meta` and `corrupt`, {} if no hash."""
 
@@ -119,10 +111,10 @@ def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] 
     """
     bus = bus_key(prefix)
     try:
-        (kind,) = _types(node_of(client, bus), [bus])
+        (kind,) = _types(client, [bus])
         if kind not in ("none", "hash"):
             return [_wrong_type(bus, kind, KEY_TYPES["bus"])]
-        pipe: Any = node_of(client, bus).pipeline(transaction=False)
+        pipe: Any = client.pipeline(transaction=False)
         pipe.hmget(bus, ["partitions"])
         partitions = execute(pipe)[0][0]
         if partitions is None:
@@ -132,13 +124,13 @@ def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] 
         if noted:
             sleep(NOTE_S)
             noted &= {key for each in _look(client, [each.keys for each in looked if each.noted]) for key in each.noted}
-        scanned = scan_keys(client, prefix, [each.keys for each in looked])
+        scanned, whole = scan_keys(client, prefix, [each.keys for each in looked])
     except BusRefused:
         return [ok("keys", "not checked: this user may not ask for their types (role metrics)")]
     findings = [finding for each in looked for finding in _judge(each, noted, scanned)]
     if findings:
         return findings
-    limit = "" if scanned.whole else f" (checked: {MOST_KEYS} keys of each server)"
+    limit = "" if whole else f" (checked: {MOST_KEYS} keys of each server)"
     return [ok("keys", f"each has its type{limit}, and no call was interrupted")]
 
 
@@ -185,9 +177,12 @@ def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
     return fixed + [keys.note_of("") + start_of[start] + name for start, name in _named_in(meta)]
 
 
-def scan_keys(client: Client, prefix: str, every: Iterable[Keys], *, most: int = MOST_KEYS) -> Scanned:
+def scan_keys(
+    client: Client, prefix: str, every: Iterable[Keys], *, most: int = MOST_KEYS
+) -> tuple[Mapping[bytes, tuple[str, KeyType]], bool]:
     """Scan all keys of these partitions, at *most* so many on a server, also those without a known name.
 
+    Returns: the keys of a wrong type, with it and the type that they must have; and whether all were scanned.
     Raises: BusRefused: this user may not scan.  BusUnavailable: call again.
     Redis:  SCAN, and TYPE on each key.
     """
@@ -208,7 +203,7 @@ def scan_keys(client: Client, prefix: str, every: Iterable[Keys], *, most: int =
                     wrong[key] = kind, must
             whole_node = cursor == 0
         whole = whole and whole_node
-    return Scanned(wrong, whole)
+    return wrong, whole
 
 
 def _type_of(prefix: str, partitions: set[int], key: bytes) -> KeyType | None:
@@ -247,35 +242,28 @@ def _named_in(meta: Mapping[bytes, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _look(client: Client, every: Sequence[Keys]) -> list[_Looked]:
-    by_node: dict[int, tuple[Any, list[Keys]]] = defaultdict(lambda: (None, []))
-    for keys in every:
-        node = node_of(client, keys.meta)
-        by_node[id(node)] = (node, [*by_node[id(node)][1], keys])
-    looked = [each for node, keys_of_node in by_node.values() for each in _look_at_node(node, keys_of_node)]
-    return sorted(looked, key=lambda each: each.keys.partition)
-
-
-def _look_at_node(node: Any, every: Sequence[Keys]) -> Iterator[_Looked]:
-    pipe = node.pipeline(transaction=False)
+    pipe: Any = client.pipeline(transaction=False)
     for keys in every:
         pipe.hgetall(keys.meta)
         pipe.hgetall(keys.corrupt)
     hashes = [content or {} for content in execute(pipe)]
     names = [list(expected(keys, meta)) for keys, meta in zip(every, hashes[::2], strict=True)]
-    types = iter(_types(node, [key for each in names for key in each]))
+    types = iter(_types(client, [key for each in names for key in each]))
+    looked = []
     for keys, meta, corrupt, names_of_one in zip(every, hashes[::2], hashes[1::2], names, strict=True):
         kinds = dict(zip(names_of_one, types, strict=False))
-        yield _Looked(keys, {key: kind for key, kind in kinds.items() if kind != "none"}, meta, corrupt)
+        looked.append(_Looked(keys, {key: kind for key, kind in kinds.items() if kind != "none"}, meta, corrupt))
+    return looked
 
 
-def _types(node: Any, keys: Iterable[bytes]) -> list[str]:
-    pipe = node.pipeline(transaction=False)
+def _types(client: Client, keys: Iterable[bytes]) -> list[str]:
+    pipe: Any = client.pipeline(transaction=False)
     for key in keys:
         pipe.type(key)
     return [(reply or b"none").decode("ascii", "replace") for reply in execute(pipe)]
 
 
-def _judge(looked: _Looked, noted: set[bytes], scanned: Scanned) -> Iterator[Finding]:
+def _judge(looked: _Looked, noted: set[bytes], scanned: Mapping[bytes, tuple[str, KeyType]]) -> Iterator[Finding]:
     root = looked.keys.root
     for key, must in looked.wrong.items():
         yield _wrong_type(key, looked.types[key], must)
@@ -286,9 +274,9 @@ def _judge(looked: _Looked, noted: set[bytes], scanned: Scanned) -> Iterator[Fin
         yield _replaced(looked, times)
     if times := whole_number(looked.meta.get(b"mended")):
         yield _repaired(looked, times)
-    others = [key for key in sorted(scanned.wrong) if key.startswith(root) and key not in looked.wrong]
+    others = [key for key in sorted(scanned) if key.startswith(root) and key not in looked.wrong]
     for key in others[:NAMED]:
-        yield _wrong_type(key, *scanned.wrong[key])
+        yield _wrong_type(key, *scanned[key])
     if len(others) > NAMED:
         yield warning(
             "keys",

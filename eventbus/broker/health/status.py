@@ -227,15 +227,18 @@ def _worker(name: str, group: str, consumer: Mapping[str, Any], *, has_left: boo
 def execute(pipe: Any) -> list[Any]:
     """Run the pipeline; None stands for a reply that the server refused because the key is gone or of another type.
 
-    Raises: BusRefused: this user may not look.  BusUnavailable: call again.
+    Raises: BusRefused: this user may not look.  BusUnavailable: a node did not answer; call again.
     """
-    from redis.exceptions import NoPermissionError, RedisError
+    from redis.exceptions import NoPermissionError, ResponseError
 
     with redis_errors():
         replies = pipe.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
+                raise reply
     if any(isinstance(reply, NoPermissionError) for reply in replies):
         raise BusRefused("this user may not read the numbers of the bus: that takes the role metrics (eventbus acl)")
-    return [None if isinstance(reply, RedisError) else reply for reply in replies]
+    return [None if isinstance(reply, Exception) else reply for reply in replies]
 
 
 def _numbers(reply: Mapping[bytes, bytes] | None) -> dict[str, int]:
@@ -288,7 +291,10 @@ Beats: TypeAlias = Mapping[str, bytes]
 
 def read_beats(client: Client, every: Sequence[Keys]) -> list[Beats]:
     """Read the counters of each partition. Raises: BusUnavailable: call again.  BusRefused: this user may not look."""
-    return [_read_counters(client, keys) for keys in every]
+    pipe: Any = client.pipeline(transaction=False)
+    for keys in every:
+        pipe.hgetall(keys.workers)
+    return [{_text(field): beats for field, beats in (counters or {}).items()} for counters in execute(pipe)]
 
 
 def moving(before: Sequence[Beats], after: Sequence[Beats]) -> list[set[str]]:
@@ -297,13 +303,6 @@ def moving(before: Sequence[Beats], after: Sequence[Beats]) -> list[set[str]]:
         {field for field, beats in now.items() if was.get(field) != beats}
         for was, now in zip(before, after, strict=True)
     ]
-
-
-def _read_counters(client: Client, keys: Keys) -> Beats:
-    pipe: Any = node_of(client, keys.workers).pipeline(transaction=False)
-    pipe.hgetall(keys.workers)
-    counters = execute(pipe)[0] or {}
-    return {field.decode("utf-8", "replace"): beats for field, beats in counters.items()}
 
 
 #: First part of the name of a counter → its meaning. Other fields are for the functions only.
