@@ -85,13 +85,14 @@ def _run_here(words: list[str], env: Mapping[str, str]) -> subprocess.CompletedP
 
 @contextmanager
 def _as_it_was() -> Iterator[None]:
-    """Restore what a command changes of its process, and leaves to the end of it."""
+    """Hide the runner's handlers of logs, and restore what a command leaves to the end of its process."""
     numbers = signal.valid_signals()
     handlers = {number: signal.getsignal(number) for number in numbers}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     loggers = [logging.getLogger(), logging.getLogger("eventbus")]
     logged = [(logger, logger.handlers[:], logger.level) for logger in loggers]
     collected = gc.get_threshold()
+    loggers[0].handlers.clear()
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ SEEDS = [pytest.param([0], id="seed 0"), pytest.param([1, 2], id="seeds 1 and 2"
 SCENARIOS = [pytest.param(scenario, id=scenario.name) for scenario in own_scenarios()]
 
 
-@pytest.fixture(params=["model", "redis"])
+@pytest.fixture(params=["redis", pytest.param("model", marks=pytest.mark.volume)])
 def driver(request: pytest.FixtureRequest) -> Driver:
     if request.param == "model":
         return ModelDriver()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbus.model.event import Event
@@ -29,7 +29,6 @@ Deliveries = tuple[list[tuple[list[tuple[str, str]], str]], list[int]]
 
 
 @given(deliveries=deliveries, max_events=st.integers(1, 3))
-@settings(deadline=None, max_examples=60)
 def test_late_batches_add_up_and_never_move_the_last_timestamp_back(
     embedded_url: str, deliveries: Deliveries, max_events: int
 ) -> None:
@@ -51,7 +50,6 @@ def test_late_batches_add_up_and_never_move_the_last_timestamp_back(
 
 
 @given(deliveries=deliveries)
-@settings(deadline=None, max_examples=60)
 def test_an_aggregate_shows_its_newest_batch_whenever_the_others_come(
     embedded_url: str, deliveries: Deliveries
 ) -> None:

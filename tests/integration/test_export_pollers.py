@@ -167,6 +167,7 @@ def shares_a_poller(partition: int, about: ObjectReference) -> bool:
     return own != partition and own % POLLERS == partition % POLLERS
 
 
+@pytest.mark.volume
 def test_all_partitions_together_keep_to_the_rate(broadcaster: EventBroadcaster, runner: MakeRunner) -> None:
     """A worker that is slower than it may be keeps to it too: this bound is one that a busy machine cannot break."""
     sink, times, rate = MemorySink(), list[float](), 100
@@ -180,6 +181,7 @@ def test_all_partitions_together_keep_to_the_rate(broadcaster: EventBroadcaster,
         assert number <= rate * (when - begun + 1) + 1, "never more than a second ahead"
 
 
+@pytest.mark.volume
 def test_control_without_signs_of_life_from_beside_the_leases_of_the_poller_are_taken_over(
     broadcaster: EventBroadcaster, runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

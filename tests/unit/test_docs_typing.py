@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 #: What the tests' environment lacks, as far as the programs use it.
 STUBS = {
@@ -54,6 +56,7 @@ def programs() -> dict[str, str]:
     return found
 
 
+@pytest.mark.volume
 def test_the_programs_of_the_page_pass_mypy_strict(tmp_path: Path) -> None:
     written = programs()
     assert len(written) >= 6
