@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -544,7 +544,13 @@ def test_the_time_up_to_which_changes_are_taken_in_outlives_a_worker(
     workers: Workers, service: Service, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifier_module, "STORE_CAUGHT_UP_MS", 0)
-    monkeypatch.setattr(notifier_module, "read_versions", lambda *_: [1 << 60] * bus.partitions)
+    go_on = threading.Event()
+
+    def read_later(*given: Any) -> Sequence[int]:
+        assert go_on.wait(60)
+        return read_versions(*given)
+
+    monkeypatch.setattr(notifier_module, "read_versions", read_later)
     with bus.client() as client:
         NotifyStore(bus=bus, client=client, consumer="one").acquire("rules")
         client.hset(bus.keys[0].notify, "caught_up", 1_700_000_000_000)
@@ -552,7 +558,7 @@ def test_the_time_up_to_which_changes_are_taken_in_outlives_a_worker(
     eventually(lambda: acts(notifier))
     assert notifier._acting is not None
     assert notifier._acting._caught_up_ms == 1_700_000_000_000
-    monkeypatch.setattr(notifier_module, "read_versions", read_versions)
+    go_on.set()
     with bus.client() as client:
         store = NotifyStore(bus=bus, client=client, consumer="test")
         eventually(lambda: store.load().caught_up_ms > 1_700_000_000_000)
