@@ -20,10 +20,11 @@ from eventbus.store.event_search import NewestFirst, Search, SearchResult, searc
 from eventbus.store.object_store import ObjectStore
 from tests.support.fleet import make_fleet
 from tests.support.harness import bus_with, settings_of
+from tests.thin import one
 from tests.waiting import eventually
 
 
-@pytest.fixture(params=[1, 4], ids=["1 partition", "4 partitions"])
+@pytest.fixture(params=one([pytest.param(4, id="4 partitions"), pytest.param(1, id="1 partition")]))
 def settings(request: pytest.FixtureRequest, prefix: str) -> Settings:
     return settings_of(prefix, partitions=request.param)
 

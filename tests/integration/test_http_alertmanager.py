@@ -26,6 +26,7 @@ from tests.integration.test_http_own import stored
 from tests.support.alertmanager_server import alertmanager_server
 from tests.support.api_in_process import serving
 from tests.support.notifying import notifying
+from tests.thin import one
 from tests.waiting import eventually
 
 PATH = "/eventbus/v1/alertmanager"
@@ -34,7 +35,7 @@ NEVER = "0001-01-01T00:00:00Z"
 STARTS, ENDS = "2026-02-06T10:15:30.123456789Z", "2026-02-06T10:45:30Z"
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=one([3, 1]))
 def bus(embedded_url: str, prefix: str, request: pytest.FixtureRequest) -> Bus:
     return open_bus(embedded_url, Settings(prefix=prefix, partitions=request.param))
 

@@ -30,13 +30,14 @@ from eventbus.export.sinks.http_batch import HttpBatchSink
 from tests.builders import make_event
 from tests.integration.test_http_own import stored
 from tests.support.api_in_process import serving
+from tests.thin import one
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 #: 2026-02-06T10:15:30Z
 TIME_NS = 1_770_372_930_000_000_000
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=one([3, 1]))
 def bus(embedded_url: str, prefix: str, request: pytest.FixtureRequest) -> Bus:
     return open_bus(embedded_url, Settings(prefix=prefix, partitions=request.param))
 

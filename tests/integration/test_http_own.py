@@ -27,12 +27,13 @@ from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.util.clock import SystemClock
 from tests.builders import make_event
 from tests.support.api_in_process import serving
+from tests.thin import one
 from tests.waiting import eventually
 
 ROOT = "/eventbus/v1"
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=one([3, 1]))
 def bus(embedded_url: str, prefix: str, request: pytest.FixtureRequest) -> Bus:
     return open_bus(embedded_url, Settings(prefix=prefix, partitions=request.param))
 

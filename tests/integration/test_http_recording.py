@@ -16,12 +16,13 @@ from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.settings import FullBuffer
 from tests.support.api_in_process import serving
 from tests.support.ports import free_port
+from tests.thin import one
 from tests.waiting import eventually
 
 POD = ObjectReference("Pod", "default", "web-0", "uid-0", "v1")
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=one([3, 1]))
 def bus(embedded_url: str, prefix: str, request: pytest.FixtureRequest) -> Bus:
     return open_bus(embedded_url, Settings(prefix=prefix, partitions=request.param, worker_block_ms=100))
 

@@ -683,24 +683,6 @@ def test_an_unforeseen_error_and_a_log_filter_that_raises_do_not_end_the_flusher
 
 # -- the end of the process ----------------------------------------------------------------------------------------
 
-AT_EXIT = """
-import sys
-from eventbus import EventBroadcaster, ObjectReference, Settings
-broadcaster = EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2], flush_s=60))
-recorder = broadcaster.new_recorder("c")
-for i in range(3_000):
-    recorder.eventf(ObjectReference("Pod", "default", "web-0"), "Normal", "Counted", "%d", i)
-"""
-
-LATE = """
-import atexit, sys
-atexit.register(lambda: recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Late", "last"))
-from eventbus import EventBroadcaster, ObjectReference, Settings
-broadcaster = EventBroadcaster(sys.argv[1], settings=Settings(prefix=sys.argv[2], flush_s=60))
-recorder = broadcaster.new_recorder("c")
-atexit.register(lambda: recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Counted", "0"))
-"""
-
 TOO_LATE = """
 import sys
 from eventbus import EventBroadcaster, ObjectReference, Settings
@@ -728,34 +710,12 @@ def _run(program: str, url: str, prefix: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.parametrize(
-    "ending", ["", "sys.exit(3)", "raise RuntimeError", "import os, signal; os.kill(os.getpid(), 15)"]
-)
-def test_a_process_that_ends_flushes_first(embedded_url: str, settings: Settings, ending: str) -> None:
-    _run(AT_EXIT + ending, embedded_url, settings.prefix)
-    assert messages(read_incoming(embedded_url, settings)) == numbers(3_000)
-
-
-def test_events_of_exit_callbacks_arrive_whether_they_come_before_the_flush_or_after_it(
-    embedded_url: str, settings: Settings
-) -> None:
-    ran = _run(LATE, embedded_url, settings.prefix)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert messages(read_incoming(embedded_url, settings)) == ["0", "last"]
-
-
 def test_an_event_of_a_destructor_that_runs_when_nothing_can_be_imported_any_more_is_counted_at_once(
     embedded_url: str, settings: Settings
 ) -> None:
     ran = _run(TOO_LATE, embedded_url, settings.prefix)
     assert (ran.returncode, ran.stderr) == (0, "1 event unsent: closed before Redis had them\n")
     assert messages(read_incoming(embedded_url, settings)) == ["0"]
-
-
-def test_a_process_ends_in_time_without_redis(settings: Settings) -> None:
-    ran = _run(AT_EXIT.replace("flush_s=60", "flush_s=0.3"), NOWHERE, settings.prefix)
-    assert ran.returncode == 0
-    assert "3000 events unsent: closed before Redis had them" in ran.stderr
 
 
 def test_events_are_sent_even_if_no_thread_can_start_any_more(

@@ -19,11 +19,12 @@ from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.model.encoding.wire import MAX_EVENT_BYTES, pack_event, unpack_batch, unpack_event
 from eventbus.settings import Options, Settings
 from tests.builders import make_event, make_reference
+from tests.thin import one
 
 LIFE_MS = 60_000
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=one([3, 1]))
 def bus(embedded_url: str, prefix: str, request: pytest.FixtureRequest) -> Bus:
     return open_bus(embedded_url, Settings(prefix=prefix, partitions=request.param))
 

@@ -213,13 +213,6 @@ def test_a_partial_success_that_rejects_all_names_all(endpoint: Endpoint, sink: 
     assert sink.take_rejected() == 0
 
 
-def test_a_request_that_is_too_large_is_halved(endpoint: Endpoint, sink: HttpBatchSink) -> None:
-    events = [stored(number) for number in range(4)]
-    endpoint.answers.extend([Answer(413), Answer(413)])
-    assert write(sink, *events) == events
-    assert [len(request.resource_logs) for request in requests_of(endpoint)] == [4, 2, 1, 1, 2]
-
-
 def test_a_rejected_event_is_found_and_the_others_are_written(endpoint: Endpoint, sink: HttpBatchSink) -> None:
     endpoint.answers.extend(Answer(status) for status in (400, 200, 400, 400, 200))
     answers = write(sink, *[stored(number) for number in range(4)])

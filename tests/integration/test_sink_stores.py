@@ -58,14 +58,6 @@ def test_each_change_of_an_event_is_written_and_a_repeat_of_a_write_is_recogniza
     assert store.deliveries[1].body == before.body
 
 
-@only("store", ["elasticsearch", "clickhouse"], indirect=True)
-def test_a_store_that_recognizes_repeats_has_each_once(store: Store, sink: HttpBatchSink) -> None:
-    for _ in range(2):
-        write(sink, stored(1), stored(2))
-    write(sink, stored(2), stored(3))
-    assert store.repeats == {"producer:1/1": 1, "producer:2/1": 1, "producer:3/1": 1}
-
-
 # -- Elasticsearch -------------------------------------------------------------------------------------------------
 
 
