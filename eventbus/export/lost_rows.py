@@ -166,9 +166,13 @@ class LostRows:
     def _find(self, lost: LostVersions) -> Waits[None]:
         sink = self._sink
         assert sink is not None
-        rows = yield from self._writer.ask(
-            lambda: sink.held(self.origin, after=lost.after, until=lost.until, since=self._oldest(), most=MOST_ROWS)
-        )
+        try:
+            rows = yield from self._writer.ask(
+                lambda: sink.held(self.origin, after=lost.after, until=lost.until, since=self._oldest(), most=MOST_ROWS)
+            )
+        except EventRejected as error:
+            log.warning("%s: Redis has lost writes; the events that the sink has of them stay: %s", self._title, error)
+            return
         if isinstance(rows, Stopped):
             raise ExportStopped
         versions = self._store.lost_among([int(event.metadata.resource_version) for event in rows])

@@ -1,4 +1,7 @@
-"""Rows of PostgreSQL whose events came back under another uid, after Redis has lost its last writes; and no others."""
+"""Rows of a sink whose events came back under another uid, after Redis has lost its last writes; and no others.
+
+Elasticsearch and ClickHouse are strict stand-ins.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ import pytest
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import open_bus
 from eventbus.export.exporter import PartitionExporter
-from eventbus.export.sinks import make_sink
+from eventbus.export.sinks import DeletingSink, SinkWrite, Verb, make_sink
 from eventbus.export.sinks.postgres.sink import PostgresSink
 from eventbus.model.event import Event, ObjectMeta
 from eventbus.settings import Options
@@ -29,6 +32,8 @@ from tests.builders import make_event, make_reference
 from tests.conftest import IN_CI
 from tests.functions.partition import Partition
 from tests.functions.servers import own_server
+from tests.support.clickhouse_server import ClickHouse
+from tests.support.elasticsearch_server import Elasticsearch
 from tests.support.exporting import (
     MemoryBatchSink,
     OwnTime,
@@ -40,6 +45,8 @@ from tests.support.exporting import (
 )
 from tests.support.harness import append_only_bytes, lose_tail
 from tests.support.postgres_server import URL_VARIABLE, NoPostgres, PostgresServer, a_database
+from tests.support.strict_stores import STRICT_STORES, StrictStore
+from tests.support.webhook_server import receiving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -68,10 +75,26 @@ def server_url() -> Iterator[str]:
         server.close()
 
 
-@pytest.fixture
-def url(server_url: str) -> Iterator[str]:
-    with a_database(server_url) as url:
+#: URL of a sink → its store.
+STORES: dict[str, StrictStore] = {}
+#: The sinks that can remove rows.
+TARGETS = ("postgres", "elasticsearch", "clickhouse")
+
+only_postgres = pytest.mark.parametrize("url", ["postgres"], indirect=True)
+
+
+@pytest.fixture(params=TARGETS)
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "postgres":
+        with a_database(request.getfixturevalue("server_url")) as url:
+            yield url
+        return
+    store = STRICT_STORES[request.param]()
+    with receiving(store.service) as port:
+        url = store.url(port)
+        STORES[url] = store
         yield url
+        del STORES[url]
 
 
 @pytest.fixture
@@ -88,7 +111,7 @@ def time() -> OwnTime:
 
 
 class ExporterTo(Protocol):
-    """Make an exporter of a bus's partition to PostgreSQL; it has the lease."""
+    """Make an exporter of a bus's partition to the sink of *url*; it has the lease."""
 
     def __call__(self, url: str, partition: Partition, **options: Any) -> PartitionExporter: ...
 
@@ -99,8 +122,9 @@ def exporter_to(partition: Partition, url: str, time: OwnTime) -> Iterator[Expor
     made: list[PartitionExporter] = []
 
     def make(url: str, partition: Partition, **options: Any) -> PartitionExporter:
-        sink = make_sink(url, {}, name="memory")
-        assert isinstance(sink, PostgresSink)
+        environ = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"} | (STORES[url].environ if url in STORES else {})
+        sink = make_sink(url, environ, name="memory", bus_id=partition.bus.id)
+        assert isinstance(sink, DeletingSink)
         made.append(make_exporter(partition.bus, sink, time, **options))
         assert made[-1].acquire()
         return made[-1]
@@ -154,7 +178,10 @@ class Tail:
 
 
 def rows(url: str) -> dict[str, int]:
-    """uid → count of every row."""
+    """uid → count of every event, and the last one of those with several."""
+    if url in STORES:
+        found = [delivery_id.rpartition("/") for delivery_id in STORES[url].read()]
+        return {uid: max(int(count) for other, _, count in found if other == uid) for uid, _, _ in found}
     with psycopg.connect(url) as connection:
         return dict(connection.execute("SELECT uid, count FROM eventbus_events").fetchall())
 
@@ -253,6 +280,7 @@ def test_what_nobody_sends_again_stays_and_is_counted(
     assert (status_of(partition.bus).deleted, status_of(partition.bus).kept) == (0, 2)
 
 
+@only_postgres
 def test_a_role_that_may_not_delete_goes_on(partition: Partition, exporter_to: ExporterTo, url: str) -> None:
     role = f"writer_{partition.bus.prefix[-12:]}".replace("-", "_").replace(":", "_").lower()
     made = make_sink(url, {}, name="memory")
@@ -278,6 +306,58 @@ def test_a_role_that_may_not_delete_goes_on(partition: Partition, exporter_to: E
             connection.execute(query)
 
 
+@pytest.mark.parametrize(
+    ("url", "forbidden", "kept"),
+    [
+        ("elasticsearch", "_refresh", 0),
+        ("elasticsearch", "_search", 0),
+        ("elasticsearch", "_delete_by_query", 1),
+        ("clickhouse", "SELECT", 0),
+        ("clickhouse", "DELETE", 1),
+    ],
+    indirect=["url"],
+)
+def test_an_export_without_the_right_to_find_or_delete_rows_goes_on(
+    partition: Partition, exporter: PartitionExporter, url: str, forbidden: str, kept: int
+) -> None:
+    service = STORES[url].service
+    assert isinstance(service, Elasticsearch | ClickHouse)
+    service.forbidden.add(forbidden)
+    lose_a_tail(partition, exporter, happened(1))
+    record(partition, "b", happened(1, ago_s=1))
+    go_on(exporter)
+    assert rows(url) == stored(partition) | {"a:1": 1}
+    assert (status_of(partition.bus).deleted, status_of(partition.bus).kept) == (0, kept)
+
+
+@pytest.mark.parametrize("url", ["elasticsearch", "clickhouse"], indirect=True)
+def test_rows_are_found_and_deleted_in_pages(
+    partition: Partition, exporter: PartitionExporter, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("http_batch", "elasticsearch", "clickhouse"):
+        monkeypatch.setattr(f"eventbus.export.sinks.{module}.PAGE_EVENTS", 2)
+    lose_a_tail(partition, exporter, *map(happened, range(1, 6)))
+    record(partition, "b", *(happened(number, ago_s=1) for number in range(1, 6)))
+    go_on(exporter)
+    assert rows(url) == stored(partition)
+    assert status_of(partition.bus).deleted == 5
+
+
+@pytest.mark.parametrize("url", ["elasticsearch", "clickhouse"], indirect=True)
+def test_all_changes_of_an_event_go(partition: Partition, exporter: PartitionExporter, url: str) -> None:
+    record(partition, "first", happened(0))
+    run_until_idle(exporter)
+    tail = Tail(partition)
+    for _ in range(3):
+        record(partition, "a", happened(1))
+        run_until_idle(exporter)
+    tail.lose()
+    assert rows(url)["a:1"] == 3
+    record(partition, "b", happened(1, ago_s=1))
+    go_on(exporter)
+    assert rows(url) == stored(partition)
+
+
 def test_a_sink_that_cannot_delete_keeps_what_came_back(partition: Partition, time: OwnTime) -> None:
     sink = MemoryBatchSink()
     exporter = make_exporter(partition.bus, sink, time)
@@ -289,6 +369,7 @@ def test_a_sink_that_cannot_delete_keeps_what_came_back(partition: Partition, ti
     close(exporter)
 
 
+@only_postgres
 def test_after_a_cut_append_only_file_the_rows_are_what_the_store_has(short_path: Path, prefix: str, url: str) -> None:
     n, settings = 300, Settings(prefix=prefix)
     found = shutil.which("redis-server")
@@ -434,6 +515,7 @@ def test_the_same_message_about_another_container_is_another_event(
     assert status_of(partition.bus).deleted == 0
 
 
+@only_postgres
 def test_rows_that_were_written_before_they_had_an_origin_stay(
     partition: Partition, exporter: PartitionExporter, url: str
 ) -> None:
@@ -445,6 +527,26 @@ def test_rows_that_were_written_before_they_had_an_origin_stay(
     assert rows(url) == stored(partition) | {"a:1": 1}
 
 
+@pytest.mark.parametrize("url", ["elasticsearch", "clickhouse"], indirect=True)
+def test_only_the_change_with_this_version_is_deleted(
+    partition: Partition, exporter: PartitionExporter, url: str
+) -> None:
+    sink: Any = exporter._sink
+    event = make_event()
+    metadata = msgspec.structs.replace(event.metadata, uid="it's \\', 1", resource_version="5")
+    written = msgspec.structs.replace(event, metadata=metadata)
+    other = msgspec.structs.replace(event, metadata=msgspec.structs.replace(metadata, resource_version="9"))
+    sink.write([SinkWrite.of(Verb.CREATE, written, origin="bus/0")])
+    since = datetime(2020, 1, 1, tzinfo=UTC)
+    assert sink.held("bus/1", after=0, until=9, since=since, most=10) == []
+    assert sink.held("bus/0", after=5, until=9, since=since, most=10) == []
+    assert sink.held("bus/0", after=4, until=5, since=since, most=10) == [written]
+    assert sink.delete([other]) == 0
+    assert sink.delete([written]) == 1
+    assert rows(url) == {}
+
+
+@only_postgres
 def test_a_row_that_was_written_again_meanwhile_is_not_deleted(url: str) -> None:
     sink = make_sink(url, {}, name="memory")
     assert isinstance(sink, PostgresSink)

@@ -1,10 +1,12 @@
-"""A stand-in for ClickHouse's HTTP interface: CREATE TABLE, INSERT … FORMAT JSONEachRow, settings, deduplication.
+"""A stand-in for ClickHouse's HTTP interface: CREATE TABLE, INSERT, SELECT, DELETE, settings, deduplication.
 
 Stricter than the service: an unknown field of a row, a null for a column that is not Nullable, a number for a String
-and a setting outside a short list are refused. A block is stored as a whole or not at all. Not modelled: SELECT over
-HTTP (tests read `select`), sessions, other formats, expressions in DEFAULT beyond their presence.
+and a setting outside a short list are refused. A block is stored as a whole or not at all. Of SELECT and DELETE, only
+comparisons that are joined by AND are modelled, and `(a, b) IN (…)`. Not modelled: sessions, other formats, expressions
+in DEFAULT beyond their presence.
 Source: ClickHouse documentation: HTTP Interface, JSONEachRow, Deduplicating inserts on retries, Asynchronous inserts,
-data types, settings date_time_input_format; src/Server/HTTP/exceptionCodeToHTTPStatus.cpp for the status of an error.
+data types, SELECT, Lightweight DELETE, String literals, setting date_time_input_format;
+src/Server/HTTP/exceptionCodeToHTTPStatus.cpp for the status of an error.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -69,6 +72,7 @@ _ERRORS: Final = {
     194: ("REQUIRED_PASSWORD", 401),
     202: ("TOO_MANY_SIMULTANEOUS_QUERIES", 500),
     252: ("TOO_MANY_PARTS", 500),
+    497: ("ACCESS_DENIED", 403),
     469: ("VIOLATED_CONSTRAINT", 500),
     516: ("AUTHENTICATION_FAILED", 403),
 }
@@ -81,6 +85,15 @@ _INSERT: Final = re.compile(
     rf"INSERT INTO (?:TABLE )?(?:({_NAME})\.)?({_NAME})(?: ?\(([^)]*)\))?(?: SETTINGS (.*?))? FORMAT (\w+)[ \n]?",
     re.IGNORECASE | re.DOTALL,
 )
+_SELECT: Final = re.compile(
+    rf"SELECT (count\(\)|{_NAME}) FROM ({_NAME})( FINAL)? WHERE (.+?)"
+    rf"(?: ORDER BY ({_NAME}))?(?: LIMIT (\d+))? FORMAT (\w+)",
+    re.DOTALL,
+)
+_DELETE: Final = re.compile(rf"DELETE FROM ({_NAME}) WHERE (.+)", re.DOTALL)
+_STRING: Final = r"'(?:[^'\\]|\\.)*'"
+_COMPARISON: Final = re.compile(rf"({_NAME}) (=|>|>=|<=) (\d+|{_STRING}|fromUnixTimestamp64Micro\(\d+\))", re.DOTALL)
+_PAIRS: Final = re.compile(rf"\(({_NAME}), ({_NAME})\) IN \(((?:\({_STRING}, \d+\)(?:, )?)+)\)", re.DOTALL)
 _ENGINES: Final = {"MergeTree", "ReplacingMergeTree", "ReplicatedMergeTree", "ReplicatedReplacingMergeTree"}
 
 
@@ -107,6 +120,7 @@ class Table:
 
 class ClickHouse(StrictService):
     """One server with the database `default`. *failing*: answers with these error codes come first, one a request.
+    *forbidden*: statements that the user has no right to, such as `SELECT`.
 
     *async_insert*: the user's profile sets it, as ClickHouse Cloud may; without async_insert_deduplicate, tokens of
     asynchronous inserts count for nothing. *timezone*: the server's, for times without a zone.
@@ -126,6 +140,7 @@ class ClickHouse(StrictService):
         self.async_insert = async_insert
         self.timezone = ZoneInfo(timezone)
         self.failing: list[int] = []
+        self.forbidden: set[str] = set()
         self.tables: dict[str, Table] = {}
         self.blocks = 0
 
@@ -173,12 +188,12 @@ class ClickHouse(StrictService):
                 raise ClickHouseError(115, f"Setting {sorted(unknown)} is neither a builtin setting nor started with")
             if parameters.get("database", "default") != "default":
                 raise ClickHouseError(81, "Database does not exist")
-            self._run(parameters.get("query", ""), delivery.body.decode(), settings)
+            answer = self._run(parameters.get("query", ""), delivery.body.decode(), settings)
         except ClickHouseError as error:
             return _error(error.code, str(error))
         except UnicodeDecodeError:
             return _error(117, "the body is no UTF-8")
-        return Answer(200, {"X-ClickHouse-Summary": '{"written_rows":"1"}'})
+        return Answer(200, {"X-ClickHouse-Summary": '{"written_rows":"1"}'}, answer)
 
     def _credentials(self, delivery: Delivery) -> tuple[str, str]:
         headers = delivery.headers
@@ -188,9 +203,11 @@ class ClickHouse(StrictService):
             return user, password
         return headers.get("x-clickhouse-user", "default"), headers.get("x-clickhouse-key", "")
 
-    def _run(self, query: str, body: str, settings: dict[str, str]) -> None:
+    def _run(self, query: str, body: str, settings: dict[str, str]) -> bytes:
         text = f"{query}\n{body}" if query else body
         head = " ".join(text[:10].split()).upper()
+        if head.partition(" ")[0] in self.forbidden:
+            raise ClickHouseError(497, f"{self.user}: Not enough privileges")
         if head.startswith("INSERT"):
             match = _INSERT.match(text)
             if match is None:
@@ -206,8 +223,33 @@ class ClickHouse(StrictService):
             self._insert(_bare(table), names, text[match.end() :], settings | given)
         elif head.startswith("CREATE"):
             self._create(" ".join(text.split()).rstrip("; "))
+        elif select := _SELECT.fullmatch(text):
+            return self._select(*select.groups())
+        elif delete := _DELETE.fullmatch(text):
+            table = self._table(delete[1])
+            gone = _where(table, delete[2])
+            table.rows = [row for row in table.rows if not gone(row)]
         else:
             raise ClickHouseError(62, f"Syntax error, or not modelled: {text[:100]!r}")
+        return b""
+
+    def _select(
+        self, column: str, name: str, final: str | None, where: str, order: str | None, limit: str | None, format_: str
+    ) -> bytes:
+        is_wanted = _where(self._table(name), where)
+        rows = [row for row in self.select(name, final=bool(final)) if is_wanted(row)]
+        if column == "count()" and format_ == "TabSeparated":
+            return b"%d\n" % len(rows)
+        if format_ != "JSONEachRow" or column not in self.tables[name].columns:
+            raise ClickHouseError(47, f"Unknown column {column}, or a format that is not modelled")
+        if order:
+            rows.sort(key=lambda row: row[order])
+        return b"".join(json.dumps({column: row[column]}).encode() + b"\n" for row in rows[: int(limit or len(rows))])
+
+    def _table(self, name: str) -> Table:
+        if name not in self.tables:
+            raise ClickHouseError(60, f"Table default.{name} does not exist")
+        return self.tables[name]
 
     def _known(self, database: str | None) -> None:
         if database is not None and _bare(database) != "default":
@@ -287,6 +329,48 @@ class ClickHouse(StrictService):
             table.tokens = [*table.tokens, token][-table.window :]
         self.blocks += 1
         table.rows += rows
+
+
+_Condition = Callable[[Mapping[str, Any]], bool]
+
+
+def _where(table: Table, text: str) -> _Condition:
+    """Return the condition *text*. Raises: ClickHouseError."""
+    checks: list[_Condition] = []
+    while text:
+        match = _COMPARISON.match(text) or _PAIRS.match(text)
+        if match is None or (match.end() < len(text) and not text.startswith(" AND ", match.end())):
+            raise ClickHouseError(62, f"Syntax error, or not modelled: {text[:100]!r}")
+        checks.append((_compared if match.re is _COMPARISON else _among)(table, *match.groups()))
+        text = text[match.end() :].removeprefix(" AND ")
+    return lambda row: all(check(row) for check in checks)
+
+
+def _compared(table: Table, name: str, sign: str, given: str) -> _Condition:
+    function = {"=": operator.eq, ">": operator.gt, ">=": operator.ge, "<=": operator.le}[sign]
+    value: Any = int(given) if given.isdecimal() else _unquoted(given)
+    kind = "Int" if given.isdecimal() else "String"
+    if given.startswith("from"):
+        value, kind = datetime.fromtimestamp(int(given.partition("(")[2][:-1]) / 1e6, UTC), "DateTime64"
+    _check_column(table, name, kind)
+    return lambda row: bool(function(row[name], value))
+
+
+def _among(table: Table, first: str, second: str, pairs: str) -> _Condition:
+    _check_column(table, first, "String")
+    _check_column(table, second, "Int")
+    found = re.findall(rf"\(({_STRING}), (\d+)\)", pairs, re.DOTALL)
+    wanted = {(_unquoted(string), int(number)) for string, number in found}
+    return lambda row: (row[first], row[second]) in wanted
+
+
+def _check_column(table: Table, name: str, kind: str) -> None:
+    if kind not in table.columns.get(name, ""):
+        raise ClickHouseError(53 if name in table.columns else 47, f"{name} is no column of type {kind}")
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
 
 
 def _row(line: str, parsers: Mapping[str, Callable[[Any], Any]], table: Table, number: int) -> dict[str, Any]:

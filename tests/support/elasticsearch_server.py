@@ -1,15 +1,18 @@
-"""A stand-in for Elasticsearch 8 and OpenSearch 2: index templates, data streams, `_bulk`, term and range queries.
+"""A stand-in for Elasticsearch 8 and OpenSearch 2: index templates, data streams, `_bulk`, queries, delete by query.
 
 Written from the published specification and reference. It is stricter than the service: an unknown parameter of a
-mapping, a number in a string for a numeric field, and an index without a template are refused. Not modelled: routing,
-pipelines, component templates, `update` and `delete`, analyzers beyond words in lower case.
+mapping, a number in a string for a numeric field, an index without a template, and a query on a field that is not
+mapped are refused. Not modelled: routing, pipelines, component templates, `update` and `delete`, analyzers beyond words
+in lower case. Searches see the documents of before the last `_refresh`, as on a server that refreshes by itself later.
 Source: elastic/elasticsearch-specification (bulk, indices.put_index_template, TypeMapping); Elasticsearch reference:
-Bulk API, Data streams, Field data types, HTTP settings; OpenSearch documentation: Supported field types.
+Bulk API, Data streams, Field data types, HTTP settings, Search API, Delete by query API, Query DSL; OpenSearch
+documentation: Supported field types.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -30,6 +33,26 @@ _BULK: Final = _COMMON | {
     *("pipeline", "refresh", "routing", "timeout", "wait_for_active_shards", "require_alias", "require_data_stream"),
     *("_source", "_source_excludes", "_source_includes", "list_executed_pipelines", "include_source_on_error"),
 }
+_AVAILABLE: Final = {"ignore_unavailable", "allow_no_indices", "expand_wildcards"}
+#: The parameters of the other requests about a data stream.
+_QUERIES: Final = {
+    "_refresh": _COMMON | _AVAILABLE,
+    "_search": _COMMON | _AVAILABLE | {"timeout", "track_total_hits", "preference", "routing"},
+    "_delete_by_query": _COMMON
+    | _AVAILABLE
+    | {
+        "conflicts",
+        "refresh",
+        "timeout",
+        "wait_for_completion",
+        "scroll_size",
+        "slices",
+        "max_docs",
+        "requests_per_second",
+    },
+}
+MAX_RESULTS: Final = 10_000  # index.max_result_window
+MAX_TERMS: Final = 65_536  # index.max_terms_count
 _ACTION: Final = {
     *("_index", "_id", "routing", "if_primary_term", "if_seq_no", "version", "version_type"),
     *("dynamic_templates", "pipeline", "require_alias", "require_data_stream", "list_executed_pipelines"),
@@ -84,7 +107,8 @@ Document = dict[str, Any]
 class Elasticsearch(StrictService):
     """One cluster. *rejecting*: so many items are refused with 429, as by a full queue.
 
-    *streams*: the documents by id, of each generation of a data stream's backing index.
+    *streams*: the documents by id, of each generation of a data stream's backing index. *forbidden*: requests that the
+    user has no right to, such as `_search`.
     """
 
     def __init__(
@@ -98,6 +122,8 @@ class Elasticsearch(StrictService):
         self.flavor = flavor
         self.rejecting = 0
         self.streams: dict[str, list[dict[str, Document]]] = {}
+        self.forbidden: set[str] = set()
+        self._searchable: dict[str, set[str]] = {}  # the ids of each data stream
         self._mappings: dict[str, dict[str, Any]] = {}
         self.templates: dict[str, dict[str, Any]] = {}
         if flavor == "elasticsearch":  # the built-in templates
@@ -157,7 +183,60 @@ class Elasticsearch(StrictService):
             if unknown := query.keys() - _BULK:
                 return self._unrecognized(url.path, unknown)
             return self._bulk(delivery.body, parts[0] if len(parts) == 2 else "", query.get("filter_path", ""))
+        if len(parts) == 2 and parts[1] in _QUERIES and delivery.method == "POST":
+            if unknown := query.keys() - _QUERIES[parts[1]]:
+                return self._unrecognized(url.path, unknown)
+            if parts[1] in self.forbidden:
+                return self.refuse(403, f"action [{parts[1]}] is unauthorized", "security_exception")
+            return self._query(parts[0], parts[1], delivery.body, kind, query)
         return self.refuse(400, f"no handler found for uri [{url.path}] and method [{delivery.method}]")
+
+    def _query(self, stream: str, verb: str, body: bytes, kind: str, query: Mapping[str, str]) -> Answer:
+        """Answer `_refresh`, `_search` and `_delete_by_query`."""
+        if stream not in self.streams:
+            if query.get("ignore_unavailable") != "true":
+                return self.refuse(404, f"no such index [{stream}]", "index_not_found_exception")
+            return _json({"hits": {"hits": []}} if verb == "_search" else {"deleted": 0, "failures": []})
+        if verb == "_refresh":
+            self._searchable[stream] = {key for index in self.streams[stream] for key in index}
+            return _json({"_shards": {"total": 2, "successful": 2, "failed": 0}})
+        if kind != "application/json":
+            return self.refuse(406, f"Content-Type header [{kind}] is not supported", "media_type_header_exception")
+        try:
+            asked = json.loads(body)
+            allowed = {"query", "size", "sort", "_source"} if verb == "_search" else {"query", "max_docs"}
+            if unknown := asked.keys() - allowed:
+                raise ValueError(f"unknown key for a VALUE in {sorted(unknown)}")
+            found = self._find(stream, asked["query"])
+            for name in reversed(asked.get("sort", [])):
+                _property(self._mappings[stream], name)
+                found.sort(key=lambda hit: hit[2][name])
+        except ValueError as error:
+            return self.refuse(400, str(error), "parsing_exception")
+        if verb == "_delete_by_query":
+            for number, key, _ in found:
+                del self.streams[stream][number][key]
+            counts = {"total": len(found), "deleted": len(found), "batches": 1, "version_conflicts": 0, "noops": 0}
+            return _json({"took": 1, "timed_out": False, **counts, "failures": []})
+        if (size := asked.get("size", 10)) > MAX_RESULTS:
+            return self.refuse(400, f"Result window is too large: {size} of {MAX_RESULTS}")
+        names = asked.get("_source")
+        hits = [
+            {"_index": f".ds-{stream}-{number}", "_id": key, "_source": {n: source[n] for n in names or source}}
+            for number, key, source in found[:size]
+        ]
+        reply = {"took": 1, "timed_out": False, "hits": {"total": {"value": len(found)}, "hits": hits}}
+        return _json(_filtered(reply, query["filter_path"].split(",")) if "filter_path" in query else reply)
+
+    def _find(self, stream: str, query: Any) -> list[tuple[int, str, Document]]:
+        """Return the generation, id and source of the searchable documents that a query matches. Raises: ValueError."""
+        mapping, searchable = self._mappings[stream], self._searchable.get(stream, set())
+        return [
+            (number, key, source)
+            for number, index in enumerate(self.streams[stream])
+            for key, source in index.items()
+            if key in searchable and _selects(query, mapping, key, source)
+        ]
 
     def _opensearch_version(self) -> dict[str, str]:
         return {"distribution": "opensearch", "number": "2.18.0"}
@@ -436,6 +515,43 @@ def _matches(source: Mapping[str, Any], mapping: Mapping[str, Any], path: str, w
         words = re.findall(r"\w+", str(value).lower())
         return all(word in words for word in re.findall(r"\w+", str(wanted).lower()))
     return value is not None and value == wanted and len(str(value)) <= field.get("ignore_above", 1 << 31)
+
+
+def _property(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the field *name* of a mapping, which a query can use. Raises: ValueError."""
+    field: Mapping[str, Any] | None = mapping.get("properties", {}).get(name)
+    if field is None or field.get("type") in (None, "object", "text"):
+        raise ValueError(f"No mapping found for [{name}], or it has no single values")
+    return field
+
+
+def _selects(query: Any, mapping: Mapping[str, Any], key: str, source: Document) -> bool:
+    """Whether a document matches. Raises: ValueError: it is no query, or one that is not modelled."""
+    ((kind, given),) = query.items()
+    if kind == "bool":
+        if given.keys() != {"filter"}:
+            raise ValueError(f"[bool] {sorted(given)}: only filter is modelled")
+        return all([_selects(inner, mapping, key, source) for inner in given["filter"]])
+    if kind == "ids":
+        if given.keys() != {"values"}:
+            raise ValueError("[ids] query does not support other keys than [values]")
+        return key in given["values"]
+    ((name, wanted),) = given.items()
+    field, value = _property(mapping, name), source.get(name)
+    if kind in ("term", "terms"):
+        values = wanted if kind == "terms" else [wanted]
+        if len(values) > MAX_TERMS or not all(_CHECKS[field["type"]](one, field) for one in values):
+            raise ValueError(f"[{kind}] failed to create query for [{name}]")
+        return value in values and len(str(value)) <= field.get("ignore_above", 1 << 31)
+    if kind != "range" or not wanted or wanted.keys() - {"gt", "gte", "lt", "lte"}:
+        raise ValueError(f"[{kind}] query, or a key of it, is not known")
+    if not all(_CHECKS[field["type"]](bound, field) for bound in wanted.values()):
+        raise ValueError(f"[range] failed to parse a bound of [{name}]")
+    as_value: Callable[[Any], Any] = datetime.fromisoformat if field["type"] == "date" else lambda one: one
+    return value is not None and all(
+        getattr(operator, {"gte": "ge", "lte": "le"}.get(word, word))(as_value(value), as_value(bound))
+        for word, bound in wanted.items()
+    )
 
 
 def _filtered(value: Any, paths: list[str]) -> Any:

@@ -7,18 +7,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
-from eventbus.errors import ConfigError, SinkUnreachable, UnexpectedReply
+from eventbus.errors import ConfigError, EventRejected, InvalidEvent, SinkUnreachable, UnexpectedReply
 from eventbus.export.sinks.common import query_of
 from eventbus.export.sinks.contract import SinkWrite
-from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink
+from eventbus.export.sinks.http_batch import (
+    PAGE_EVENTS,
+    Ask,
+    HttpBatchSink,
+    Request,
+    Verdict,
+    compressed,
+    open_http_sink,
+)
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.export.sinks.rows import row_of
+from eventbus.model.decodable import decodable
+from eventbus.model.encoding.event_json import decode_core
+from eventbus.model.event import Event
 from eventbus.util.http.guarded_http import MAX_REPLY_BYTES, Reply, error_of
 
 DEFAULT_DATABASE, DEFAULT_TABLE = "default", "eventbus_events"
@@ -53,6 +65,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     count Int32,
     first_seen Nullable(DateTime64(6, 'UTC')),
     last_seen DateTime64(6, 'UTC'),
+    origin LowCardinality(String),
     event String
 ) ENGINE = ReplacingMergeTree(version)
 PARTITION BY toYYYYMM(last_seen)
@@ -86,11 +99,11 @@ class Rows:
     @property
     def opening(self) -> Sequence[Request]:
         """Return the request that makes the table."""
-        return [Request(self._url, TABLE.format(table=self._table).encode(), {"content-type": "text/plain"})]
+        return [self._statement(TABLE.format(table=self._table))]
 
     def encode(self, write: SinkWrite) -> bytes:
         row, core = row_of(write.event)
-        row["event"] = _ENCODE(core).decode()
+        row |= {"origin": write.origin, "event": _ENCODE(core).decode()}
         return _ENCODE(row) + b"\n"
 
     def request(self, parts: Sequence[bytes]) -> Request:
@@ -115,3 +128,47 @@ class Rows:
         if code and (error is None or code in _OF_SERVER):  # an exception after the head of an answer with 200
             return Verdict(SinkUnreachable(f"exception {code}: {error or 'after the head of the answer'}"))
         return Verdict(error)
+
+    def held(self, ask: Ask, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
+        seen_us = (since - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        lines = self._rows(
+            ask,
+            f"SELECT event FROM {self._table} FINAL WHERE origin = {_literal(origin)}"
+            f" AND version > {after} AND version <= {until} AND last_seen >= fromUnixTimestamp64Micro({seen_us})"
+            f" ORDER BY version LIMIT {min(PAGE_EVENTS, most)} FORMAT JSONEachRow",
+        )
+        try:
+            return [decode_core(_EVENT(line).event) for line in lines]
+        except (msgspec.DecodeError, InvalidEvent, RecursionError) as error:
+            raise EventRejected("the server's answer has other rows than those of JSONEachRow") from error
+
+    def delete(self, ask: Ask, events: Sequence[Event]) -> int:
+        """Delete the rows. They are counted before, because the answer has no number."""
+        rows = [f"({_literal(event.metadata.uid)}, {int(event.metadata.resource_version)})" for event in events]
+        where = f"WHERE (uid, version) IN ({', '.join(rows)})"
+        (count,) = self._rows(ask, f"SELECT count() FROM {self._table} FINAL {where} FORMAT TabSeparated") or [b"0"]
+        if int(count):
+            self._rows(ask, f"DELETE FROM {self._table} {where}")
+        return int(count)
+
+    def _rows(self, ask: Ask, statement: str) -> Sequence[bytes]:
+        reply = ask(self._statement(statement))
+        if code := reply.headers.get("x-clickhouse-exception-code"):
+            raise EventRejected(f"exception {code} after the head of the answer")
+        return reply.body.splitlines()
+
+    def _statement(self, text: str) -> Request:
+        return Request(self._url, text.encode(), {"content-type": "text/plain"})
+
+
+class _EventRow(msgspec.Struct):
+    event: str
+
+
+_EVENT: Final = msgspec.json.Decoder(decodable(_EventRow)).decode
+
+
+def _literal(text: str) -> str:
+    """Return *text* as a string of SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -194,8 +194,8 @@ class DeletingSink(BatchSink, Protocol):
     def held(self, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
         """Return events that were written with *origin*, *most* of them at most.
 
-        Their versions are above *after* and not above *until*, and they were last seen at *since* or later. Raises: as
-        `EventSink`.
+        Their versions are above *after* and not above *until*, and they were last seen at *since* or later. Raises:
+        EventRejected: the sink may not read them: they stay.  Else as `EventSink`.
         """
         ...
 

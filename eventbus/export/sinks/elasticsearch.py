@@ -7,19 +7,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from hashlib import blake2b
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from eventbus.errors import ConfigError, SinkError, UnexpectedReply
+from eventbus.errors import ConfigError, EventRejected, InvalidEvent, SinkError, UnexpectedReply
 from eventbus.export.sinks.common import query_of
-from eventbus.export.sinks.contract import SinkWrite
-from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink
+from eventbus.export.sinks.contract import SinkWrite, delivery_id
+from eventbus.export.sinks.http_batch import (
+    PAGE_EVENTS,
+    Ask,
+    HttpBatchSink,
+    Request,
+    Verdict,
+    compressed,
+    open_http_sink,
+)
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.export.sinks.rows import row_of
 from eventbus.model.decodable import decodable
+from eventbus.model.encoding.event_json import decode_core
+from eventbus.model.event import Event
 from eventbus.util.http.guarded_http import Reply, error_of
 
 DEFAULT_STREAM: Final = "eventbus"
@@ -39,7 +50,7 @@ _MAPPINGS: Final = {
     "properties": {
         "@timestamp": {"type": "date"},
         **dict.fromkeys(("namespace", "name", "uid", "object_kind", "object_name", "object_uid"), _KEYWORD),
-        **dict.fromkeys(("type", "reason", "component", "host"), _KEYWORD),
+        **dict.fromkeys(("type", "reason", "component", "host", "origin"), _KEYWORD),
         "message": {"type": "text"},
         "count": {"type": "integer"},
         "version": {"type": "long"},
@@ -67,6 +78,26 @@ class _Item(msgspec.Struct):
 
 class _BulkReply(msgspec.Struct):
     items: list[dict[str, _Item]]
+
+
+class _Source(msgspec.Struct):
+    event: msgspec.Raw
+
+
+class _Hit(msgspec.Struct):
+    source: _Source = msgspec.field(name="_source")
+
+
+class _Hits(msgspec.Struct):
+    hits: list[_Hit] = []
+
+
+class _Found(msgspec.Struct):
+    hits: _Hits = msgspec.field(default_factory=_Hits)
+
+
+class _Deleted(msgspec.Struct):
+    deleted: int
 
 
 class Documents:
@@ -104,7 +135,7 @@ class Documents:
 
     def encode(self, write: SinkWrite) -> bytes:
         row, core = row_of(write.event)
-        document = {"@timestamp": row["last_seen"], **row, "event": core}
+        document = {"@timestamp": row["last_seen"], **row, "origin": write.origin, "event": core}
         return _ENCODE({"create": {"_id": document_id(write.delivery_id)}}) + b"\n" + _ENCODE(document) + b"\n"
 
     def request(self, parts: Sequence[bytes]) -> Request:
@@ -122,8 +153,50 @@ class Documents:
             return Verdict(UnexpectedReply(f"the server answered {len(items)} items to {events}"))
         return Verdict(each=[_error_of(item) for (item,) in map(dict.values, items)])
 
+    def held(self, ask: Ask, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
+        """Search the documents of *origin*. Not in the index yet are those of the last second: so refresh it before."""
+        missing_is_empty = "ignore_unavailable=true"
+        ask(Request(f"{self._server}/{self._stream}/_refresh?{missing_is_empty}", b"", {}))
+        filters = [
+            {"term": {"origin": origin}},
+            {"range": {"version": {"gt": after, "lte": until}}},
+            {"range": {"last_seen": {"gte": since}}},
+        ]
+        reply = self._query(
+            ask,
+            f"_search?{missing_is_empty}&filter_path=hits.hits._source",
+            {
+                "size": min(PAGE_EVENTS, most),
+                "sort": ["version"],
+                "_source": ["event"],
+                "query": {"bool": {"filter": filters}},
+            },
+        )
+        try:
+            return [decode_core(hit.source.event) for hit in _FOUND(reply.body).hits.hits]
+        except (msgspec.DecodeError, InvalidEvent, RecursionError) as error:
+            raise EventRejected("the server's answer is no answer to _search") from error
+
+    def delete(self, ask: Ask, events: Sequence[Event]) -> int:
+        """Delete by query: a data stream deletes no document by its id."""
+        filters = [
+            {"ids": {"values": [document_id(delivery_id(event)) for event in events]}},
+            {"terms": {"version": [int(event.metadata.resource_version) for event in events]}},
+        ]
+        reply = self._query(ask, "_delete_by_query?conflicts=proceed", {"query": {"bool": {"filter": filters}}})
+        try:
+            return _DELETED(reply.body).deleted
+        except msgspec.DecodeError as error:
+            raise EventRejected("the server's answer is no answer to _delete_by_query") from error
+
+    def _query(self, ask: Ask, path: str, query: Any) -> Reply:
+        url = f"{self._server}/{self._stream}/{path}"
+        return ask(Request(url, _ENCODE(query), {"content-type": "application/json"}))
+
 
 _ITEMS: Final = msgspec.json.Decoder(decodable(_BulkReply)).decode
+_FOUND: Final = msgspec.json.Decoder(decodable(_Found)).decode
+_DELETED: Final = msgspec.json.Decoder(decodable(_Deleted)).decode
 
 
 def document_id(delivery_id: str) -> str:

@@ -12,8 +12,9 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -28,7 +29,7 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import AppendsBatches, check_host
+from eventbus.export.sinks.common import AppendsBatches, check_host, version_of
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite, Verb
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.event import Event
@@ -42,6 +43,10 @@ CA_FILE: Final = "EVENTBUS_WEBHOOK_CA_FILE"
 LONGEST_S: Final = 10.0
 #: Bytes of a request that are compressed; smaller ones gain nothing.
 GZIP_BYTES: Final = 1024
+#: Of an answer with events of the system.
+MOST_ANSWER_BYTES: Final = 16 * 1024 * 1024
+#: Events of such an answer, or of a request to remove events.
+PAGE_EVENTS: Final = 250
 #: Of the headers that an operator gives.
 MOST_HEADERS: Final = 32
 
@@ -97,6 +102,23 @@ class BatchFormat(Protocol):
         ...
 
 
+#: Sends a request that writes nothing new. Raises: EventRejected: it is not allowed; SinkUnreachable, Throttled.
+Ask = Callable[[Request], Reply]
+
+
+@runtime_checkable
+class DeletingFormat(BatchFormat, Protocol):
+    """A format of a system that can find and remove events: see `DeletingSink`."""
+
+    def held(self, ask: Ask, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
+        """Return events with *origin* as `DeletingSink.held`. At most `PAGE_EVENTS`, of the lowest versions."""
+        ...
+
+    def delete(self, ask: Ask, events: Sequence[Event]) -> int:
+        """Remove *events*, at most `PAGE_EVENTS`. Return how many the system had."""
+        ...
+
+
 class HttpBatchSink(AppendsBatches):
     """Sends as many events in one request as its format allows.
 
@@ -123,6 +145,7 @@ class HttpBatchSink(AppendsBatches):
         self._sign = sign
         self._rejected = 0
         self._thread: ThreadPoolExecutor | None = None
+        self._origin = ""  # of the last write
 
     def __repr__(self) -> str:
         # Not the URL: the path of many a webhook is its password.
@@ -143,12 +166,12 @@ class HttpBatchSink(AppendsBatches):
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Send them in order. After a request without an answer, the remaining writes are NotSent."""
-        return self._write(writes, [write.prepared or self.prepare(write.event) for write in writes])
+        return self._write(writes, self._encoded(writes))
 
     def prepare(self, event: Event) -> bytes | EventUnbuildable:
-        """Return the part of a request for *event*, or why there is none."""
+        """Return the part of a request for *event*, or why there is none. Its origin is that of the last write."""
         try:
-            return self._format.encode(SinkWrite.of(Verb.UPDATE, event))
+            return self._format.encode(SinkWrite.of(Verb.UPDATE, event, origin=self._origin))
         except EventUnbuildable as unbuildable:
             return unbuildable
 
@@ -156,11 +179,16 @@ class HttpBatchSink(AppendsBatches):
         """Send them from another thread. Return a function that waits for the answers."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="eventbus-http-sink")
-        parts = [write.prepared or self.prepare(write.event) for write in writes]
+        parts = self._encoded(writes)
         try:
             return self._thread.submit(self._write, writes, parts).result
         except RuntimeError:  # the process may not start another thread
             return partial(self._write, writes, parts)
+
+    def _encoded(self, writes: Sequence[SinkWrite]) -> Sequence[object]:
+        origin = writes[0].origin if writes else self._origin
+        same, self._origin = origin == self._origin, origin
+        return [(same and write.prepared) or self.prepare(write.event) for write in writes]
 
     def _write(self, writes: Sequence[SinkWrite], encoded: Sequence[object]) -> Sequence[SinkAnswer]:
         answers: list[SinkAnswer] = [NotSent("not sent yet")] * len(writes)
@@ -226,13 +254,54 @@ class HttpBatchSink(AppendsBatches):
         except (SinkUnreachable, Throttled) as error:
             return Verdict(error)
 
-    def _send(self, request: Request) -> Reply:
+    def _send(self, request: Request, most_bytes: int = 0) -> Reply:
         try:
             headers = {"user-agent": "eventbus", **request.headers, **self._sign(request)}
         except ConfigError as error:  # a file of a secret has changed, and may change again
             raise SinkUnreachable(str(error)) from error
-        most = self._format.most_reply_bytes
-        return self._client.send(request.method, request.url, headers, request.body, most)
+        most_bytes = most_bytes or self._format.most_reply_bytes
+        return self._client.send(request.method, request.url, headers, request.body, most_bytes)
+
+
+class DeletingHttpSink(HttpBatchSink):
+    """A sink of a system that can find and remove events."""
+
+    def __init__(
+        self,
+        name: str,
+        batch_format: DeletingFormat,
+        *,
+        client: GuardedClient,
+        sign: Callable[[Request], dict[str, str]],
+    ) -> None:
+        super().__init__(name, batch_format, client=client, sign=sign)
+        self._deleting = batch_format
+
+    def held(self, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
+        """Find the events of *origin* in a range of versions, seen since then. Raises: as `DeletingSink`."""
+        found: list[Event] = []
+        while len(found) < most:
+            page = self._deleting.held(self._ask, origin, after=after, until=until, since=since, most=most)
+            found += page
+            if len(page) < PAGE_EVENTS:
+                break
+            after = max(map(version_of, page))
+        return found[:most]
+
+    def delete(self, events: Sequence[Event]) -> int:
+        """Remove the changes of events that have these uids, counts and versions. Raises: as `DeletingSink`."""
+        pages = (events[start : start + PAGE_EVENTS] for start in range(0, len(events), PAGE_EVENTS))
+        return sum(self._deleting.delete(self._ask, page) for page in pages)
+
+    def _ask(self, request: Request) -> Reply:
+        reply = self._send(request, MOST_ANSWER_BYTES)
+        error = error_of(reply, "the server")
+        if isinstance(error, UnexpectedReply) or reply.status in (403, 404, 405, 409):
+            # Not an outage: events are written all the same.
+            raise EventRejected(str(error or reply.status))
+        if error is not None:
+            raise error
+        return reply
 
 
 def open_http_sink(url: str, options: SinkOptions, make_format: Callable[[str], BatchFormat]) -> HttpBatchSink:
@@ -244,9 +313,14 @@ def open_http_sink(url: str, options: SinkOptions, make_format: Callable[[str], 
     client = guarded_client(url, options)
     bus = {"eventbus-bus": options.bus_id} if options.bus_id else {}
     given_headers(options)  # report an invalid one at start
-    return HttpBatchSink(
-        options.name, make_format(url), client=client, sign=lambda _request: given_headers(options) | bus
-    )
+    batch_format = make_format(url)
+
+    def sign(_request: Request) -> dict[str, str]:
+        return given_headers(options) | bus
+
+    if isinstance(batch_format, DeletingFormat):
+        return DeletingHttpSink(options.name, batch_format, client=client, sign=sign)
+    return HttpBatchSink(options.name, batch_format, client=client, sign=sign)
 
 
 def http_url(url: str) -> str:
