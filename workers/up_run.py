@@ -96,6 +96,7 @@ class UpRun:
         names = [RESERVED, *dict.fromkeys([*WORKERS, API, *commands])]
         self._output = PrefixedOutput(names, broken=self._stop)
         self._screen = _OnOutput(self._output, hidden=[*WORKERS, API] if quiet else ())
+        self._report = self._screen.report
         self._page_reported = False
         self._page_since: float | None = None
         self._directory = Path(state_dir) if state_dir else default_directory(os.environ)
@@ -269,9 +270,6 @@ class UpRun:
         self._report(
             f"the web page is at {page}" if page else "no web page: the API worker of this `up` does not answer"
         )
-
-    def _report(self, line: str) -> None:
-        self._output.say(RESERVED, printable(line).encode("utf-8", "replace"))
 
     def _say_stopping(self) -> None:
         self._output.hurry()

@@ -52,10 +52,7 @@ def check_keepers(environ: Mapping[str, str]) -> Finding:
 
 def check_left_lines(environ: Mapping[str, str]) -> Finding:
     """Check that no lines of a killed `eventbus up` are still running."""
-    from eventbus.broker.embedded.server import default_directory
-
-    directory = default_directory(environ)
-    if any(directory.glob("up*.lock")):
+    if directory := _up_directory(environ):
         from eventbus.agent.procfile.orphaned_processes import left_lines
 
         if left := left_lines(directory):
@@ -87,10 +84,8 @@ def check_spool(spool: str) -> Finding:
 
 def up_lines(namespace: str) -> list[str]:
     """Return the pod names of running lines; *namespace*: "" is any."""
-    from eventbus.broker.embedded.server import default_directory
-
-    directory = default_directory(os.environ)
-    if not any(directory.glob("up*.lock")):
+    directory = _up_directory(os.environ)
+    if directory is None:
         return []
     from eventbus.agent.procfile.orphaned_processes import running_lines
 
@@ -99,11 +94,17 @@ def up_lines(namespace: str) -> list[str]:
 
 def up_page(bus: str) -> str:
     """Return the address of the page that an `up` on this machine serves for the bus with that id; "": none."""
-    from eventbus.broker.embedded.server import default_directory
-
-    directory = default_directory(os.environ)
-    if not any(directory.glob("up*.lock")):
+    directory = _up_directory(os.environ)
+    if directory is None:
         return ""
     from eventbus.agent.procfile.orphaned_processes import page_of
 
     return page_of(directory, bus)
+
+
+def _up_directory(environ: Mapping[str, str]) -> Path | None:
+    """Return the state directory if an `up` has run there; None spares the imports of its readers."""
+    from eventbus.broker.embedded.server import default_directory
+
+    directory = default_directory(environ)
+    return directory if any(directory.glob("up*.lock")) else None

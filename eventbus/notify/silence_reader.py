@@ -39,8 +39,7 @@ class SilenceReader:
         self._store = ObjectStore.of(bus)
         self._informers = SharedInformerFactory(self._store)
         for kind in KINDS:
-            handler = _Handler(kind, inbox)
-            self._informers.informer_for(kind).add_event_handler(handler.on_add, handler.on_update, handler.on_delete)
+            self._watch(kind, inbox)
 
     def start(self) -> None:
         """Start, and wait for the first list. Raises: BusUnavailable: Redis did not send it; it has stopped again."""
@@ -83,6 +82,14 @@ class SilenceReader:
                 deleted += 1
         return deleted
 
+    def _watch(self, kind: Kind[Any], inbox: SimpleQueue[Any]) -> None:
+        def put(found: Any) -> None:
+            inbox.put(SilenceChange(kind, last_state(found).metadata.name))
+
+        self._informers.informer_for(kind).add_event_handler(
+            on_add=lambda new, _initial: put(new), on_update=lambda _old, new: put(new), on_delete=put
+        )
+
     def _expired(self, before: datetime, in_use: Callable[[Acknowledgement], bool]) -> Iterator[tuple[Kind[Any], Any]]:
         for silence in self._informers.informer_for(SILENCE).lister().list():
             if silence.spec.ends_at is not None and silence.spec.ends_at < before:
@@ -91,20 +98,3 @@ class SilenceReader:
             made = acknowledgement.metadata.creation_timestamp
             if made is not None and made < before and not in_use(acknowledgement):
                 yield ACKNOWLEDGEMENT, acknowledgement
-
-
-class _Handler:
-    """Puts the names of changed objects into *inbox*."""
-
-    def __init__(self, kind: Kind[Any], inbox: SimpleQueue[Any]) -> None:
-        self._kind = kind
-        self._inbox = inbox
-
-    def on_add(self, new: Any, _initial: bool) -> None:
-        self._inbox.put(SilenceChange(self._kind, new.metadata.name))
-
-    def on_update(self, _old: Any, new: Any) -> None:
-        self._inbox.put(SilenceChange(self._kind, new.metadata.name))
-
-    def on_delete(self, last: Any) -> None:
-        self._inbox.put(SilenceChange(self._kind, last_state(last).metadata.name))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 import click
 import msgspec
@@ -19,12 +18,11 @@ from eventbus.cli.contexts import (
     write_contexts,
 )
 from eventbus.cli.input.global_options import complete_contexts
+from eventbus.cli.input.options import together
 from eventbus.cli.printers.output import dump_json, write
 from eventbus.errors import ConfigError
 from eventbus.model.names import is_dns_label
 from eventbus.util.table import Table
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: The context that `set-context --current` creates if there is none.
 FIRST = "default"
@@ -41,10 +39,9 @@ _HELP = {
 }
 
 
-def _bus_options(command: F) -> F:
-    for field in reversed(BUS_FIELDS):
-        command = click.option(f"--{field.replace('_', '-')}", metavar="TEXT", help=_HELP[field])(command)
-    return command
+_bus_options = together(
+    *(click.option(f"--{field.replace('_', '-')}", metavar="TEXT", help=_HELP[field]) for field in BUS_FIELDS)
+)
 
 
 @click.command()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eventbus.cli.completion import complete_groups
-from eventbus.cli.input.options import ask_consent
+from eventbus.cli.input.options import ask_consent, together
 from eventbus.cli.printers.output import core_of, dump_json, write, write_bytes
 from eventbus.cli.session import open_session
 from eventbus.errors import GroupMissing, NotFound
@@ -30,18 +30,15 @@ _group = click.option("--group", metavar="NAME", help="Only entries of this grou
 _cause = click.option("--cause", metavar="WORD", help="Only entries with this cause, like unreadable.")
 
 
-def _choice(command: Callable[..., None]) -> Callable[..., None]:
-    """The arguments of a command that settles entries."""
-    for option in (
-        click.option("-o", "--output", type=click.Choice(["json"]), help="Print the result as JSON."),
-        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
-        _cause,
-        _group,
-        click.option("--all", "everything", is_flag=True, help="All entries, or all with this --group and --cause."),
-        click.argument("ids", metavar="[ID]...", nargs=-1),
-    ):
-        command = option(command)
-    return command
+#: The arguments of a command that settles entries.
+_choice = together(
+    click.argument("ids", metavar="[ID]...", nargs=-1),
+    click.option("--all", "everything", is_flag=True, help="All entries, or all with this --group and --cause."),
+    _group,
+    _cause,
+    click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+    click.option("-o", "--output", type=click.Choice(["json"]), help="Print the result as JSON."),
+)
 
 
 @click.command()

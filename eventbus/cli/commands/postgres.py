@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventbus.cli.input.options import ask_consent
+from eventbus.cli.input.options import ask_consent, together
 from eventbus.errors import ConfigError
 from eventbus.util.extras import extra_needed
 
@@ -21,15 +21,10 @@ if TYPE_CHECKING:
 SECONDS_A_MILLION = 4
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
-        click.option(
-            "--to", "url", default="", metavar="URL", help="The URL of the sink.  [default: EVENTBUS_EXPORT_TO]"
-        ),
-    ):
-        command = option(command)
-    return command
+_options = together(
+    click.option("--to", "url", default="", metavar="URL", help="The URL of the sink.  [default: EVENTBUS_EXPORT_TO]"),
+    click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+)
 
 
 @click.command()

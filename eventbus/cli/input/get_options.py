@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from eventbus.cli.completion import complete_forms
+from eventbus.cli.input.options import together
 from eventbus.cli.printers.output import FORMS
 from eventbus.model.list_watch import ListOptions
 from eventbus.model.names import is_dns_label
@@ -16,7 +16,6 @@ from eventbus.model.names import is_dns_label
 if TYPE_CHECKING:
     from eventbus.model.kinds import Kind
 
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: Page size of a list, as in kubectl.
 CHUNK = 500
@@ -86,14 +85,8 @@ def _without_kind(kind: Kind[Any], name: str) -> str:
     return rest if slash and KINDS.named(word) is kind else name
 
 
-def common_options(command: F) -> F:
-    """Add the names and options of `GetOptions` to a command, as in kubectl."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-_OPTIONS: tuple[Callable[[F], F], ...] = (
+#: The names and options of `GetOptions`, as in kubectl.
+common_options = together(
     click.argument("names", nargs=-1, metavar="[NAME]..."),
     click.option("-l", "--selector", default="", metavar="LABELS", help="Labels: a=b,a!=b,a in (x,y),!a."),
     click.option("--field-selector", default="", metavar="FIELDS", help="Fields: type=Warning,reason!=Pulled."),

@@ -18,6 +18,17 @@ from eventbus.util.human_duration import parse_duration, parse_instant, parse_si
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds all *options* to a command, in this order."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 def namespace_option(help: str, *, may_be_empty: bool = False) -> Callable[[F], F]:
     """Make the option. Its default is EVENTBUS_NAMESPACE, which a context sets too."""
 
