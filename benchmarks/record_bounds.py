@@ -85,7 +85,7 @@ def bytes_each(client: Any, bus: Bus) -> dict[str, float]:
     return {
         "event": event_size + SLOT_BYTES + indexes,
         "count": count_size + SLOT_BYTES + per_member(client, keys.index_forget),
-        "subject": state + 2 * SLOT_BYTES + per_member(client, keys.index_subject),
+        "subject": state + 2 * SLOT_BYTES,
     }
 
 
@@ -107,8 +107,7 @@ def beyond_bounds(bus: Bus, client: Any) -> bool:
     """Return True if housekeeping still has something to let go of."""
     keys, options = bus.keys[0], bus.options
     stored, counts = client.zcard(keys.index_expiry), client.zcard(keys.index_forget)
-    subjects: int = client.zcard(keys.index_subject)
-    return bool(stored > options.max_stored or stored + counts > options.max_records or subjects > options.max_records)
+    return bool(stored > options.max_stored or stored + counts > options.max_records)
 
 
 def used_bytes(client: Any) -> int:

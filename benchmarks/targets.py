@@ -60,7 +60,7 @@ def _redis_cpu(found: Collected) -> Iterator[Judged]:
     yield _share("Redis CPU of publish and one group, of bare XADD, XREADGROUP, XACK", queue, bare, 1.3)
     distinct = found.median("sink", OURS, "server_us", SINK_WAY.format("distinct"))
     yield _share(
-        "Redis CPU of the sink path, distinct, of bare MSET, 4 ZADD, XADD",
+        "Redis CPU of the sink path, distinct, of bare MSET, 3 ZADD, XADD",
         distinct,
         found.median("bare", OURS, "server_us", "MSET"),
         1.1,

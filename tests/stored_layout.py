@@ -9,7 +9,7 @@ import msgpack
 import msgspec
 
 #: letter and id
-_CHANGE_CHARS = 19
+_CHANGE_CHARS = 15
 
 
 class StoredChange(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def changes_of_entry(fields: Mapping[bytes, bytes]) -> Iterator[StoredChange]:
 def decode_counts(packed: bytes) -> StoredCounts:
     """The first five fields, or those of an event that was held back and takes this one's place."""
     fields = msgpack.unpackb(packed, raw=True)
-    fields = (len(fields) > 14 and fields[14]) or fields
+    fields = (len(fields) > 15 and fields[15]) or fields
     count, first_us, name, namespace, entry = fields[:5]
     is_time = isinstance(first_us, int) and not isinstance(first_us, bool)
     return StoredCounts(count, first_us if is_time else None, name.decode(), namespace.decode(), entry.decode())

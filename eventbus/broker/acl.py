@@ -82,7 +82,6 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "index_expiry": "TYPE ZADD ZREM",
         "index_forget": "TYPE ZADD ZREM",
         "index_refresh": "TYPE ZADD",
-        "index_subject": "TYPE ZADD",
         "changes": _CHANGE["changes"],
         "attempts": "TYPE EXISTS HGET HSET HDEL",
         "correlation object": "MGET EXISTS",
@@ -137,8 +136,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "forget": {
         **_NOTE,
         **_COUNT,
-        "index_subject": "TYPE ZCARD ZSCORE ZREM",
-        "correlation": "EXISTS MGET DEL",
+        "correlation": "PTTL EXISTS MGET DEL",
     },
     "finish": {  # of all kinds but events: interrupted calls of put and remove
         **_NOTE,
@@ -331,7 +329,6 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "meta": "HINCRBY HGETALL HDEL",
         "index_expiry": "ZCARD ZRANGE",
         "index_forget": "ZCARD ZRANGE",
-        "index_subject": "ZCARD ZRANGE",
         "index_refresh": "ZRANGE",
         "note": "EXISTS",
         "export": "HGET DEL",
@@ -374,7 +371,6 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "index_object": "TYPE",
         "index_expiry": "ZCARD TYPE",
         "index_forget": "ZCARD TYPE",
-        "index_subject": "TYPE",
         "index_refresh": "TYPE",
         "suppressed": "HGETALL TYPE",
         "occurrences": "HGETALL TYPE",

@@ -7,7 +7,7 @@ in the order of the header of its Lua file. Nothing here retries: callers know w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -317,7 +317,7 @@ class Functions:
         return bool(self._call("export_retry", (self._keys.dead, self._keys.later + sink.encode()), dead))
 
     def expire(self, options: Options, candidates: Sequence[bytes], now_ms: int | None = None) -> Swept:
-        """Expire or evict those of *candidates* (ids, at most 100) that are due. Idempotent."""
+        """Expire or evict those of *candidates* (ids, at most 100) that are due, and free their sources. Idempotent."""
         keys = self._keys
         reply = self._call(
             "expire",
@@ -329,15 +329,17 @@ class Functions:
             *(options.max_stored, options.max_records, options.event_ttl_s * 1000, options.record_ttl_s * 1000),
             "" if now_ms is None else now_ms,
         )
-        return Swept(*reply)
+        *counts, sources = reply
+        if sources:
+            self.forget(options, dict(zip(sources[::2], map(int, sources[1::2]), strict=True)))
+        return Swept(*counts)
 
-    def forget(self, options: Options, sources: Sequence[bytes]) -> int:
-        """Delete the states of those of *sources* (ids, at most 100) that are due. Idempotent."""
+    def forget(self, options: Options, used_ms: Mapping[bytes, int]) -> int:
+        """Delete the states of sources (ids, at most 100) that were not used after that time. Idempotent."""
         keys = self._keys
-        states = [keys.correlation + source for source in sources]
-        fixed = (keys.meta, keys.index_subject, keys.note_of(EVENTS), keys.corrupt)
-        reply = self._call("forget", (*fixed, *states), options.max_records, source_life_ms(options))
-        return int(reply[0])
+        states = [keys.correlation + source for source in used_ms]
+        fixed = (keys.meta, keys.note_of(EVENTS), keys.corrupt)
+        return int(self._call("forget", (*fixed, *states), source_life_ms(options), *used_ms.values())[0])
 
     def refresh(self, options: Options, candidates: Sequence[bytes], now_ms: int | None = None) -> int:
         """Publish the counts of those of *candidates* (ids, at most 200) that are due. Returns how many. Idempotent."""
@@ -549,10 +551,10 @@ def _fixed_event_keys(keys: Keys) -> tuple[bytes, ...]:
 
 
 def _fixed_correlate_keys(keys: Keys, group: str) -> tuple[bytes, ...]:
-    """KEYS[1] to KEYS[15] of `correlate_and_store`."""
+    """KEYS[1] to KEYS[14] of `correlate_and_store`."""
     indexes = (keys.index_name, keys.index_object, keys.index_expiry, keys.index_forget)
     return (
-        *(keys.incoming, keys.meta, *indexes, keys.index_refresh, keys.index_subject, keys.changes_of(EVENTS)),
+        *(keys.incoming, keys.meta, *indexes, keys.index_refresh, keys.changes_of(EVENTS)),
         *(keys.suppressed, keys.dead, keys.attempts + group.encode(), keys.version_of(EVENTS)),
         *(keys.note_of(EVENTS), keys.corrupt),
     )

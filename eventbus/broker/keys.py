@@ -22,9 +22,9 @@ OPERATED = frozenset({"pods", "configmaps", "secrets"})
 #: them.
 SINK_GROUP = "sink"
 
-#: Characters of an id, with which the keys of objects and states end, and the members of indexes: 108 bits. So a key of
-#: a state just fits into 32 bytes of Redis' memory, and equal ones are not met by chance.
-ID_CHARS = 18
+#: Characters of an id, with which the keys of objects and states end, and the members of indexes: 84 bits. So a member
+#: that is an id just fits into 16 bytes of Redis' memory, and equal ones are not met by chance.
+ID_CHARS = 14
 #: No hyphen: `later:` has such ids and ids of entries, which have one.
 _NO_HYPHEN = bytes.maketrans(b"+/", b"._")
 
@@ -55,7 +55,6 @@ class Keys:
         "index_notify",
         "index_object",
         "index_refresh",
-        "index_subject",
         "later",
         "meta",
         "notify",
@@ -86,7 +85,7 @@ class Keys:
         self.idempotency = root + b"idempotency:"
         #: prefix of STRING ns of a run's start, by a ping; of partition 0, PX three days
         self.started = root + b"started:"
-        #: prefix of STRING msgpack [tokens, last ms, …, sets]  PX hold + 2 × interval or refill
+        #: prefix of STRING msgpack [tokens, last ms, …, sets]  until `forget`; PX hold + 2 × interval or refill
         self.correlation = root + b"corr:"
         #: prefix of STRING msgpack, see docs/architecture   removed by `expire`; of other kinds by `remove`
         self.object = self.object_of(EVENTS)
@@ -98,8 +97,6 @@ class Keys:
         self.index_expiry = root + b"index:expiry"
         #: ZSET by ms    key of which only the count is left until then
         self.index_forget = root + b"index:forget"
-        #: ZSET by ms    key of the state of a source         of its last use, until `forget`
-        self.index_subject = root + b"index:subject"
         #: ZSET by ms    key of an event counted, not written until it was shown
         self.index_refresh = root + b"index:refresh"
         #: prefix of HASH  namespace, kind, type, reason → occurrences, of a minute since 1970; `occurrences_s`
@@ -211,7 +208,7 @@ def item_key(namespace: str, name: str) -> bytes:
 
 
 def id_text(digest: bytes) -> bytes:
-    """Write a digest in A-Z, a-z, 0-9, . and _: an id is 18 characters of that, and 27 bytes are two of them."""
+    """Write a digest in A-Z, a-z, 0-9, . and _: an id is 14 characters of that, and 21 bytes are two of them."""
     return b2a_base64(digest, newline=False).translate(_NO_HYPHEN)
 
 

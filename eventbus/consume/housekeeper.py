@@ -14,7 +14,7 @@ from typing import Any
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.functions import REFRESHED_A_SECOND, source_life_ms
+from eventbus.broker.functions import REFRESHED_A_SECOND
 from eventbus.broker.health.export_status import forget_silent_sinks
 from eventbus.broker.keys import EVENTS, OPERATED
 from eventbus.broker.redis_errors import redis_errors
@@ -34,7 +34,7 @@ SWEEP_CALLS = 50
 #: Seconds between two checks for exports without a worker.
 EXPORTS_EVERY_S = 3600.0
 #: A role that did so much in one round has more to do at once. Of a group that is released a call may do a part only.
-_MORE_TO_DO = {"trim": 1, "expire": SWEEP_CALLS * SWEEP_CANDIDATES // 2, "forget": SWEEP_CALLS * SWEEP_CANDIDATES}
+_MORE_TO_DO = {"trim": 1, "expire": SWEEP_CALLS * SWEEP_CANDIDATES // 2}
 #: How far the store may grow beyond its bounds before the sink worker waits.
 SLACK = 1.1
 
@@ -61,7 +61,7 @@ class Housekeeper:
         self._stop = threading.Event()
         self._roles: dict[str, Callable[[Client, int], int | None]] = {
             **{"trim": self.trim, "expire": self.sweep, "refresh": self.refresh},
-            **{"forget": self.forget, "finish": self.finish, "exports": self.forget_exports},
+            **{"finish": self.finish, "exports": self.forget_exports},
         }
         self._exports_due: dict[int, float] = {}  #: partition → when its exports are looked at again, monotonic s
         self._waiting: dict[tuple[int, str], str] = {}  #: the problem for which a role of a partition waits
@@ -164,20 +164,6 @@ class Housekeeper:
             noted = client.exists(*(keys.note_of(plural) for plural in plurals))
         return sum(self._bus.functions(client, partition).finish(plural) for plural in plurals) if noted else 0
 
-    def forget(self, client: Client, partition: int) -> int:
-        """Delete the states of sources beyond their life or bound. Returns how many."""
-        keys, options, total = self._bus.keys[partition], self._bus.options, 0
-        for _ in range(SWEEP_CALLS):
-            oldest = self._clock.time_ns() // 1_000_000 - source_life_ms(options)
-            with redis_errors():
-                over = client.zcard(keys.index_subject) - options.max_records
-                found: Any = client.zrange(keys.index_subject, 0, SWEEP_CANDIDATES - 1, withscores=True)
-            due = [member for rank, (member, used_ms) in enumerate(found) if rank < over or used_ms <= oldest]
-            total += self._bus.functions(client, partition).forget(options, due) if due else 0
-            if len(due) < SWEEP_CANDIDATES or self._stop.is_set():
-                break
-        return total
-
     def forget_exports(self, client: Client, partition: int) -> int:
         """Forget exports without a worker, once the counts and all that they have written have expired.
 
@@ -206,12 +192,12 @@ class Housekeeper:
         keys, options = self._bus.keys[partition], self._bus.options
         while not self._stop.is_set():
             pipe: Any = client.pipeline(transaction=False)
-            for index in (keys.index_expiry, keys.index_forget, keys.index_subject):
+            for index in (keys.index_expiry, keys.index_forget):
                 pipe.zcard(index)
             with redis_errors():
-                stored, counts, subjects = pipe.execute()
-            most = max(stored / options.max_stored, max(stored + counts, subjects) / options.max_records)
-            if most <= SLACK or not self.sweep(client, partition) + self.forget(client, partition):
+                stored, counts = pipe.execute()
+            most = max(stored / options.max_stored, (stored + counts) / options.max_records)
+            if most <= SLACK or not self.sweep(client, partition):
                 return
 
     def _candidates(self, client: Client, partition: int, now_ms: int | None) -> tuple[list[bytes], bool]:

@@ -128,7 +128,7 @@ class Correlator:
         source_object = (component, host, object_kind, object_namespace, name)
         event_prefix = blake2b(
             pack_array((*source_object, field_path, uid, api_version, kind, reason)),
-            digest_size=14,
+            digest_size=11,
             person=b"event",
         )
         aggregate: tuple[str, ...] = (*source_object, uid, api_version, kind, reason, *reporter)
@@ -141,8 +141,8 @@ class Correlator:
             spam += (reason,)
         namespaces, types, reasons = self._exempt
         # Packed, each part has its length before it, so that no two different tuples give the same bytes.
-        digest = blake2b(pack_array(aggregate), digest_size=22, person=b"aggregate").digest()
-        both = id_text(blake2b(pack_array(spam), digest_size=27, person=b"spam").digest())
+        digest = blake2b(pack_array(aggregate), digest_size=TAG_BYTES + 11, person=b"aggregate").digest()
+        both = id_text(blake2b(pack_array(spam), digest_size=21, person=b"spam").digest())
         return Subject(
             spam=both[:ID_CHARS],
             similar=digest[:TAG_BYTES],
@@ -208,7 +208,7 @@ class _CachedSeries:
         related: tuple[str, ...],
     ) -> None:
         parts = (pack_array(reference), pack_array(related), namespace, reason, kind, *reporter, action)
-        key = id_text(blake2b(pack_array(parts), digest_size=14, person=b"series").digest())[:ID_CHARS]
+        key = id_text(blake2b(pack_array(parts), digest_size=11, person=b"series").digest())[:ID_CHARS]
         object_kind, _, name, *_ = (*reference, "", "", "")
         self.subject = Subject(
             spam=key,

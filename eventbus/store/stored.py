@@ -31,11 +31,13 @@ _WRITTEN: Final = b"w"
 #: The form of a series of events.k8s.io: its first time is eventTime, its count and last time are those of the series.
 _SERIES: Final = b"e"
 
-# Positions. The first five remain after the event has expired.
+# Positions. The first five remain after the event has expired, with the id of the state of its source.
 _COUNT, _FIRST, _NAME, _NAMESPACE, _ENTRY = range(5)
-_STORED_COUNT, _LAST, _VERSION, _CREATED, _UID, _MESSAGE, _FORM, _SUBJECT, _BODY, _HELD = range(5, 15)
-_WRITTEN_VERSION, _SEEN, _DUE, _CHANGED, _OVERLAY, _ONCE = range(15, 21)
-FIELDS: Final = 21
+_STORED_COUNT, _LAST, _VERSION, _CREATED, _UID, _MESSAGE, _FORM, _SUBJECT, _BODY, _SOURCE = range(5, 15)
+_HELD, _WRITTEN_VERSION, _SEEN, _DUE, _CHANGED, _OVERLAY, _ONCE = range(15, 22)
+FIELDS: Final = 22
+#: Smaller numbers at `_CREATED` are ms since `_FIRST`.
+_LEAST_TIME: Final = 2**32
 #: The first byte of a body without rare fields: an array of seven.
 _USUAL_BODY: Final = 0x97
 
@@ -261,6 +263,11 @@ def _unpack(packed: bytes) -> list[Any]:
         raise PoisonBatch(DeadCause.UNREADABLE) from error
     if not isinstance(fields, list) or len(fields) < 5:
         raise PoisonBatch(DeadCause.UNREADABLE)
+    if len(fields) > _SOURCE:
+        fields += [False] * (FIELDS - len(fields))
+        first, created = fields[_FIRST], fields[_CREATED]
+        if type(first) is int and type(created) is int and created < _LEAST_TIME:
+            fields[_CREATED] = created + first // 1000
     return fields
 
 

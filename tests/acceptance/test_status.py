@@ -87,7 +87,7 @@ def test_a_full_stream_names_who_holds_it_and_what_was_refused(env: dict[str, st
 
 
 def test_a_key_that_is_something_else_is_named_until_it_is_put_right(env: dict[str, str], bus: Bus) -> None:
-    key = bus.keys[0].index_subject
+    key = bus.keys[0].index_refresh
     with bus.client() as client:
         client.set(key, "x")
         shown = run("status", env=env)

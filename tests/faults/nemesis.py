@@ -87,7 +87,7 @@ class Nemesis(ProcessNemesis):
     def spoil_key(self) -> None:
         keys = self._scene.keys
         events = keys.changes_of("events")
-        key = self._chance.choice([keys.incoming, keys.meta, events, keys.index_expiry, keys.index_subject])
+        key = self._chance.choice([keys.incoming, keys.meta, events, keys.index_expiry])
         # At once: a key that is nowhere for a moment would be made anew, as one that was destroyed is.
         self._scene.client.pipeline(transaction=True).rename(key, key + b":aside").set(key, "not yours").execute()
         time.sleep(self._chance.uniform(0.1, 2))

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"(\d{13,16})(?:-\d+)?(:\w+|)(?: \d+)?(?:\.\d+)?\Z")
 
 #: The generation of an export is a time, and part of the names of its keys.
 #: Objects that are events; of one that has gone only so many fields are left.
-EVENT, COUNTS = "object:events:", 5
+EVENT, COUNTS = "object:events:", 6
 _BORN = re.compile(r"\b\d{16}\b")
 
 
@@ -90,7 +90,7 @@ def raw_changes(partition: Partition) -> list[tuple[str, str, bytes]]:
     for changes in sorted(partition.admin.scan_iter(match=partition.keys.changes_of("*"), count=1000)):
         for _, fields in partition.admin.xrange(changes):
             found += [
-                (name[:1].decode(), name[1:].decode(), packed) for name, packed in fields.items() if len(name) == 19
+                (name[:1].decode(), name[1:].decode(), packed) for name, packed in fields.items() if len(name) == 15
             ]
     return found
 
@@ -225,12 +225,12 @@ def _said(event: Any) -> Any:
 def inconsistencies(partition: Partition, state: State) -> list[str]:
     """List where the indexes and the objects of events contradict each other."""
     admin, keys = partition.admin, partition.keys
-    objects = {name[-18:].encode(): unpacked(value) for name, (value, _) in state.items() if name.startswith(EVENT)}
+    objects = {name[-14:].encode(): unpacked(value) for name, (value, _) in state.items() if name.startswith(EVENT)}
     stored = {key for key, fields in objects.items() if len(fields) > COUNTS}
     remembered = objects.keys() - stored
 
     def members(index: bytes) -> set[bytes]:
-        return {one[-18:] for one in admin.zrange(index, 0, -1)}
+        return {one[-14:] for one in admin.zrange(index, 0, -1)}
 
     found = []
     for index in (keys.index_name, keys.index_object, keys.index_expiry):

@@ -39,7 +39,7 @@ def test_an_events_first_sight_writes_these_keys_with_these_lives(partition: Par
     (key,) = partition.answers()
     state = next(name for name in after if name.startswith("corr:"))
     stored = f"object:events:{key.decode()}"
-    indexes = {"index:name:events", "index:object", "index:expiry", "index:subject"}
+    indexes = {"index:name:events", "index:object", "index:expiry"}
     minute = f"occurrences:{T0 // MINUTE}"
     written = {"incoming", "meta", "changes:events", "version:events", state, stored, minute}
     assert changed(before, after) == written | indexes

@@ -33,7 +33,6 @@ KINDS = {
     "index:expiry": "zset",
     "index:forget": "zset",
     "index:refresh": "zset",
-    "index:subject": "zset",
     "occurrences:": "hash",
     "changes:": "stream",
     "version:": "string",

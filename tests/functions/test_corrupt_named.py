@@ -67,12 +67,12 @@ def test_what_a_sink_returned_and_is_not_ours_is_counted_when_it_is_written_over
 ) -> None:
     export = _export(partition)
     export.acquire()
-    export.settle(ExportCheckpoint(position=1, returned={"0" * 18: UpdateState("name", "1", 1, 1, 0)}))
+    export.settle(ExportCheckpoint(position=1, returned={"0" * 14: UpdateState("name", "1", 1, 1, 0)}))
     (key,) = partition.admin.scan_iter(match=partition.keys.exported + b"*")
     corrupt(partition.admin, key, how)
-    export.settle(ExportCheckpoint(position=2, returned={"0" * 18: UpdateState("name", "2", 2, 2, 0)}))
+    export.settle(ExportCheckpoint(position=2, returned={"0" * 14: UpdateState("name", "2", 2, 2, 0)}))
     assert partition.admin.hgetall(partition.keys.corrupt) == {b"times": b"1", b"last_key": key}
-    assert export.returned(["0" * 18])["0" * 18].version == "2"
+    assert export.returned(["0" * 14])["0" * 14].version == "2"
 
 
 @pytest.mark.parametrize("others", [100, 12_000], ids=["short indexes", "indexes longer than a call walks through"])
@@ -134,8 +134,8 @@ def _note(partition: Partition, changes: bytes, key: bytes) -> bytes:
     import msgpack
 
     keys, version = partition.keys, partition.version("nodes")
-    told = [f"M{key[-18:].decode()}", False]
-    noted = ["CHANGES", changes, keys.version_of("nodes"), version + 1, version + 1, 0, 100, key[:-18]]
+    told = [f"M{key[-14:].decode()}", False]
+    noted = ["CHANGES", changes, keys.version_of("nodes"), version + 1, version + 1, 0, 100, key[:-14]]
     packed: bytes = msgpack.packb([[], [*noted, keys.index_name_of("nodes"), "", told, False]], use_bin_type=False)
     return packed
 

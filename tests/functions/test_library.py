@@ -96,24 +96,24 @@ CALLS: dict[str, Callable[[Partition], object]] = {
     "beat": lambda partition: partition.client.execute_command(*functions.beat_command(partition.keys, "sink", "one")),
     "isolate": lambda partition: partition.call.isolate("sink", "one", b"1-1", 0),
     "claim": lambda partition: partition.call.claim("sink", "one", "two", ""),
-    "expire": lambda partition: partition.call.expire(partition.options, [b"0" * 18, b"1" * 18]),
-    "forget": lambda partition: partition.call.forget(partition.options, [b"0" * 64]),
-    "refresh": lambda partition: partition.call.refresh(partition.options, [b"0" * 18]),
+    "expire": lambda partition: partition.call.expire(partition.options, [b"0" * 14, b"1" * 14]),
+    "forget": lambda partition: partition.call.forget(partition.options, {b"0" * 14: 0}),
+    "refresh": lambda partition: partition.call.refresh(partition.options, [b"0" * 14]),
     "finish": lambda partition: partition.call.finish("nodes"),
     "put": lambda partition: partition.call.put(
-        partition.options, functions.Item(plural="nodes", namespace="", name="n1", key=b"0" * 18, body=b"{}"), ""
+        partition.options, functions.Item(plural="nodes", namespace="", name="n1", key=b"0" * 14, body=b"{}"), ""
     ),
-    "remove": lambda partition: partition.call.remove(partition.options, "nodes", b"0" * 18),
+    "remove": lambda partition: partition.call.remove(partition.options, "nodes", b"0" * 14),
     "put_client_event": lambda partition: partition.client.execute_command(
         *partition.call.put_client_event_command(
-            partition.options, b"0" * 18, "", EVENT, happened=functions.Happened(1, 28_000_000, "a\0b\0c\0d")
+            partition.options, b"0" * 14, "", EVENT, happened=functions.Happened(1, 28_000_000, "a\0b\0c\0d")
         )
     ),
-    "overlay_event": lambda partition: partition.call.overlay_event(partition.options, b"0" * 18, "1", b"{}", b""),
-    "remove_event": lambda partition: partition.call.remove_event(partition.options, b"0" * 18),
+    "overlay_event": lambda partition: partition.call.overlay_event(partition.options, b"0" * 14, "1", b"{}", b""),
+    "remove_event": lambda partition: partition.call.remove_event(partition.options, b"0" * 14),
     "export_acquire": lambda partition: _export(partition).acquire(),
     "export_settle": lambda partition: _export(partition).settle(
-        ExportCheckpoint(position=1, returned={"0" * 18: UpdateState("name", "1", 1, 1, 0)})
+        ExportCheckpoint(position=1, returned={"0" * 14: UpdateState("name", "1", 1, 1, 0)})
     ),
     "export_release": lambda partition: _export(partition).release(),
     "checkpoint": lambda partition: partition.call.checkpoint([1], whole=True),

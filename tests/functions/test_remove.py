@@ -47,7 +47,7 @@ def test_another_version_is_a_conflict_and_nothing_is_written(partition: Partiti
 
 
 def test_what_is_not_there_is_missing(partition: Partition, key: bytes) -> None:
-    assert partition.call.remove_event(partition.options, b"0" * 18) == Written(WriteStatus.MISSING)
+    assert partition.call.remove_event(partition.options, b"0" * 14) == Written(WriteStatus.MISSING)
     partition.call.remove_event(partition.options, key)
     before = partition.state()
     # Only its counts are left.

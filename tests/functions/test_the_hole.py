@@ -25,7 +25,7 @@ def drain(partition: Partition) -> None:
         partition.record_deliveries(deliveries)
 
 
-@pytest.mark.parametrize("key", ["an event", "the index of subjects"])
+@pytest.mark.parametrize("key", ["an event", "the index of objects"])
 def test_a_key_that_is_a_list_for_a_while_costs_no_event(partition: Partition, key: str) -> None:
     events = [make_event(involved_object=make_reference(name=f"web-{n}")) for n in range(15)]
     for event in events[:5]:
@@ -34,7 +34,7 @@ def test_a_key_that_is_a_list_for_a_while_costs_no_event(partition: Partition, k
     last = partition.admin.zrange(keys.index_expiry, 0, -1)[-1]
 
     with corrupt_for_a_while(
-        partition.admin, keys.object + last if key == "an event" else keys.index_subject, Corruption.LIST
+        partition.admin, keys.object + last if key == "an event" else keys.index_object, Corruption.LIST
     ):
         with suppress(EventBusError):
             partition.expire(in_ms=HOUR)

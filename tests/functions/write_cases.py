@@ -470,8 +470,11 @@ def _beyond_the_bound(partition: Partition) -> None:
     # The order in which they would go must not hang on the millisecond that recorded them.
     for rank, key in enumerate(sorted(partition.admin.zrange(partition.keys.index_expiry, 0, -1))[:5]):
         partition.admin.zincrby(partition.keys.index_expiry, rank - 1_000_000, key)
-    for rank, key in enumerate(sorted(partition.admin.zrange(partition.keys.index_subject, 0, -1))[:5]):
-        partition.admin.zincrby(partition.keys.index_subject, rank - 1_000_000, key)
+
+
+def _used_states(partition: Partition) -> dict[bytes, int]:
+    _stored(*(about(f"w{n}") for n in range(8)))(partition)
+    return {key[-14:]: 2**52 for key in sorted(partition.admin.keys(partition.keys.correlation + b"*"))}
 
 
 def _counts_only(partition: Partition) -> None:
@@ -570,12 +573,11 @@ HOUSEKEEPING = [
         act=_expire(0),
     ),
     Case(
-        name="states of sources beyond the bound",
+        name="states of sources without a record",
         verb="forget",
         alone=True,
-        options={"max_records": 100},
-        prepare=chosen(_beyond_the_bound, "index_subject", 8),
-        act=lambda partition, members: partition.call.forget(partition.options, members),
+        prepare=_used_states,
+        act=lambda partition, used_ms: partition.call.forget(partition.options, used_ms),
     ),
     Case(
         name="what every group has finished with",
@@ -663,7 +665,7 @@ def _a_version(partition: Partition) -> tuple[bytes, str]:
     """The key and the version of the event about `a`."""
     (event,) = [event for event in partition.stored() if event.involved_object.name == "a"]
     (member,) = [one for one in partition.admin.zrange(partition.keys.index_name, 0, -1) if b"/a." in one]
-    return bytes(member[-18:]), event.metadata.resource_version
+    return bytes(member[-14:]), event.metadata.resource_version
 
 
 def _stored_a(partition: Partition) -> tuple[bytes, str]:
@@ -746,7 +748,7 @@ def _leased(partition: Partition) -> tuple[ExportStore, str]:
     store.acquire()
     store.settle(
         ExportCheckpoint(
-            position=1, returned={"0" * 18: UpdateState("old", "1", 1, 1, 0)}, later={dead: 5, "1" * 18: 5}
+            position=1, returned={"0" * 14: UpdateState("old", "1", 1, 1, 0)}, later={dead: 5, "1" * 14: 5}
         )
     )
     return store, dead
@@ -754,13 +756,13 @@ def _leased(partition: Partition) -> tuple[ExportStore, str]:
 
 def _returned(partition: Partition) -> tuple[ExportStore, ExportCheckpoint]:
     store, dead = _leased(partition)
-    returned = {"0" * 18: None, "1" * 18: UpdateState("name", "2", 7, 1, 0)}
-    later, done = {"2" * 18: 9}, ["1" * 18, dead]
+    returned = {"0" * 14: None, "1" * 14: UpdateState("name", "2", 7, 1, 0)}
+    later, done = {"2" * 14: 9}, ["1" * 14, dead]
     return store, ExportCheckpoint(position=7, returned=returned, later=later, done=done, raised={"written": 2})
 
 
 def _rejected(partition: Partition) -> tuple[ExportStore, ExportCheckpoint]:
-    burial = Burial("rejected", "p1:1", "export:file", "0" * 18, "it will not", b"body")
+    burial = Burial("rejected", "p1:1", "export:file", "0" * 14, "it will not", b"body")
     return _leased(partition)[0], ExportCheckpoint(position=7, burials=[burial])
 
 
@@ -909,5 +911,6 @@ def go_on(partition: Partition) -> None:
     drain(partition)
     partition.expire(keys=candidates(partition))
     _refresh(partition, partition.admin.zrange(partition.keys.index_refresh, 0, -1))
-    partition.call.forget(partition.options, partition.admin.zrange(partition.keys.index_subject, 0, 0))
+    states = sorted(partition.admin.scan_iter(match=partition.keys.correlation + b"*", count=1000))
+    partition.call.forget(partition.options, {key[-14:]: 0 for key in states[:1]})
     partition.call.trim(partition.options)

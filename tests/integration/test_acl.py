@@ -255,7 +255,7 @@ def test_a_worker_does_all_that_its_threads_do(bus_made: As, settings: Settings)
     housekeeper = Housekeeper(bus=bus, clock=SystemClock())
     housekeeper.trim(client, 0)
     housekeeper.sweep(client, 0, now_ms=2**42)
-    bus.functions(client, 0).expire(Options(), [b"0" * 18])
+    bus.functions(client, 0).expire(Options(), [b"0" * 14])
     client.close()
 
 

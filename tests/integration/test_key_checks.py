@@ -53,7 +53,7 @@ ARCHITECTURE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
 def sample(name: str) -> str:
     """A key of that name, behind `eb:{p}:`, as it could be called on the partition 1."""
     start = name_of("eb", Keys("eb", 1), name).decode()
-    return start.partition(":")[2].partition(":")[2] + {"object": ":events:" + "0" * 18}.get(
+    return start.partition(":")[2].partition(":")[2] + {"object": ":events:" + "0" * 14}.get(
         name, "x" if start.endswith(":") else ""
     )
 

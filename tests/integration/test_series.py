@@ -98,6 +98,6 @@ def test_until_the_bus_allows_series_repeats_are_counted(
         assert "does not allow series of events.k8s.io yet" in caplog.text
 
         bus.revalidate(client)
-        assert upgrade_format(client, bus, force=False) == (2, (0, 1, 2))
+        assert upgrade_format(client, bus, force=False) == (3, (0, 1, 2))
     bind(bus.url, settings, "new", 3)
     eventually(lambda: counted(bus).get("new") == 3)

@@ -54,7 +54,6 @@ KEY_TYPES: Final[Mapping[str, KeyType]] = {
     "index_expiry": _BY_TIME,
     "index_forget": _BY_TIME,
     "index_refresh": _BY_TIME,
-    "index_subject": _BY_TIME,
     "changes": KeyType("stream", "no object is written or watched", "watches list again"),
     "occurrences": KeyType("hash", "no event of that minute is stored", "the count of the minute starts at 0"),
     "meta": KeyType("hash", "nothing is stored", "its counters start at 0"),
@@ -151,7 +150,7 @@ def expected(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, KeyType]:
     """Return the type of each key of a partition with a known name; *meta* has the names of groups and sinks."""
     fixed: tuple[str, ...] = (
         *("incoming", "incoming_meta", "meta", "workers", "dead", "suppressed", "corrupt", "index_object"),
-        *("index_expiry", "index_forget", "index_subject", "index_refresh"),
+        *("index_expiry", "index_forget", "index_refresh"),
     )
     if keys.partition == 0:
         fixed += ("notify", "index_notify")

@@ -60,7 +60,7 @@ function store_written(k, o, former, given)
 
   local c = new_changes(k.changes, k.version, rv, bytes, prefix_of(k.key), k.index_name, k.index_object)
   o[RV], o[WRITTEN], o[CHANGED] = rv + 1, false, now_ms
-  local packed, steps = cmsgpack.pack(o), {}
+  local packed, steps = pack_event(o), {}
   local name_member, object_member = index_members(o, k.id)
   add_change(c, former and 'M' or 'A', k.id, packed, name_member, object_member)
   if former then
@@ -93,7 +93,7 @@ function remove_stored(c, strings, steps, forget, o, key, forget_at, now_ms)
   local ended = o[FORM] == 'e' and series_ended(series_last_ms(o), now_ms)
   local counts = o[FORM] ~= 'w' and not ended and pack_counts(o)
   o[RV], o[WRITTEN], o[HELD] = c.last + 1, false, false
-  add_change(c, 'D', id, cmsgpack.pack(o), name_member, object_member)
+  add_change(c, 'D', id, pack_event(o), name_member, object_member)
   if counts then
     strings[#strings + 1], strings[#strings + 2] = key, counts
     forget[#forget + 1], forget[#forget + 2] = forget_at, id

@@ -29,7 +29,7 @@
 local TYPES = {
   XADD = 'stream', XACK = 'stream', XDEL = 'stream', XTRIM = 'stream', XGROUP = 'stream', RELEASE = 'stream',
   BURY = 'stream', STREAM = 'stream', GROUP = 'stream', APPEND = 'stream', ZADD = 'zset', ZREM = 'zset',
-  HSET = 'hash', HDEL = 'hash', HSETNX = 'hash', PEXPIRE = 'any', DEL = 'any', LIVES = 'zset', DUE = 'zset', CHANGES = 'any',
+  HSET = 'hash', HDEL = 'hash', HSETNX = 'hash', PEXPIRE = 'any', DEL = 'any', LIVES = 'any', DUE = 'zset', CHANGES = 'any',
 }
 
 -- Adds a command to the note. A command costs more than a member, and is one more line of the AOF.
@@ -106,13 +106,9 @@ end
 -- Extends the lives of the states of sources from their last use. The call that writes the note has their keys in
 -- c.source_keys; a call that finishes it computes them from the ids.
 local function keep_alive(command, c)
-  local _, index, prefix, life_ms, ids, score = unpack(command)
-  local scored, known, call = {}, c and c.source_keys or {}, redis.call
-  for n = 1, #ids do
-    call('PEXPIRE', known[n] or prefix .. ids[n], life_ms)
-    scored[2 * n - 1], scored[2 * n] = score, ids[n]
-  end
-  for low = 1, #scored, MANY do redis.call('ZADD', index, unpack(scored, low, math.min(low + MANY - 1, #scored))) end
+  local _, prefix, life_ms, ids = unpack(command)
+  local known, call = c and c.source_keys or {}, redis.call
+  for n = 1, #ids do call('PEXPIRE', known[n] or prefix .. ids[n], life_ms) end
 end
 
 -- Schedules the expiry of the written events.
@@ -236,10 +232,10 @@ local function are_steps(steps)
   for _, command in ipairs(steps) do
     if type(command) ~= 'table' or not TYPES[command[1]] then return false end
     for n = 2, #command do
-      local is_list = command[1] == 'LIVES' and n == 5
+      local is_list = command[1] == 'LIVES' and n == 4
       if is_list ~= (type(command[n]) == 'table') or type(command[n]) == 'boolean' then return false end
     end
-    if #command < (command[1] == 'LIVES' and 6 or 2) then return false end
+    if #command < (command[1] == 'LIVES' and 4 or 2) then return false end
   end
   return true
 end

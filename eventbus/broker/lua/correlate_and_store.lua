@@ -4,10 +4,10 @@
 -- 'members'.
 -- Call    Functions.correlate_and_store, Functions.begin_correlate_and_store in functions.py
 -- KEYS[1] incoming STREAM   KEYS[2] meta HASH          KEYS[3] index:name ZSET     KEYS[4] index:object ZSET
--- KEYS[5] index:expiry ZSET KEYS[6] index:forget ZSET  KEYS[7] index:refresh ZSET  KEYS[8] index:subject ZSET
--- KEYS[9] changes:<kind> STREAM    KEYS[10] suppressed HASH   KEYS[11] dead STREAM        KEYS[12] attempts:<group> HASH
--- KEYS[13] version:<kind> STRING   KEYS[14] note:<of> STRING   KEYS[15] spoiled HASH
--- KEYS[16…] corr:…, object:…, occurrences:… STRING|HASH      each once, counted from 1 in each group: states of sources,
+-- KEYS[5] index:expiry ZSET KEYS[6] index:forget ZSET  KEYS[7] index:refresh ZSET  KEYS[8] changes:<kind> STREAM
+-- KEYS[9] suppressed HASH   KEYS[10] dead STREAM       KEYS[11] attempts:<group> HASH
+-- KEYS[12] version:<kind> STRING   KEYS[13] note:<of> STRING   KEYS[14] spoiled HASH
+-- KEYS[15…] corr:…, object:…, occurrences:… STRING|HASH      each once, counted from 1 in each group: states of sources,
 --           events, other objects that may be written (an aggregate, a report of suppression), occurrences.
 --           The object:… of a series is none of them: only its set names it
 -- ARGV[1] group   ARGV[2] consumer
@@ -40,7 +40,7 @@
 --         and call again with them.
 -- Writes  all of them; allowed when memory is full, since it drains.
 
-local FIXED_KEYS = 15
+local FIXED_KEYS = 14
 
 -- Returns the field of occurrences: namespace, kind, type, reason and component. *known* caches the fields by namespace and
 -- dimensions, since most subjects of a call share them.
@@ -126,7 +126,7 @@ local function remove_corrupt(c, steps, given, events)
       o[SUBJECT] = string.sub(object_member, 1, -ID_CHARS - 2)
       o[BODY] = cmsgpack.pack({ name, namespace, { kind, namespace, about }, '', '', '', { '', '' } })
       for n = BODY + 1, FIELDS do o[n] = false end
-      add_change(c, 'D', id, cmsgpack.pack(o), name_member, object_member)
+      add_change(c, 'D', id, pack_event(o), name_member, object_member)
     end
     step(steps, 'ZREM', given.index_expiry, id)
     step(steps, 'ZREM', given.index_forget, id)
@@ -163,7 +163,7 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
     local i = used[n]
     local r, key = objects[i], keys[events_at + i]
     local id = id_of(key)
-    local shown, dirty = r.o, r.dirty
+    local shown, dirty, source = r.o, r.dirty, id_of(keys[places.sources + r.source])
     if r.former then
       shown, dirty = r.former.o, r.former.dirty
       shown[HELD] = { r.o[COUNT], r.o[FIRST], r.o[NAME], r.o[NAMESPACE], r.o[ENTRY] }
@@ -172,9 +172,10 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
       local former = unpack_event(state.packed[events_at + i])
       local name_member, object_member = index_members(former, id)
       former[RV], former[HELD], former[WRITTEN] = c.last + 1, false, false
-      add_change(c, 'D', id, cmsgpack.pack(former), name_member, object_member)
+      add_change(c, 'D', id, pack_event(former), name_member, object_member)
       r.stored = false
     end
+    shown[SOURCE] = source
     if dirty then
       shown[RV] = c.last + 1
       if r.stored then
@@ -185,7 +186,7 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
         shown[DUE] = series_due(shown)
         put(indexes.refresh, integer_text(shown[DUE]), id)
       end
-      local packed, at = pack(shown), #strings
+      local packed, at = pack_event(shown), #strings
       strings[at + 1], strings[at + 2] = key, packed
       if r.stored then add_change(c, 'M', id, packed)
       else
@@ -206,8 +207,9 @@ local function write_objects(state, keys, places, c, strings, indexes, given)
             put(indexes.refresh, integer_text(due), id)
           end
         end
-        put(strings, key, pack(shown))
+        put(strings, key, pack_event(shown))
       elseif r.existed or not given.full then
+        r.o[SOURCE] = source
         put(strings, key, pack_counts(r.o))
         put(indexes.forget, given.forget_at, id)
       end
@@ -229,7 +231,7 @@ local function write_sources(state, keys, places, strings, steps, given)
     end
   end
   if place > 0 then
-    step(steps, 'LIVES', given.index_subject, prefix_of(written[1]), given.source_life_ms, ids, given.used_at)
+    step(steps, 'LIVES', prefix_of(written[1]), given.source_life_ms, ids)
   end
   return written
 end
@@ -252,8 +254,8 @@ end
 
 local function correlate_and_store(keys, args)
   local incoming, meta, index_name, index_object = keys[1], keys[2], keys[3], keys[4]
-  local index_expiry, index_forget, index_refresh, index_subject = keys[5], keys[6], keys[7], keys[8]
-  local changes, suppressed, dead, attempts, version, note = keys[9], keys[10], keys[11], keys[12], keys[13], keys[14]
+  local index_expiry, index_forget, index_refresh = keys[5], keys[6], keys[7]
+  local changes, suppressed, dead, attempts, version, note = keys[8], keys[9], keys[10], keys[11], keys[12], keys[13]
   local group, consumer = args[1], args[2]
   local rules = {
     burst = number(args[3], 'burst'), qps = number(args[4], 'qps'), max_events = number(args[5], 'max_events'),
@@ -295,9 +297,9 @@ local function correlate_and_store(keys, args)
 
   -- Write.
   local given = {
-    now_ms = now_ms, full = full, refresh_ms = number(args[12], 'refresh'), used_at = integer_text(now_ms),
+    now_ms = now_ms, full = full, refresh_ms = number(args[12], 'refresh'),
     expire_at = integer_text(now_ms + event_ttl_ms), forget_at = integer_text(now_ms + record_ttl_ms),
-    source_life_ms = integer_text(number(args[11], 'source_life')), index_subject = index_subject,
+    source_life_ms = integer_text(number(args[11], 'source_life')),
     index_expiry = index_expiry, index_forget = index_forget,
   }
   local rv, bytes = last_version(version, head[2], changes, us)
@@ -339,4 +341,4 @@ local function correlate_and_store(keys, args)
   return replies
 end
 
-register('correlate_and_store', naming_corrupt(correlate_and_store, 15), { 'allow-oom' })
+register('correlate_and_store', naming_corrupt(correlate_and_store, 14), { 'allow-oom' })

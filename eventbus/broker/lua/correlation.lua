@@ -94,6 +94,17 @@ local function report_body(namespace, body, rules)
   return '\156' .. table.concat(parts) .. NIL .. NIL .. ONE .. pack(component) .. pack(instance)
 end
 
+local ID_LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._'
+
+-- Returns the digest of *text* as an id.
+local function digest_id(text)
+  local id = string.gsub(sub(redis.sha1hex(text), 1, 2 * ID_CHARS), '%x%x', function(byte)
+    local n = tonumber(byte, 16) % 64 + 1
+    return sub(ID_LETTERS, n, n)
+  end)
+  return id
+end
+
 -- Packs a state as cmsgpack does. Most states of a call have one message, and the same numbers, which *packed_numbers* caches.
 local function pack_source(packed_numbers, t)
   local set, tag = t[FIRST_TAG + 1], t[FIRST_TAG]
@@ -129,12 +140,12 @@ end
 
 -- Returns the state of an object in one call: *o* has the current count. existed: there was a value; stored: it is an event;
 -- present: it is the event that is counted; former: the stored event, if it is another one; replaced: *o* takes its place;
--- about: /kind/name of a new one. The table is created with eight fields; only the rare fields former and replaced are added.
+-- about: /kind/name of a new one; source: the number of the state of its source. The table is created with eight fields; only the rare fields former and replaced are added.
 local function new_object(o, existed)
   local stored = o and o[BODY] ~= nil or false
   local r = {
     o = o or { false, false, false, false, false }, existed = existed, stored = stored, present = stored,
-    dirty = false, counted = false, refresh = false, about = false,
+    dirty = false, counted = false, refresh = false, about = false, source = 0,
   }
   if stored and o[HELD] then
     r.former, r.o, r.present, o[HELD] = { o = o, dirty = false }, o[HELD], false, false
@@ -151,7 +162,7 @@ local function create(r, entry, about, uid, body, form, message, last, now_ms)
   local subject = find(about, '[\128-\255]') and namespace .. about or false
   r.o = {
     count, first, o[NAME], namespace, entry, count, last ~= first and last, false, now_ms, uid, message, form, subject,
-    body, false, false, false, false, false, false, false,
+    body, false, false, false, false, false, false, false, false,
   }
   r.present, r.dirty, r.about = true, true, about
 end
@@ -203,6 +214,7 @@ local function new_decision(given)
   local function report_suppressed(bucket, s, at_ms, entry, body, closing)
     local r = object_of(report_at + subjects[s + REPORT])
     local o = r.o
+    r.source = subjects[s + STATE]
     -- The bucket is forgotten long before the count of the report: the count never decreases.
     local total, counted = bucket[SUPPRESSED], (o[COUNT] or 0) + (closing and 0 or 1)
     if counted > total then total = counted end
@@ -249,6 +261,7 @@ local function new_decision(given)
     local i = aggregated and report_at + subjects[s + AGGREGATE] or key
     local r = object_of(i)
     local before = r.o[COUNT]
+    r.source = subjects[s + STATE]
     local seen = before and before ~= 0
     if seen then
       r.o[COUNT] = before < MOST_COUNT and before + 1 or -MOST_COUNT - 1
@@ -281,7 +294,7 @@ local function new_decision(given)
     local last_ms, id = set[SIMILAR_LAST], set[SERIES_ID]
     local is_new = not id or series_ended(last_ms, at_ms)
     if is_new then
-      id = sub(redis.sha1hex(given.source_id(subjects[s + STATE]) .. pack(uid)), 1, ID_CHARS)
+      id = digest_id(given.source_id(subjects[s + STATE]) .. pack(uid))
       last_ms, set[SERIES_ID] = at_ms, id
     end
     set[SIMILAR_LAST] = math.max(last_ms, at_ms)
@@ -289,6 +302,7 @@ local function new_decision(given)
     local i, namespace = given.number_of(id, is_new), subjects[s + SUBJECT_NAMESPACE]
     local r = object_of(i)
     local o, before = r.o, r.o[COUNT] or 0
+    r.source = subjects[s + STATE]
     if before == 0 then
       o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] = at_us, free_name(namespace, name, i), namespace, ''
     end

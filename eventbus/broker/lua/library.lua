@@ -8,8 +8,8 @@ end
 
 local MANY = 1000 -- members in one command: far below the limit of the stack of Lua
 
--- A key of an object, a set or a bucket ends with its id, and so does a member of an index.
-local ID_CHARS = 18
+-- A key of an object or a state ends with its id, and so does a member of an index.
+local ID_CHARS = 14
 
 -- Functions that each event needs several times: a global costs two look-ups each time. They do not exist yet when the
 -- library is loaded, so `naming_corrupt`, the wrapper of the functions that need them, sets them.

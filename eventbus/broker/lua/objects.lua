@@ -4,23 +4,45 @@
 -- expires; the rest is the event. Fields after the last known one are kept. A field without a value is false.
 local COUNT, FIRST, NAME, NAMESPACE, ENTRY = 1, 2, 3, 4, 5
 local STORED_COUNT, LAST, RV, CREATED, UID, MESSAGE, FORM, SUBJECT, BODY = 6, 7, 8, 9, 10, 11, 12, 13, 14
+-- The id of the state of its source; false: it has none. It also stays, as the sixth field.
+local SOURCE = 15
 -- The five fields of a suppressed event that replaces this one: then these five stay.
-local HELD = 15
+local HELD = 16
 -- Version of the last write (false: RV); time when it was last seen (false: LAST); time of the next refresh; time of the change.
-local WRITTEN, SEEN, DUE, CHANGED = 16, 17, 18, 19
+local WRITTEN, SEEN, DUE, CHANGED = 17, 18, 19, 20
 -- The fields of a PATCH: permanent, and until the next repeat.
-local OVERLAY, ONCE = 20, 21
-local FIELDS = 21
+local OVERLAY, ONCE = 21, 22
+-- Without any of the fields after SOURCE, these are left out.
+local FIELDS = 22
 -- Only in a report of suppression and a series: when its running count must be written, ms; false or nil: it is written.
-local WRITE_DUE = 22
+local WRITE_DUE = 23
 -- Only in a series: when Redis received its last event, ms. Its end depends on this, not on the clock of a recorder.
-local SERIES_LAST = 23
+local SERIES_LAST = 24
 
 -- Counts are int32, as in core/v1.
 local MOST_COUNT = 2147483647
 
+-- Larger numbers are times since 1970; smaller ones in CREATED, ms since FIRST.
+local LEAST_TIME = 2 ^ 32
+
+-- Packs a stored event. Afterwards, *o* has no more use.
+local function pack_event(o)
+  if #o == FIELDS and not (o[HELD] or o[WRITTEN] or o[SEEN] or o[DUE] or o[CHANGED] or o[OVERLAY] or o[ONCE]) then
+    for n = FIELDS, SOURCE + 1, -1 do o[n] = nil end
+  end
+  local first, created = o[FIRST], o[CREATED]
+  if type(first) == 'number' and created then
+    local after_ms = created - math.floor(first / 1000)
+    if after_ms >= 0 and after_ms < LEAST_TIME then o[CREATED] = after_ms end
+  end
+  local packed = cmsgpack.pack(o)
+  o[CREATED] = created
+  return packed
+end
+
 local function pack_counts(o)
-  return cmsgpack.pack(o[HELD] or { o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })
+  local held = o[HELD] or o
+  return cmsgpack.pack({ held[COUNT], held[FIRST], held[NAME], held[NAMESPACE], held[ENTRY], o[SOURCE] or false })
 end
 
 -- Returns a stored event, or its counts; nil: there is none. Second, whether the value is corrupt.
@@ -29,12 +51,20 @@ local function unpack_event(packed)
   local ok, o = pcall(cmsgpack.unpack, packed)
   if not ok or type(o) ~= 'table' or type(o[COUNT]) ~= 'number' or type(o[NAME]) ~= 'string'
     or type(o[NAMESPACE]) ~= 'string' or type(o[ENTRY]) ~= 'string' then return nil, true end
-  if #o == ENTRY then return o, false end
-  if #o < FIELDS or o[SUBJECT] and type(o[SUBJECT]) ~= 'string' or type(o[BODY]) ~= 'string' or type(o[STORED_COUNT]) ~= 'number'
+  if #o == ENTRY + 1 then
+    o[SOURCE], o[ENTRY + 1] = o[ENTRY + 1], nil
+    return o, o[SOURCE] and type(o[SOURCE]) ~= 'string'
+  end
+  if #o < SOURCE or o[SUBJECT] and type(o[SUBJECT]) ~= 'string' or type(o[BODY]) ~= 'string' or type(o[STORED_COUNT]) ~= 'number'
     or type(o[RV]) ~= 'number' or type(o[FORM]) ~= 'string' then return nil, true end
   local held = o[HELD]
   if held and (type(held) ~= 'table' or type(held[COUNT]) ~= 'number' or type(held[NAME]) ~= 'string'
     or type(held[NAMESPACE]) ~= 'string' or type(held[ENTRY]) ~= 'string') then return nil, true end
+  for n = #o + 1, FIELDS do o[n] = false end
+  local created = o[CREATED]
+  if type(created) == 'number' and created < LEAST_TIME and type(o[FIRST]) == 'number' then
+    o[CREATED] = created + math.floor(o[FIRST] / 1000)
+  end
   return o, false
 end
 

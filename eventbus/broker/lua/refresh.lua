@@ -56,7 +56,7 @@ local function refresh(keys, args)
       end
       if write_due and in_series then write_due = math.min(write_due, series_end_ms(series_last_ms(o))) end
       o[RV], o[DUE], o[CHANGED] = c.last + 1, write_due, now_ms
-      local packed = cmsgpack.pack(o)
+      local packed = pack_event(o)
       add_change(c, letter, id, packed)
       strings[#strings + 1], strings[#strings + 2] = key, packed
       if write_due then later[#later + 1], later[#later + 2] = integer_text(write_due), id else done[#done + 1] = id end

@@ -1,8 +1,9 @@
 -- When a series of equal events (events.k8s.io) ends, and when its count is written. client-go uses timers of the process,
 -- here they are those of a process that started at a full half hour: every worker decides the same at any time.
--- Exports: series_ended, series_end_ms, series_refresh_ms, series_last_ms
+-- Exports: FINISH_MS, series_ended, series_end_ms, series_refresh_ms, series_last_ms
 
-local FINISH_MS, REFRESH_MS = 360000, 1800000
+FINISH_MS = 360000
+local REFRESH_MS = 1800000
 
 -- Returns whether a series with its last event at *last_ms* has ended at *at_ms*: a full six minutes of the clock is over
 -- that had no event in the six minutes before it.

@@ -92,7 +92,7 @@ def test_objects_are_spread_evenly() -> None:
     assert max(counts) < 1_150
 
 
-def test_an_id_has_18_characters_and_no_hyphen_as_an_entrys_id_has() -> None:
+def test_an_id_has_14_characters_and_no_hyphen_as_an_entrys_id_has() -> None:
     """Both stand in `later:`, and only the hyphen tells them apart."""
     for number in range(1_000):
-        assert re.fullmatch(rb"[A-Za-z0-9._]{18}", item_key("default", f"pod-{number}"))
+        assert re.fullmatch(rb"[A-Za-z0-9._]{14}", item_key("default", f"pod-{number}"))
