@@ -132,8 +132,10 @@ class Reflector(Generic[T]):
     def _watch(self, ended: StopSignal) -> None:
         """Run one watch, from the last version, to its end."""
         started = self._clock.monotonic()
+        timeout_s = self._min_watch_timeout_s * (1 + self._chance())
+        options = ListOptions(resource_version=self._version, timeout_s=timeout_s, allow_bookmarks=True)
         try:
-            watch = self._source.watch(self._watch_options())
+            watch = self._source.watch(options)
             with ended.calling(watch.stop):
                 try:
                     n = self._apply_all(watch, ended)
@@ -146,10 +148,6 @@ class Reflector(Generic[T]):
         if not n and not ended.is_set() and self._clock.monotonic() - started < SHORTEST_WATCH_S:
             problem = f"closed within {SHORTEST_WATCH_S:g} s, no events received"
             raise EventBusError(f"very short watch: {self._resource}: {problem}")
-
-    def _watch_options(self) -> ListOptions:
-        timeout_s = self._min_watch_timeout_s * (1 + self._chance())
-        return ListOptions(resource_version=self._version, timeout_s=timeout_s, allow_bookmarks=True)
 
     def _apply_all(self, watch: Iterable[WatchEvent[T]], ended: StopSignal) -> int:
         """Apply the events of the watch to the store. Returns: how many. Raises: the error that the watch reports."""

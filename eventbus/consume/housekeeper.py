@@ -99,16 +99,12 @@ class Housekeeper:
             except BusUnavailable as error:  # the consumers say so, and load functions that are missing
                 log.debug("housekeeping of partition %d waits, %s: %s", partition, name, error)
             except EventBusError as error:
-                self._log_waiting(partition, name, str(error))
+                if self._waiting.get((partition, name)) != str(error):  # once, and not every second
+                    self._waiting[partition, name] = str(error)
+                    log.warning("housekeeping of partition %d waits, %s: %s", partition, name, error)
             except Exception:
                 log.exception("housekeeping goes on after an unexpected error")
         return more_to_do
-
-    def _log_waiting(self, partition: int, name: str, problem: str) -> None:
-        """Log each problem once, and not every second."""
-        if self._waiting.get((partition, name)) != problem:
-            self._waiting[partition, name] = problem
-            log.warning("housekeeping of partition %d waits, %s: %s", partition, name, problem)
 
     def trim(self, client: Client, partition: int) -> int:
         """Delete entries that every group has finished; report if a group lost events. Returns how many it lost."""

@@ -185,7 +185,8 @@ class SinkWriter:
             if not todo:
                 if (yield from self._wait(self._sleep_s(failed))):
                     return
-                todo, failed = [self._retry(item) for item in failed], []
+                todo = [_Item(item.delivery, self._first_verb(item.delivery), item.tries) for item in failed]
+                failed = []
             chunk = todo[: self._at_once if self._batch else 1]
             if (yield from self._before(len(chunk))):
                 return
@@ -243,9 +244,6 @@ class SinkWriter:
         if delivery.known is not None:
             return Verb.PATCH
         return delivery.verb or (Verb.CREATE if delivery.added else Verb.PATCH)
-
-    def _retry(self, item: _Item) -> _Item:
-        return _Item(item.delivery, self._first_verb(item.delivery), item.tries)
 
     def _sleep_s(self, failed: Sequence[_Item]) -> float:
         """Return the time to sleep.

@@ -68,14 +68,11 @@ def read_placed_about(bus: Bus, client: Client, objects: Sequence[ObjectReferenc
         with redis_errors():
             values: Any = client.mget([bus.keys[partition].object + key for _, key in keys])
         for (which, _), packed in zip(keys, values, strict=True):
-            if (event := decode_or_none(storage, packed)) and _is_about(event, objects[which]):
+            event, namespace = decode_or_none(storage, packed), objects[which].namespace
+            # An event in `default` may be about another object, one without a namespace.
+            if event and event.involved_object.namespace in ("", namespace, namespace or "default"):
                 placed[which].append((partition, event))
     return placed
-
-
-def _is_about(event: Event, about: ObjectReference) -> bool:
-    """Return False if only the namespace is the same: an event in `default` about an object without a namespace."""
-    return event.involved_object.namespace in ("", about.namespace, about.namespace or "default")
 
 
 #: Events read at once, of all partitions together.

@@ -174,7 +174,8 @@ def summed(found: OccurrencesRead, *, by: Sequence[str], only: Mapping[str, str]
     counts: Counter[tuple[int, tuple[str, ...]]] = Counter()
     for row in found.rows:
         if all(getattr(row, facet) == word for facet, word in only.items()):
-            counts[_bucket(row, step_s), tuple(getattr(row, facet) for facet in by)] += row.count
+            bucket = int(row.minute.timestamp()) // step_s * step_s
+            counts[bucket, tuple(getattr(row, facet) for facet in by)] += row.count
     rows = [
         {
             "time": seconds_to_json(datetime.fromtimestamp(start, UTC)),
@@ -184,10 +185,6 @@ def summed(found: OccurrencesRead, *, by: Sequence[str], only: Mapping[str, str]
         for (start, words), count in sorted(counts.items())
     ]
     return Histogram(begins=seconds_to_json(found.begins), step_s=step_s, by=list(by), rows=rows)
-
-
-def _bucket(row: Occurrences, step_s: int) -> int:
-    return int(row.minute.timestamp()) // step_s * step_s
 
 
 def fetch_histogram(

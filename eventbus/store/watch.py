@@ -177,7 +177,9 @@ class WatchState(Generic[T]):
     def twin(self) -> WatchState[T]:
         """Make an idle watch of the same selection and position, without a timeout and bookmarks."""
         start: WatchStart[T] = WatchStart(after=Versions(self._position), newest=self.position)
-        twin = WatchState(selection=self.selection, options=ListOptions(), start=start, now=self._now, ready=_ignore)
+        twin = WatchState(
+            selection=self.selection, options=ListOptions(), start=start, now=self._now, ready=lambda: None
+        )
         twin.next(self._now)
         return twin
 
@@ -299,7 +301,3 @@ class WatchState(Generic[T]):
 
     def _version(self) -> str:
         return str(Versions(self._position)) if self._finished else UNFINISHED
-
-
-def _ignore() -> None:
-    pass

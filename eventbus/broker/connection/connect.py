@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -51,7 +51,11 @@ def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
         return None
     if chosen:
         parse_address(chosen)
-        return with_password(chosen, _password_of(environ))
+        given = Settings(
+            redis_password=environ.get("EVENTBUS_REDIS_PASSWORD", ""),
+            redis_password_file=environ.get("EVENTBUS_REDIS_PASSWORD_FILE", ""),
+        )
+        return with_password(chosen, given.password)
     from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 
     return EmbeddedServer(default_directory(environ)).start()
@@ -75,7 +79,8 @@ def connect(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Client:
             nodes.load()
             return cluster_client(url, block_ms=block_ms, name=name)
     problem: BusUnavailable | None = None
-    for endpoint in _ways_to(address):
+    # None: the socket, or the primary that the sentinels name.
+    for endpoint in [None] if address.socket or address.primary else address.endpoints:
         try:
             return _connect_at(endpoint, url, address, block_ms, name)
         except BusUnavailable as error:
@@ -154,18 +159,6 @@ def primaries(client: Client, keys: Iterable[bytes] | None = None) -> list[Clien
 def node_of(client: Client, key: bytes) -> Any:
     """Return a client for the one server that holds *key*: the client itself, or one for that node of the cluster."""
     return client.at(key) if is_cluster(client) else client
-
-
-def _password_of(environ: Mapping[str, str]) -> str | None:
-    return Settings(
-        redis_password=environ.get("EVENTBUS_REDIS_PASSWORD", ""),
-        redis_password_file=environ.get("EVENTBUS_REDIS_PASSWORD_FILE", ""),
-    ).password
-
-
-def _ways_to(address: Address) -> Sequence[Endpoint | None]:
-    """Return the endpoints to try in order. None: the socket, or the primary that the sentinels name."""
-    return [None] if address.socket or address.primary else address.endpoints
 
 
 def _connect_at(endpoint: Endpoint | None, url: str, address: Address, block_ms: int, name: str) -> Client:

@@ -205,7 +205,10 @@ class EmbeddedServer:
             if killed := self._signal(signal.SIGKILL):
                 logger.warning("the server in %s did not stop within %s s: killed", self.directory, timeout_s)
             if not self._wait_until_free(5 if killed else 0):
-                raise BusUnavailable(self._describe_unstoppable())
+                pids = ", ".join(map(str, processes_with(self._lock_path)))
+                holder = f"process {pids} has" if pids else "some process has"
+                problem = f"the server in {self.directory} cannot be stopped: {holder} {self._lock_path} open"
+                raise BusUnavailable(f"{problem}: end that")
         self._forget_far_socket()
 
     def running(self) -> bool:
@@ -369,7 +372,10 @@ class EmbeddedServer:
         """
         try:
             with self._connect(timeout_s) as connection:
-                self._check_peer(connection)
+                _, uid = peer_of(connection)
+                if uid not in (None, os.geteuid()):
+                    cure = f"remove {self._url_path}, and that socket if it is not that user's own"
+                    raise ConfigError(f"at the socket {connection.getpeername()} listens user {uid}: {cure}", cure=cure)
                 connection.sendall(command.encode() + b"\r\n")
                 return connection.recv(64).decode("utf-8", "replace")
         except ConnectionResetError:
@@ -386,12 +392,6 @@ class EmbeddedServer:
             connection.close()
             raise
         return connection
-
-    def _check_peer(self, connection: socket.socket) -> None:
-        _, uid = peer_of(connection)
-        if uid not in (None, os.geteuid()):
-            cure = f"remove {self._url_path}, and that socket if it is not that user's own"
-            raise ConfigError(f"at the socket {connection.getpeername()} listens user {uid}: {cure}", cure=cure)
 
     def _signal(self, number: signal.Signals) -> bool:
         """Send *number* to the server. False: it is gone, or the process of `server.pid` is not the server."""
@@ -416,11 +416,6 @@ class EmbeddedServer:
                 return peer_of(connection)[0]
         except OSError:
             return None
-
-    def _describe_unstoppable(self) -> str:
-        pids = ", ".join(map(str, processes_with(self._lock_path)))
-        holder = f"process {pids} has" if pids else "some process has"
-        return f"the server in {self.directory} cannot be stopped: {holder} {self._lock_path} open: end that"
 
     def _wait_until_free(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

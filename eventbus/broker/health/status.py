@@ -12,7 +12,7 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.address import safe_url
-from eventbus.broker.connection.connect import Client, ServerInfo, check_server, node_of, primaries
+from eventbus.broker.connection.connect import Client, check_server, node_of, primaries
 from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bytes_in, item_key, version_in, whole_number
 from eventbus.broker.redis_errors import redis_errors
@@ -127,7 +127,9 @@ def read_partition(node: Any, keys: Keys, options: Options) -> Read:
         stored=Level(stored, options.max_stored),
         records=Level(records, options.max_records),
         dead_events=dead_events,
-        holder=max((group for group in groups if group.behind_bytes), key=_behind_bytes, default=_NO_GROUP).name,
+        holder=max(
+            (group for group in groups if group.behind_bytes), key=lambda group: group.behind_bytes, default=_NO_GROUP
+        ).name,
         groups=groups,
     )
     return Read(partition, numbers, sizes, whole_number(met) or 0)
@@ -269,10 +271,6 @@ def _field(entry: Any, name: bytes) -> int:
 def _id(entry_id: bytes) -> tuple[int, int]:
     ms, _, sequence = entry_id.partition(b"-")
     return int(ms), int(sequence)
-
-
-def _behind_bytes(group: GroupPart) -> int:
-    return group.behind_bytes
 
 
 def _text(value: bytes) -> str:
@@ -502,7 +500,7 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
     return BusStatus(
         url=safe_url(bus.url),
         prefix=bus.prefix,
-        server=_server_name(server),
+        server=f"{server.kind.capitalize()} {'.'.join(map(str, server.version))}".strip(),
         memory=_memory(client, bus.keys),
         options_version=bus.options_version,
         partitions=tuple(partitions),
@@ -544,11 +542,6 @@ def read_unread(bus: Bus, client: Client, name: str) -> int:
     if group.workers:
         group = _group_named(name, _with_heartbeats(partitions, _moving(client, bus.keys)))
     return 0 if group is None or group.alive else group.lag or 0
-
-
-def _server_name(server: ServerInfo) -> str:
-    """Return name and version, such as `Valkey 9.1.2`."""
-    return f"{server.kind.capitalize()} {'.'.join(map(str, server.version))}".strip()
 
 
 def _groups(partitions: Sequence[Partition], meta: Mapping[str, int]) -> tuple[Group, ...]:

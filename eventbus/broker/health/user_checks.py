@@ -164,7 +164,9 @@ def check_replay(node: Any, prefix: str) -> list[Finding]:
         with redis_errors():
             if not node.info("persistence").get("aof_enabled"):
                 return []
-            denied = _denied(node, DEFAULT_USER, _replayed(Keys(prefix, 0), prefix))
+            uses = {use for function in functions_used().values() for use in function.uses if use.keys}
+            writes = sorted(use for use in uses if use.command not in READS)
+            denied = _denied(node, DEFAULT_USER, _rights_of(Keys(prefix, 0), prefix, writes))
     except BusRefused:  # `check_rights` names a user that may not ask
         return []
     if not denied:
@@ -179,11 +181,6 @@ def check_replay(node: Any, prefix: str) -> list[Finding]:
     ]
 
 
-def _replayed(keys: Keys, prefix: str) -> list[_Right]:
-    uses = {use for function in functions_used().values() for use in function.uses if use.keys}
-    return _rights_of(keys, prefix, sorted(use for use in uses if use.command not in READS))
-
-
 def read_rights(client: Client, prefix: str) -> Rights:
     """Ask for every role. Raises: BusRefused: the user may not ask.  BusUnavailable."""
     keys = Keys(prefix, 0)
@@ -192,7 +189,8 @@ def read_rights(client: Client, prefix: str) -> Rights:
         user = node.execute_command("ACL", "WHOAMI").decode()
         node.execute_command("ACL", "DRYRUN", user, "PING")
     functions = functions_used().values()
-    wanted = {right.what: right for function in functions for right in _rights_of_function(keys, prefix, function)}
+    wanted = {right.what: right for each in functions for right in _rights_of(keys, prefix, each.uses)}
+    wanted |= {call.what: call for call in (_call_of(keys, prefix, each) for each in functions)}
     callers = {function.name: [role for role in Role if function in role_functions(role)] for function in functions}
     for role in Role:
         wanted |= {right.what: right for right in _rights_of(keys, prefix, role_uses(role))}
@@ -222,10 +220,6 @@ def _least_lacking(denied: set[str], keys: Keys, prefix: str, ways: Iterable[Ite
     """Return the missing rights of the role that lacks least for a function; empty: one role has all."""
     lacking = [[right.what for right in _rights_of(keys, prefix, uses) if right.what in denied] for uses in ways]
     return sorted(sorted(lacking, key=len)[0]) if lacking else []
-
-
-def _rights_of_function(keys: Keys, prefix: str, function: Function) -> list[_Right]:
-    return [_call_of(keys, prefix, function), *_rights_of(keys, prefix, function.uses)]
 
 
 def _call_of(keys: Keys, prefix: str, function: Function) -> _Right:

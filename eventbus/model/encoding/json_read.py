@@ -103,7 +103,7 @@ def _read(value: Any, info: Info) -> Any:
         inner = _member(value, info)
         return value if value is None or inner is None else _read(value, inner)
     if value is None:
-        return _zero(name)
+        return _ZEROS[name]() if name in _ZEROS else None  # Go's zero value for a null in a list or mapping
     if name in ("StructType", "DataclassType", "TypedDictType"):
         return _read_fields(value, info) if isinstance(value, Mapping) else value
     if name == "DictType":
@@ -136,11 +136,6 @@ def _member(value: Any, info: Info) -> Info | None:
         )
         members = [member for member in tagged if value.get(member.tag_field) == member.tag]
     return members[0] if len(members) == 1 else None
-
-
-def _zero(name: str) -> Any:
-    """Return Go's zero value for a null in a list or mapping."""
-    return _ZEROS[name]() if name in _ZEROS else None
 
 
 @cache

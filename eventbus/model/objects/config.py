@@ -27,10 +27,6 @@ class ConfigMap(FrozenStruct, frozen=True, rename="camel", kw_only=True, omit_de
 OPAQUE = "Opaque"
 
 
-def _opaque() -> str:
-    return OPAQUE
-
-
 class Secret(FrozenStruct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """A core/v1 Secret, in a namespace. *data* is base64; the plain values of *string_data* are added to it.
 
@@ -44,7 +40,7 @@ class Secret(FrozenStruct, frozen=True, rename="camel", kw_only=True, omit_defau
     immutable: bool | None = None
     data: Mapping[str, str] = EMPTY
     string_data: Mapping[str, str] = EMPTY
-    type: str = msgspec.field(default_factory=_opaque)
+    type: str = msgspec.field(default_factory=lambda: OPAQUE)
 
     def __post_init__(self) -> None:
         if not self.type:  # sent as an empty string by kubectl

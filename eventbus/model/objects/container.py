@@ -17,10 +17,6 @@ from eventbus.model.frozen import EMPTY, FrozenStruct
 Port: TypeAlias = int | str
 
 
-def _tcp() -> str:
-    return "TCP"
-
-
 def _empty() -> str:
     return ""
 
@@ -32,7 +28,7 @@ class ContainerPort(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     host_port: Int32 = 0
     container_port: Int32 = 0
     #: Written always, as the API server's defaults are.
-    protocol: str = msgspec.field(default_factory=_tcp)
+    protocol: str = msgspec.field(default_factory=lambda: "TCP")
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
@@ -140,10 +136,6 @@ class SleepAction(msgspec.Struct, frozen=True, rename="camel"):
     seconds: Int64 = 0
 
 
-def _period() -> int:
-    return 10
-
-
 def _one() -> int:
     return 1
 
@@ -161,7 +153,7 @@ class Probe(FrozenStruct, frozen=True, rename="camel", omit_defaults=True):
     grpc: Any = None
     initial_delay_seconds: Int32 = 0
     timeout_seconds: Int32 = msgspec.field(default_factory=_one)
-    period_seconds: Int32 = msgspec.field(default_factory=_period)
+    period_seconds: Int32 = msgspec.field(default_factory=lambda: 10)
     success_threshold: Int32 = msgspec.field(default_factory=_one)
     failure_threshold: Int32 = msgspec.field(default_factory=_three)
     termination_grace_period_seconds: Int64 | None = None

@@ -321,8 +321,8 @@ class Relations:
 
     def stored(self, about: ObjectReference) -> Any:
         """Return the stored object, or None if the store does not have it or the user may not read its kind."""
-        kind = _kind_of(about)
-        if kind is None or not self._may_read(kind):
+        kind = KINDS.named(about.kind)
+        if kind is None or kind.plural in _HIDDEN or not self._may_read(kind):
             return None
         try:
             return self._store.objects(kind).get(about.name, about.namespace if kind.namespaced else "")
@@ -367,11 +367,13 @@ class Relations:
     def _owners_by_name(self, about: ObjectReference) -> list[ObjectReference]:
         name, dash, _ = about.name.rpartition("-")
         kinds = [kind for kind, made_kinds in _MAKES.items() if about.kind in made_kinds] if dash and name else []
-        candidates = (ObjectReference(kind=kind, namespace=about.namespace, name=name) for kind in kinds)
-        return [owner for owner in candidates if self._has_events(owner) or self.stored(owner) is not None]
-
-    def _has_events(self, about: ObjectReference) -> bool:
-        return bool(read_events_about(self._bus, self._client, [about])[0])
+        candidates = [ObjectReference(kind=kind, namespace=about.namespace, name=name) for kind in kinds]
+        events = read_events_about(self._bus, self._client, candidates)
+        return [
+            owner
+            for owner, of_owner in zip(candidates, events, strict=True)
+            if of_owner or self.stored(owner) is not None
+        ]
 
     def _owned_by_name(self, about: ObjectReference) -> Iterator[ObjectReference]:
         for kind in _MAKES.get(about.kind, ()):
@@ -407,11 +409,6 @@ class Relations:
                 if name not in seen:
                     seen.add(name)
                     yield name
-
-
-def _kind_of(about: ObjectReference) -> Kind[Any] | None:
-    kind = KINDS.named(about.kind)
-    return None if kind is None or kind.plural in _HIDDEN else kind
 
 
 def fetch_story(

@@ -99,11 +99,7 @@ def verdicts_of(events: Iterable[Event], now: datetime) -> list[Verdict]:
         about = event.involved_object
         by_object.setdefault((about.namespace or "default", about.kind.lower(), about.name), []).append(event)
     verdicts = [verdict for object_events in by_object.values() if (verdict := verdict_of(object_events, now))]
-    return sorted(verdicts, key=_severity, reverse=True)
-
-
-def _severity(verdict: Verdict) -> tuple[bool, int, datetime]:
-    return verdict.still is Still.GOES_ON, verdict.times, verdict.last
+    return sorted(verdicts, key=lambda each: (each.still is Still.GOES_ON, each.times, each.last), reverse=True)
 
 
 def _still(warnings: Sequence[Event], events: Sequence[Event], now: datetime) -> tuple[Still, Event | None]:

@@ -475,11 +475,13 @@ def translate(error: psycopg.Error) -> SinkError:
     """Return the error to raise or, if it concerns only one row (`hits_one_row`), to return as the row's answer.
 
     It contains no values of a row."""
-    text = _describe(error)
+    # Only the primary message: detail and context quote the row's values.
+    message = error.diag.message_primary or str(error)
+    text = cut_bytes(printable(f"{error.sqlstate or 'connection'}: {message}"), 300)
     kind = (error.sqlstate or "")[:2]
     if kind in _BUSY:
         return Throttled(text, retry_after_s=_PAUSE_S)
-    if kind in _ROW or _is_refused_by_client(error):
+    if kind in _ROW or (error.sqlstate is None and isinstance(error, psycopg.DataError)):
         return EventRejected(text)
     if kind in _ODD:
         return UnexpectedReply(text)
@@ -489,13 +491,3 @@ def translate(error: psycopg.Error) -> SinkError:
 def is_of_one_row(error: SinkError) -> bool:
     """Return True if the others of a batch may be written: the fault is of one row."""
     return isinstance(error, EventRejected | UnexpectedReply)
-
-
-def _is_refused_by_client(error: psycopg.Error) -> bool:
-    return error.sqlstate is None and isinstance(error, psycopg.DataError)
-
-
-def _describe(error: psycopg.Error) -> str:
-    # Only the primary message: detail and context quote the row's values.
-    text = error.diag.message_primary or str(error)
-    return cut_bytes(printable(f"{error.sqlstate or 'connection'}: {text}"), 300)
