@@ -14,7 +14,7 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.calls import call_function
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in, whole_number
+from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in, versions_in, whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import ConfigError
 from eventbus.model.decodable import decodable
@@ -182,7 +182,7 @@ class ExportStore:
         """Return the version of the last entry of changes up to *version*; None: the stream begins after it."""
         with redis_errors():
             entries: Any = self._client.xrevrange(self._changes, f"{version}-0", "-", count=1)
-        return _version(entries[0]) if entries else None
+        return versions_in(entries[0])[1] if entries else None
 
     def lost_among(self, versions: Sequence[int]) -> set[int]:
         """Return those of *versions* that lie between two entries of changes: the store gave and has lost them."""
@@ -196,7 +196,7 @@ class ExportStore:
             with redis_errors():
                 replies = pipe.execute()
             for version, before, after in zip(asked, replies[::2], replies[1::2], strict=True):
-                if before and after and version < (whole_number(after[0][1].get(b"f")) or _version(after[0])):
+                if before and after and version < versions_in(after[0])[0]:
                     lost.add(version)
         return lost
 
@@ -234,10 +234,6 @@ class ExportStore:
             cure = f"HDEL {self._export.decode()} position has it write all there again"
             raise ConfigError(f"the position of sink {where} is no number: {cure}", cure=cure)
         return position
-
-
-def _version(entry: tuple[bytes, Any]) -> int:
-    return int(entry[0].partition(b"-")[0])
 
 
 def _returned(value: bytes) -> UpdateState | None:

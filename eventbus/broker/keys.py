@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from binascii import b2a_base64
+from collections.abc import Mapping
 from hashlib import blake2b
 
 from eventbus.errors import ConfigError
@@ -186,6 +187,12 @@ def version_in(text: bytes | None) -> int:
     """Parse the newest version from a version key's value; 1 if nothing was ever written, since 0 means any version."""
     match = re.match(rb"(\d{1,16}) ", text or b"")
     return int(match[1]) if match else 1
+
+
+def versions_in(entry: tuple[bytes, Mapping[bytes, bytes]]) -> tuple[int, int]:
+    """Return the first and the last version of an entry of changes; its id is the last one."""
+    last = int(entry[0].partition(b"-")[0])
+    return whole_number(entry[1].get(b"f")) or last, last
 
 
 def bytes_in(text: bytes | None) -> int:

@@ -13,7 +13,7 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.keys import ID_CHARS, version_in
+from eventbus.broker.keys import ID_CHARS, version_in, versions_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import Expired, InvalidObject, PoisonBatch
 from eventbus.model.list_watch import HasMetadata
@@ -106,9 +106,8 @@ def follow(
     counts.
     """
     changes: list[Change[Any]] = []
-    for entry_id, fields in entries:
-        last = int(entry_id.partition(b"-")[0])
-        first = _number(fields.get(b"f"), last)
+    for entry in entries:
+        (first, last), fields = versions_in(entry), entry[1]
         # The first entry ever written may have any first version: no entry before it can be lost.
         is_first = after == NEVER_WRITTEN and fields.get(b"at") == b"0"
         if first > after + 1 and not is_first:
@@ -136,10 +135,6 @@ def _changes(
                 yield Change(type_, obj, key, partition, version, decode_was(was))
         except PoisonBatch:
             continue
-
-
-def _number(text: bytes | None, otherwise: int) -> int:
-    return int(text) if text and text.isdigit() else otherwise
 
 
 class ChangeReader(Generic[T]):

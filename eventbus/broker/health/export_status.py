@@ -11,7 +11,7 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client, node_of
 from eventbus.broker.health.status import Beats, moving
-from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, whole_number
+from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, versions_in, whole_number
 from eventbus.broker.redis_errors import redis_errors
 
 #: Changes after the position of a sink that are opened to find the age of the oldest.
@@ -43,9 +43,9 @@ def read_lag(node: Any, keys: Keys, position: int) -> tuple[int, float]:
         time, newest, entries = pipe.execute()
         if not entries or not newest:
             return 0, 0.0
-        oldest = entries[0]
-        events = _last(oldest) - max(position, _first(oldest) - 1)
-        events += _count_between(node, changes, _last(oldest), _last(newest[0]))
+        first, last = versions_in(entries[0])
+        events = last - max(position, first - 1)
+        events += _count_between(node, changes, last, versions_in(newest[0])[1])
     now_ms = time[0] * 1000 + time[1] // 1000
     published = [ms for _, fields in entries if (ms := _published_ms(fields))]
     return events, max(0, now_ms - published[0]) / 1000 if published else 0.0
@@ -72,20 +72,12 @@ def _count_between(node: Any, changes: bytes, low: int, high: int) -> int:
         pipe.xrange(changes, f"({middle}-0", f"{high}-0", count=1)
         before, after = pipe.execute()
         if before:
-            ranges.append((low, _last(before[0])))
+            ranges.append((low, versions_in(before[0])[1]))
         if after:
-            events += _last(after[0]) - _first(after[0]) + 1
-            ranges.append((_last(after[0]), high))
+            first, last = versions_in(after[0])
+            events += last - first + 1
+            ranges.append((last, high))
     return events
-
-
-def _last(entry: tuple[bytes, Any]) -> int:
-    return int(entry[0].partition(b"-")[0])
-
-
-def _first(entry: tuple[bytes, Any]) -> int:
-    text = entry[1].get(b"f", b"")
-    return int(text) if text.isdigit() else _last(entry)
 
 
 def _published_ms(fields: Mapping[bytes, bytes]) -> int:

@@ -40,8 +40,8 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import CLOUD_EVENT_SOURCE, CLOUD_EVENT_TYPE, check_host, storable_core
-from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkMode, SinkWrite, delivery_id, object_of
+from eventbus.export.sinks.common import CLOUD_EVENT_SOURCE, CLOUD_EVENT_TYPE, AppendsBatches, check_host, storable_core
+from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite, delivery_id, object_of
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, given_headers, guarded_client
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.event import Event
@@ -101,7 +101,7 @@ def make_webhook_sink(url: str, options: SinkOptions) -> WebhookSink | HttpBatch
     return WebhookSink(options.name, url, client=client, sign=sign, build=build, requests=requests)
 
 
-class WebhookSink:
+class WebhookSink(AppendsBatches):
     """One POST for each write. The endpoint deduplicates by Idempotency-Key, which is also the CloudEvent's id.
 
     Several requests are sent at once, but only one at a time for each object. So a slow endpoint does not reduce
@@ -153,12 +153,6 @@ class WebhookSink:
         if refused is not None:
             raise refused
         return event
-
-    def update(self, event: Event) -> Event:
-        return self.create(event)
-
-    def patch(self, event: Event, patch: EventPatch) -> Event:
-        return self.create(event)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Send all of them, several at once; those of one object one after the other.
