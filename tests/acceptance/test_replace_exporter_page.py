@@ -21,7 +21,7 @@ from tests.acceptance.programs import Program, environment, run
 from tests.builders import make_event, make_reference
 from tests.support.api_in_process import serving
 from tests.support.kubeconfig import write_kubeconfig
-from tests.support.store_servers import ElasticsearchStore
+from tests.support.strict_stores import StrictStore, elasticsearch
 from tests.support.webhook_server import Endpoint, receiving
 from tests.waiting import eventually
 
@@ -40,16 +40,14 @@ def chat() -> Endpoint:
 
 
 @pytest.fixture
-def search() -> ElasticsearchStore:
-    store = ElasticsearchStore()
-    store.path = "/events/_bulk"
-    return store
+def search() -> StrictStore:
+    return elasticsearch(authorization="")
 
 
 @pytest.fixture
-def here(cluster: Bus, chat: Endpoint, search: ElasticsearchStore, tmp_path: Path) -> Iterator[dict[str, str]]:
+def here(cluster: Bus, chat: Endpoint, search: StrictStore, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Yield the texts of the page that are other ones here."""
-    with serving(cluster) as url, receiving(chat) as chat_port, receiving(search) as search_port:
+    with serving(cluster) as url, receiving(chat) as chat_port, receiving(search.service) as search_port:
         yield {
             "https://chat.example.com/hook": f"http://127.0.0.1:{chat_port}/hook",
             "https://search.example.com": f"http://127.0.0.1:{search_port}",
@@ -69,7 +67,7 @@ def test_an_import_rules_and_two_sinks_do_the_work_of_the_exporter(
     prefix: str,
     cluster: Bus,
     chat: Endpoint,
-    search: ElasticsearchStore,
+    search: StrictStore,
     here: dict[str, str],
     tmp_path: Path,
 ) -> None:

@@ -37,13 +37,14 @@ from tests.integration.test_http_own import stored as recorded_in
 from tests.support.api_in_process import serving as serving_api
 from tests.support.api_server import ApiServer, serving
 from tests.support.export_survival import survive
-from tests.support.export_systems import SYSTEMS, another_bus, running
+from tests.support.export_systems import STORES, SYSTEMS, another_bus, running
 from tests.support.exporting import MemorySink, OwnTime, about, close, make_exporter, run_until_idle
 from tests.support.kafka_server import KafkaServer
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.nats_server import NatsServer, StoredMessages
 from tests.support.postgres_server import PostgresServer
-from tests.support.store_servers import STORES, S3Store, Store
+from tests.support.s3_server import S3Store
+from tests.support.strict_stores import STRICT_STORES
 from tests.support.webhook_server import Answer, Endpoint, receiving
 
 FAULT = "32 export"
@@ -301,13 +302,14 @@ def test_control_a_cluster_without_the_guard_of_the_version(
 def test_an_outage_buries_nothing_unless_it_counts(
     partition: Partition, note_control: NoteControl, outage: str, name: str
 ) -> None:
-    endpoint, time = STORES[name]() if name in STORES else Endpoint(), OwnTime()
+    store = STRICT_STORES[name]() if name in STORES else None
+    endpoint, time = store.service if store else Endpoint(), OwnTime()
     endpoint.answers.extend([Answer(503)] * 1_000)
-    scheme = endpoint.scheme if isinstance(endpoint, Store) else "http"
     with receiving(endpoint) as port:
         mode = "batch" if name == "webhook-batch" else "structured"
         environ = {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true", "EVENTBUS_WEBHOOK_MODE": mode}
-        sink = make_sink(f"{scheme}://127.0.0.1:{port}", environ, name="hook")
+        url = store.url(port) if store else f"http://127.0.0.1:{port}"
+        sink = make_sink(url, environ | (store.environ if store else {}), name="hook")
         exporter = make_exporter(partition.bus, sink, time, outage=Outage(outage))
         partition.record(*[about(number) for number in range(10)])
         time.end_s = 600

@@ -180,7 +180,7 @@ class Tail:
 def rows(url: str) -> dict[str, int]:
     """uid → count of every event, and the last one of those with several."""
     if url in STORES:
-        found = [delivery_id.rpartition("/") for delivery_id in STORES[url].read()]
+        found = [delivery_id.rpartition("/") for delivery_id in STORES[url].ids]
         return {uid: max(int(count) for other, _, count in found if other == uid) for uid, _, _ in found}
     with psycopg.connect(url) as connection:
         return dict(connection.execute("SELECT uid, count FROM eventbus_events").fetchall())

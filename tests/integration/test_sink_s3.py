@@ -17,7 +17,7 @@ from eventbus.model.encoding.event_json import decode_core
 from eventbus.model.event import Event
 from tests.integration.test_sink_otlp import stored
 from tests.support.certificates import make_certificate
-from tests.support.store_servers import S3Store
+from tests.support.s3_server import S3Store
 from tests.support.webhook_server import Answer, receiving
 
 KEYS = {"EVENTBUS_S3_ACCESS_KEY_ID": "AKIDEXAMPLE", "EVENTBUS_S3_SECRET_ACCESS_KEY": "not-to-be-seen"}

@@ -51,7 +51,7 @@ class Trial:
 
     def assert_all_stored(self, status: SinkStatus, *, doubles: bool = False) -> None:
         """Every event is read back, none is a dead letter; without *doubles* each is there once."""
-        counts = self.store.counts
+        counts = self.store.repeats
         assert (len(counts), status.dead, status.lag) == (EVENTS, 0, 0), (status.error, self.service.refusals[:1])
         assert doubles or set(counts.values()) == {1}
 
@@ -88,14 +88,14 @@ def test_each_repeat_of_an_event_is_stored(trial: Trial) -> None:
     for _ in range(3):
         trial.record("again")
         trial.export()
-    assert sorted(uid.rpartition("/")[2] for uid in trial.store.read()) == ["1", "2", "3"]
+    assert sorted(uid.rpartition("/")[2] for uid in trial.store.ids) == ["1", "2", "3"]
 
 
 def test_invalid_items_are_dead_letters_and_the_others_of_their_batch_are_stored(trial: Trial) -> None:
     trial.service.refused_text = BAD
     trial.record(*(BAD if number in (3, 4, 20) else f"good {number}" for number in range(EVENTS)))
     status = trial.export()
-    counts = trial.store.counts
+    counts = trial.store.repeats
     assert (len(counts), status.dead + status.rejected, status.lag) == (EVENTS - 3, 3, 0)
     assert max(counts.values()) == 1 or not trial.store.tells_repeats
 
@@ -125,7 +125,7 @@ def test_events_survive_errors_of_the_server_unless_the_protocol_forbids_to_retr
     trial.record(*["message"] * EVENTS)
     status = trial.export()
     if trial.store.scheme in ("otlp", "loki+http"):  # Loki answers 503 instead
-        assert (status.dead, trial.store.read()) == (EVENTS, [])
+        assert (status.dead, trial.store.ids) == (EVENTS, [])
     else:
         trial.assert_all_stored(status)
 
@@ -135,7 +135,7 @@ def test_events_are_stored_once_although_replies_are_lost_if_the_store_tells_rep
     trial.service.lost_replies = 2
     trial.assert_all_stored(trial.export(), doubles=not trial.store.tells_repeats)
     if not trial.store.tells_repeats:
-        assert max(trial.store.counts.values()) == 3
+        assert max(trial.store.repeats.values()) == 3
 
 
 def test_a_store_that_does_not_answer_gets_the_events_again(trial: Trial) -> None:

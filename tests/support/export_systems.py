@@ -28,10 +28,13 @@ from tests.support.kubeconfig import TOKEN, write_kubeconfig
 from tests.support.nats_server import NatsServer, StoredMessages
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer
-from tests.support.store_servers import STORES, S3Store
+from tests.support.s3_server import S3Store
+from tests.support.strict_stores import STRICT_STORES
 from tests.support.syslog_server import SyslogServer
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 
+#: The stores with a strict stand-in.
+STORES = ("otlp", "elasticsearch", "clickhouse", "splunk")
 #: The names of them.
 SYSTEMS = ("postgres", "kubernetes", "webhook", "webhook-batch", "file", "nats", "kafka", "syslog", "s3", *STORES)
 #: Of the replies of a batch, one in so many is cut off, when the request has had its effect.
@@ -175,12 +178,12 @@ def _webhook_system(
 
 @contextmanager
 def _store(name: str) -> Iterator[System]:
-    store = STORES[name]()
-    with receiving(store) as port, _cut(port, CUT_BATCHES) as line:
+    store = STRICT_STORES[name]()
+    with receiving(store.service) as port, _cut(port, CUT_BATCHES) as line:
         yield System(
-            url=f"{store.scheme}://127.0.0.1:{line.port}",
+            url=store.url(line.port),
             held=lambda: store.counts,
-            env={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"},
+            env={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1"} | store.environ,
             deliveries=lambda: store.repeats,
             stop=lambda: _stop(line),
             start=lambda: _start(line),

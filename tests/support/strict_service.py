@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from abc import abstractmethod
 from dataclasses import replace
@@ -23,6 +24,7 @@ class StrictService(Endpoint):
 
     def __init__(self, *, authorization: str = "", max_bytes: int = 20 << 20) -> None:
         super().__init__()
+        self.lock = threading.Lock()  #: of the stored items
         self.authorization = authorization
         self.max_bytes = max_bytes
         self.throttled = 0
@@ -36,7 +38,8 @@ class StrictService(Endpoint):
         if self.answers and writes:
             return super().answer(delivery)
         self.deliveries.append(delivery)
-        answer = self._checked(delivery)
+        with self.lock:
+            answer = self._checked(delivery)
         if answer.status >= 400 and answer.status not in (413, 429):
             self.refusals.append(answer)
         if self.lost_replies and writes and answer.status < 300:
