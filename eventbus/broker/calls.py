@@ -36,7 +36,7 @@ class PendingCalls:
                 _check_connected(self._connection)
                 after._followed = True
             try:
-                self._connection.send_packed_command(self._connection.pack_commands(commands))
+                self._connection.send_packed_command(_packed(commands))
             except BaseException:
                 if after:
                     after._followed = False
@@ -84,6 +84,13 @@ class PendingCalls:
     def _release(self) -> None:
         if not self._followed:
             self._pool.release(self._connection)
+
+
+def _packed(commands: Sequence[tuple[Any, ...]]) -> list[bytes]:
+    """Pack *commands* as redis-py does, without its checks of each argument, which take most of the time of an MGET."""
+    from hiredis import pack_command
+
+    return [b"".join(map(pack_command, commands))]
 
 
 def _check_connected(connection: Any) -> None:

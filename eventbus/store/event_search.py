@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -95,6 +97,8 @@ class NewestFirst:
 
     Args: since: without events written before, even if repeats were suppressed since, unless a refresh is due.
           wanted: a test of the packed bytes of an event, which is much faster than decoding.
+          part: a part of the packed bytes of all wanted events, in lower case; b"": unknown. A page is searched for it
+            at once, because a call of *wanted* for each event takes ten times as long.
     """
 
     def __init__(
@@ -104,10 +108,12 @@ class NewestFirst:
         client: Client,
         since: datetime | None = None,
         wanted: Callable[[bytes], bool] | None = None,
+        part: bytes = b"",
     ) -> None:
         self._bus = bus
         self._client = client
         self._wanted = wanted
+        self._part = part
         self._storage = EventStorage(kind=EVENT, bus=bus, client=client, remember=True)
         ttl_ms = bus.options.event_ttl_s * 1000
         self._least = b"-inf" if since is None else b"%d" % (int(since.timestamp() * 1000) + ttl_ms)
@@ -138,29 +144,29 @@ class NewestFirst:
             refreshed: Any = self._client.zrange(keys.index_refresh, 0, MOST_REFRESHED - 1)
             values: Any = self._client.mget([keys.object + key for key in refreshed]) if refreshed else []
             raw: Any = self._client.execute_command(*self._range(keys, b"+inf", 0))
-        yield from self._wanted_of(number, [(key, float("inf")) for key in refreshed], values)
-        newest, passed, members = b"+inf", 0, _scored(raw)
+        yield from self._wanted_of(number, refreshed, [float("inf")] * len(refreshed), values)
+        newest, passed, (members, scores) = b"+inf", 0, _scored(raw)
         pending: PendingCalls | None = None
         try:
             while members or pending is not None:
                 # Request the next page before this one is decoded and used.
-                read, current = members, pending
+                read, read_scores, current = members, scores, pending
                 pending = None
                 if current is not None:
                     values, *more = current.replies()
-                    members = _scored(more[0]) if more else []
+                    members, scores = _scored(more[0]) if more else ([], [])
                 if members:
-                    objects = ("MGET", *(keys.object + key for key, _ in members))
+                    objects = ("MGET", *map(keys.object.__add__, members))
                     if len(members) < self._page:
                         pending = PendingCalls(self._client, objects)
                     else:
                         # Continue after the last score and its members: other writes would shift a plain offset.
-                        last = b"%d" % members[-1][1]
-                        same = sum(score == members[-1][1] for _, score in members)
+                        last = b"%d" % scores[-1]
+                        same = scores.count(scores[-1])
                         newest, passed = last, passed + same if newest == last else same
                         pending = PendingCalls(self._client, objects, self._range(keys, newest, passed))
                 if current is not None:
-                    yield from self._wanted_of(number, read, values)
+                    yield from self._wanted_of(number, read, read_scores, values)
         finally:
             if pending is not None:
                 pending.drain()
@@ -170,13 +176,27 @@ class NewestFirst:
         return (*command, "LIMIT", passed, self._page, "WITHSCORES")
 
     def _wanted_of(
-        self, partition: int, members: Sequence[tuple[bytes, float]], values: Sequence[bytes | None]
+        self, partition: int, members: Sequence[bytes], scores: Sequence[float], values: Sequence[bytes | None]
     ) -> Iterator[_Packed]:
+        self.examined += len(members)
         wanted = self._wanted
-        for (key, score), value in zip(members, values, strict=True):
-            self.examined += 1
+        for place in places_of(self._part, values) if self._part else range(len(values)):
+            value = values[place]
             if value is not None and (wanted is None or wanted(value)):
-                yield _Packed(-score, partition, key, value)
+                yield _Packed(-scores[place], partition, members[place], value)
+
+
+def places_of(part: bytes, values: Sequence[bytes | None]) -> Iterator[int]:
+    """Yield the places of the *values* with *part*, in lower case, and few others: those that have its beginning."""
+    whole = b"".join([value or b"" for value in values]).lower()
+    found = whole.find(part)
+    if found < 0:
+        return
+    ends = list(accumulate([len(value or b"") for value in values]))
+    while found >= 0:
+        place = bisect_right(ends, found)
+        yield place
+        found = whole.find(part, ends[place])
 
 
 def happened_in(event: Event, since: datetime | None, until: datetime | None) -> bool:
@@ -186,11 +206,11 @@ def happened_in(event: Event, since: datetime | None, until: datetime | None) ->
     return (since is None or last >= since) and (until is None or first <= until)
 
 
-def _scored(raw: Sequence[Any]) -> list[tuple[bytes, float]]:
-    """Pair up a reply WITHSCORES: flat in RESP2, pairs in RESP3."""
+def _scored(raw: Sequence[Any]) -> tuple[Sequence[bytes], Sequence[float]]:
+    """Return the members and scores of a reply WITHSCORES: flat in RESP2, pairs in RESP3."""
     if raw and isinstance(raw[0], (list, tuple)):
-        return [(key, float(score)) for key, score in raw]
-    return [(key, float(score)) for key, score in zip(raw[::2], raw[1::2], strict=True)]
+        return [key for key, _ in raw], [float(score) for _, score in raw]
+    return raw[::2], list(map(float, raw[1::2]))
 
 
 _NO_TIME: Final = datetime.min.replace(tzinfo=UTC)
@@ -237,7 +257,8 @@ def search_events(bus: Bus, client: Client, events: ObjectReader[Event], search:
     )
     selection: Selection[Event] = Selection(EVENT, options)
     words = search.text.lower().split()
-    walk = NewestFirst(bus=bus, client=client, since=search.since, wanted=_prefilter(search, words))
+    wanted, part = _prefilter(search, words)
+    walk = NewestFirst(bus=bus, client=client, since=search.since, wanted=wanted, part=part)
     few = _read_few(bus, client, selection) if selection.namespace else None
     placed: list[tuple[int, Event]] = []
     more = False
@@ -306,15 +327,15 @@ def _has_words(event: Event, words: Sequence[str]) -> bool:
     return all(word in whole for word in words)
 
 
-def _prefilter(search: Search, words: Sequence[str]) -> Callable[[bytes], bool] | None:
-    """Return a fast test of packed bytes that accepts every event of the search, and few others."""
+def _prefilter(search: Search, words: Sequence[str]) -> tuple[Callable[[bytes], bool] | None, bytes]:
+    """Return a fast test of packed bytes that accepts every event of the search, and few others; and a part of all."""
     terms = FieldSelector.parse(search.field_selector, EVENT.fields).terms
     exact = [term.value.encode() for term in terms if not term.negated and _is_unescaped(term.value)]
     # The packed bytes hold the parts of kind/name and key=value, not the whole.
     parts = {part for word in words for part in re.split("[/=]", word)}
     loose = [part.encode() for part in parts if _is_unescaped(part)]
     if not exact and not loose:
-        return None
+        return None, b""
 
     def wanted(packed: bytes) -> bool:
         # Loops: a generator for each event would take longer than the search.
@@ -328,7 +349,7 @@ def _prefilter(search: Search, words: Sequence[str]) -> Callable[[bytes], bool] 
                     return False
         return True
 
-    return wanted
+    return wanted, max((*loose, *(value.lower() for value in exact)), key=len)
 
 
 def _is_unescaped(value: str) -> bool:
