@@ -304,6 +304,24 @@ def test_who_may_only_record_sees_and_moves_nothing(embedded_url: str, prefix: s
         viewer.close()
 
 
+@pytest.mark.parametrize(
+    "path",
+    [f"{ROOT}/record", f"{ROOT}/cloudevents", f"{ROOT}/alertmanager", "/alertmanager/api/v2/silences"],
+)
+def test_who_may_write_nowhere_is_refused_before_the_body_is_read(
+    embedded_url: str, prefix: str, tmp_path: Path, path: str
+) -> None:
+    bus = open_bus(embedded_url, Settings(prefix=prefix))
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text("v,viewer,1\n")
+    with serving(bus, tokens=tokens, grants=["view=user:viewer"]) as url:
+        viewer = ApiConnection(parse_api_url(url, Settings(token="v")))
+        reply = viewer.request("POST", path, body=b"no JSON", headers={"Content-Type": "application/json"})
+        viewer.close()
+    assert reply.status == 403
+    assert b"cannot create resource" in reply.body
+
+
 # -- CloudEvents ---------------------------------------------------------------------------------------------------
 
 

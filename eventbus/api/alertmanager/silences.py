@@ -13,7 +13,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.alertmanager.answers import filters_of, time_text
-from eventbus.api.context import API, USER, require
+from eventbus.api.context import API, USER, require, require_anywhere
 from eventbus.api.kube.authors import Author, read_all
 from eventbus.api.kube.bodies import decode_as
 from eventbus.api.kube.handler import typed_body
@@ -75,6 +75,7 @@ async def silence(request: web.Request) -> web.Response:
 
 async def post(request: web.Request) -> web.Response:
     """Create a silence, or change one. Changed matchers expire the former silence and make another one."""
+    require_anywhere(request, "create", SILENCE.plural)
     body = await typed_body(request, (JSON,), most=_MAX_BODY)
     posted = decode_as(PostedSilence, body.data, "a silence is needed")
     now = datetime.now(UTC)

@@ -17,8 +17,8 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.context import API, HEADER
 from eventbus.api.eventbus_v1.intake import MAX_EVENTS
-from eventbus.api.eventbus_v1.record import JSON_TYPES, Recorded, Recording
-from eventbus.api.kube.bodies import decode_as, read_body
+from eventbus.api.eventbus_v1.record import JSON_TYPES, Recorded, Recording, read_recorded
+from eventbus.api.kube.bodies import decode_as
 from eventbus.api.metrics import Metrics
 from eventbus.api.responses import reply_json
 from eventbus.errors import BusFull, InvalidEvent
@@ -103,7 +103,7 @@ class Alertmanager:
         if request.content_type not in JSON_TYPES:  # a page of any site could send other types
             raise status.unsupported_media_type(sorted(JSON_TYPES))
         api = request.app[API]
-        body = await read_body(request)
+        body = await read_recorded(request)
         sender = request.headers.get(HEADER, "")
 
         def read() -> tuple[WebhookMessage, list[Event | InvalidEvent]]:

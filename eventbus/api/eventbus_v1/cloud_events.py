@@ -12,8 +12,7 @@ from aiohttp import web
 
 from eventbus.api import status
 from eventbus.api.eventbus_v1.intake import event_of
-from eventbus.api.eventbus_v1.record import Recording
-from eventbus.api.kube.bodies import read_body
+from eventbus.api.eventbus_v1.record import Recording, read_recorded
 from eventbus.errors import EventBusError, InvalidEvent, InvalidObject
 from eventbus.model.event import Event, EventSource, EventType, ObjectReference
 from eventbus.model.reference import DEFAULT_NAMESPACE, reference_to
@@ -40,7 +39,7 @@ class CloudEvents:
 
     async def receive(self, request: web.Request) -> web.Response:
         """Record them: the answer is that of `record`. Raises: ApiError: 400, 415; 501: the SDK is not installed."""
-        body = await read_body(request)
+        body = await read_recorded(request)
         found = _read(request, body)
         if not found:
             return (await self._recording.take(request, body, lambda _: [], key="")).answer

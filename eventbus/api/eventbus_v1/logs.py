@@ -9,9 +9,8 @@ from typing import Final
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.context import API, require_anywhere
-from eventbus.api.eventbus_v1.record import Recording
-from eventbus.api.kube.bodies import read_body
+from eventbus.api.context import API
+from eventbus.api.eventbus_v1.record import Recording, read_recorded
 from eventbus.api.kube.handler import refuse_method
 from eventbus.api.metrics import Metrics
 from eventbus.api.middleware import answer_of
@@ -53,7 +52,6 @@ class Logs:
         try:
             if media_type not in (PROTOBUF, JSON):
                 raise status.unsupported_media_type((PROTOBUF, JSON))
-            require_anywhere(request, "create", "events")  # before 20 MiB are read
             return await self._bounded(request)
         except (status.ApiError, EventBusError) as error:
             answer = answer_of(request, error)
@@ -78,7 +76,7 @@ class Logs:
         from eventbus.api.eventbus_v1.log_records import LOOPS, MAX_BODY, Result, pack_answer, read_logs
 
         api, media_type = request.app[API], request.content_type
-        body = await read_body(request, most=MAX_BODY)
+        body = await read_recorded(request, most=MAX_BODY)
         read = await api.pool.run(lambda _: read_logs(body, media_type, api.bus.id))
         # Dropped, not rejected: the sender could do nothing about it, and an export would bury them as dead letters.
         dropped: Counter[str] = Counter(one.result for one in read if one.result in LOOPS)

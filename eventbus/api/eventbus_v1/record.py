@@ -12,12 +12,12 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.auth.access import Access, User
 from eventbus.api.auth.authentication import is_from_browser
-from eventbus.api.context import API, AUDIT_NOTE, USER, refuse_own_export
+from eventbus.api.context import API, AUDIT_NOTE, USER, refuse_own_export, require_anywhere
 from eventbus.api.eventbus_v1.frames import FramePublisher, bound_secret
 from eventbus.api.eventbus_v1.idempotency import LIFE_MS, know, publish_known, publish_once
 from eventbus.api.eventbus_v1.intake import Packed, Refused, pack_events, read_json, read_lines
 from eventbus.api.eventbus_v1.publisher import Publisher
-from eventbus.api.kube.bodies import decode_as, read_body
+from eventbus.api.kube.bodies import MAX_BODY, decode_as, read_body
 from eventbus.api.responses import reply_json
 from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.write_batcher import WriteBatcher
@@ -122,7 +122,7 @@ class Recording:
             read = read_lines
         else:
             raise status.unsupported_media_type(ACCEPTED)
-        body = await read_body(request)
+        body = await read_recorded(request)
         return (await self.take(request, body, read, key=request.headers.get("Idempotency-Key", ""))).answer
 
     async def take(
@@ -221,6 +221,15 @@ class Recording:
             return pack_answers(publisher.publish(frames))
 
         return web.Response(body=await api.pool.run(work), content_type=FRAMES_TYPE)
+
+
+async def read_recorded(request: web.Request, *, most: int = MAX_BODY) -> bytes:
+    """Read the body with events, if the user may record in some namespace.
+
+    Raises: ApiError: 403, before it is read; else as `read_body`.
+    """
+    require_anywhere(request, "create", "events")
+    return await read_body(request, most=most)
 
 
 async def describe_bus(request: web.Request) -> web.Response:
