@@ -18,7 +18,7 @@ from eventbus.record.losses import Losses
 from eventbus.record.outbox import Outbox
 from eventbus.record.packing import Pending
 from eventbus.record.spool.adopter import make_spool
-from eventbus.settings import Settings
+from eventbus.settings import FullBuffer, Settings
 from eventbus.testing.clock import FakeClock
 from eventbus.util.clock import SystemClock
 from tests.builders import make_reference
@@ -250,6 +250,52 @@ def test_a_partition_that_works_again_leaves_the_whole_buffer_to_what_is_recorde
     assert outbox.close(5)
     assert losses.counts == {}
     assert len(bus.accepted[1]) == 20
+
+
+@pytest.mark.parametrize("buffer_events", [1, 16, 200])
+def test_all_threads_that_wait_for_room_get_it(buffer_events: int) -> None:
+    bus, losses = MemoryBus(), Losses(SystemClock())
+    settings = Settings(buffer_events=buffer_events, buffer_full=FullBuffer.WAIT, buffer_wait_s=3600)
+    outbox = Outbox(connect=lambda: bus, settings=settings, clock=SystemClock(), losses=losses)
+    threads = [Thread(target=record, args=(outbox, 100), daemon=True) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert outbox.close(60)
+    assert sum(map(len, bus.accepted.values())) == 2_000
+    assert losses.counts == {}
+
+
+def test_a_close_wakes_all_threads_that_wait_for_room() -> None:
+    bus, losses = MemoryBus(["no answer"] * 10_000), Losses(SystemClock())
+    settings = Settings(buffer_events=2, buffer_full=FullBuffer.WAIT, buffer_wait_s=3600)
+    outbox = Outbox(connect=lambda: bus, settings=settings, clock=SystemClock(), losses=losses)
+    threads = [Thread(target=record, args=(outbox, 2_000), daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: outbox._waiters == 3)
+    outbox.close(0)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_a_round_wakes_one_thread_while_the_buffer_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    outbox = Outbox(
+        connect=lambda: pytest.fail("no bus here"),
+        settings=Settings(buffer_events=4),
+        clock=SystemClock(),
+        losses=Losses(SystemClock()),
+    )
+    woken: list[str] = []
+    monkeypatch.setattr(outbox._room, "notify", lambda: woken.append("one"))
+    monkeypatch.setattr(outbox._room, "notify_all", lambda: woken.append("all"))
+    outbox._waiters = 2
+    for events in range(1, 5):
+        outbox._items.append(Pending(("c", "h"), make_reference(), "Normal", "Said", str(events), NOW_NS))
+        outbox._notify_room()
+    assert woken == ["all", "all", "one", "one"]
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
