@@ -93,23 +93,28 @@ class GroupWatcher:
         except PoisonBatch as poison:
             self._bury(reader, delivery, poison.cause, delivery.body, whole=True)
             return False
-        for position in range(len(batch.events)):
-            self._handle_alone(reader, delivery, batch, position)
-            reader.steps += 1
+        self._handle_events(reader, delivery, batch, range(len(batch.events)))
         return True
 
     def _handle_alone(self, reader: GroupReader, delivery: Delivery, batch: Batch, position: int) -> bool:
-        cause = DeadCause.HANDLER_FAILED
-        try:
-            event = unpack_event(batch.events[position], batch.uid(position))
-            if call_handler(self._handler, event):
-                return True
-        except SystemExit:  # of the handler: the batch is not acknowledged, and this worker counts as dead
-            self.stop(0)
-            raise
-        except PoisonBatch as poison:
-            cause = poison.cause
-        return self._bury(reader, delivery, cause, batch.alone(position))
+        return self._handle_events(reader, delivery, batch, range(position, position + 1))
+
+    def _handle_events(self, reader: GroupReader, delivery: Delivery, batch: Batch, positions: range) -> bool:
+        """Handle the events at *positions*, in one loop: a call for each would cost a tenth. False: taken over."""
+        events, uids, handler, ours = batch.events, batch.uids(), self._handler, True
+        for position in positions:
+            cause = DeadCause.HANDLER_FAILED
+            try:
+                handled = call_handler(handler, unpack_event(events[position], uids[position]))
+            except SystemExit:  # of the handler: the batch is not acknowledged, and this worker counts as dead
+                self.stop(0)
+                raise
+            except PoisonBatch as poison:
+                handled, cause = False, poison.cause
+            if not handled:
+                ours = self._bury(reader, delivery, cause, batch.alone(position))
+            reader.steps += 1
+        return ours
 
     def _bury(
         self, reader: GroupReader, delivery: Delivery, cause: DeadCause, body: bytes, *, whole: bool = False
@@ -185,11 +190,11 @@ class StreamWatcher:
         except PoisonBatch:
             self.skipped += max(1, delivery.events)
             return
-        for position, packed in enumerate(batch.events):
+        for packed, uid in zip(batch.events, batch.uids(), strict=True):
             if self._stop.is_set():
                 return
             try:
-                event = unpack_event(packed, batch.uid(position))
+                event = unpack_event(packed, uid)
             except PoisonBatch:
                 self.skipped += 1
                 continue
