@@ -16,7 +16,7 @@ from typing import TypeVar
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.health.status import HEARTBEAT_S
 from eventbus.consume.consumer import HUNG_S, Consumer
-from eventbus.consume.heartbeat import LoopHealth
+from eventbus.consume.heartbeat import LivenessObserver, LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
@@ -310,15 +310,10 @@ class HandOver:
         self._clock = clock
         self._shared = shared
         self._until = clock.monotonic() + HAND_OVER_S
-        self._noted: dict[str, str] = {}
-        self._noted_at = clock.monotonic()
+        self._liveness = LivenessObserver(clock, longest_gap_s=HEARTBEAT_S)
 
     def is_over(self, counters: Mapping[str, str]) -> bool:
         """Take the current counters of the other workers. True: begin."""
-        now = self._clock.monotonic()
         others = {name: counter for name, counter in counters.items() if name not in self._shared}
-        if not others or now >= self._until:
-            return True
-        if any(self._noted.get(name) != counter for name, counter in others.items()):
-            self._noted, self._noted_at = others, now
-        return now - self._noted_at >= HEARTBEAT_S
+        still = self._liveness.observe(others)
+        return not others or self._clock.monotonic() >= self._until or min(still.values()) >= HEARTBEAT_S

@@ -16,7 +16,7 @@ from eventbus.errors import InvalidEvent
 from eventbus.model.event import ObjectReference
 from eventbus.model.names import MAX_SUBDOMAIN, is_dns_label, is_dns_subdomain
 from eventbus.model.validation import MAX_KIND, MAX_NAME
-from eventbus.util.text import byte_length, printable
+from eventbus.util.text import byte_length, printable, shortened
 
 _FIELD: Final = "involvedObject"
 
@@ -184,27 +184,27 @@ def reference_from_text(text: str) -> ObjectReference:
     first, *others = text.split("/")
     if len(others) not in (1, 2):
         more = "; a name with a slash in it is given apart from its kind" if len(others) > 2 else ""
-        raise InvalidEvent("object", f"{_quoted(text)} is not of the form {_FORMS}{more}")
+        raise InvalidEvent("object", f"{shortened(text)} is not of the form {_FORMS}{more}")
     namespace = first if len(others) == 2 else ""
     kind, name = (first, *others)[-2:]
     if not (kind and name) or (len(others) == 2 and not namespace):
-        raise InvalidEvent("object", f"{_quoted(text)} is not of the form {_FORMS}")
+        raise InvalidEvent("object", f"{shortened(text)} is not of the form {_FORMS}")
     return named_reference(kind, name, namespace)
 
 
 def named_reference(kind: str, name: str, namespace: str = "") -> ObjectReference:
     """Return the reference of these parts, the kind as typed. Raises: InvalidEvent: as `reference_from_text`."""
     if _KIND.fullmatch(kind) is None or len(kind) > MAX_KIND:
-        problem = f"{_quoted(kind)} is not a kind (at most {MAX_KIND} letters, digits, '-', '_', '.')"
+        problem = f"{shortened(kind)} is not a kind (at most {MAX_KIND} letters, digits, '-', '_', '.')"
         raise InvalidEvent("kind", problem)
     if not name:
         raise InvalidEvent("name", f"is empty; the form is {_FORMS}")
     if name != name.strip() or name != printable(name):
-        raise InvalidEvent("name", f"{_quoted(name)} has white space around it or control characters in it")
+        raise InvalidEvent("name", f"{shortened(name)} has white space around it or control characters in it")
     if byte_length(name) > MAX_NAME:
-        raise InvalidEvent("name", f"{_quoted(name)} has more than {MAX_NAME} bytes")
+        raise InvalidEvent("name", f"{shortened(name)} has more than {MAX_NAME} bytes")
     if namespace and not is_dns_label(namespace):
-        raise InvalidEvent("namespace", f"{_quoted(namespace)} is not a DNS label (a-z, 0-9, '-', at most 63)")
+        raise InvalidEvent("namespace", f"{shortened(namespace)} is not a DNS label (a-z, 0-9, '-', at most 63)")
     return ObjectReference(kind=kind, namespace=namespace, name=name)
 
 
@@ -265,7 +265,7 @@ def _from_string(text: str, namespace: str) -> ObjectReference:
     if reference.namespace:
         return reference
     if namespace and not is_dns_label(namespace):
-        raise InvalidEvent("namespace", f"{_quoted(namespace)} is not a DNS label (a-z, 0-9, '-', at most 63)")
+        raise InvalidEvent("namespace", f"{shortened(namespace)} is not a DNS label (a-z, 0-9, '-', at most 63)")
     return _placed(reference, namespace)
 
 
@@ -293,7 +293,7 @@ def _from_keys(mapping: Mapping[Any, Any]) -> ObjectReference:
     unknown = [key for key in mapping if key not in _KEYS]
     if unknown:
         known = ", ".join(_CAMEL.values())
-        raise InvalidEvent(_FIELD, f"has the unknown key {_quoted(unknown[0])}; a reference has {known}")
+        raise InvalidEvent(_FIELD, f"has the unknown key {shortened(unknown[0])}; a reference has {known}")
     if not mapping:
         raise InvalidEvent(_FIELD, f"is an empty mapping; {_WAYS_OUT}")
     return ObjectReference(**{field: _value(mapping.get, field) for field in _CAMEL})
@@ -314,8 +314,3 @@ def _value(read: _Get, field: str) -> str:
 
 def _attributes_of(obj: object) -> _Get:
     return lambda name: getattr(obj, name, None)
-
-
-def _quoted(text: object) -> str:
-    shown = text if isinstance(text, str) else repr(text)
-    return repr(shown if len(shown) <= 80 else shown[:77] + "...")

@@ -14,7 +14,7 @@ from eventbus.errors import InvalidEvent
 from eventbus.model.decodable import decodable
 from eventbus.model.event import Event, EventSource, EventType, ObjectMeta, ObjectReference
 from eventbus.model.names import MAX_LABEL, MAX_QUALIFIED, MAX_SUBDOMAIN, is_dns_label, is_qualified_name
-from eventbus.util.text import byte_length, is_clean, quoted
+from eventbus.util.text import byte_length, is_clean, quoted, shortened
 
 # Lengths are bytes of UTF-8; 128 and 1024 are those of the API server's event rules.
 MAX_KIND: Final = 63
@@ -171,7 +171,7 @@ def problem_at(error: msgspec.ValidationError) -> tuple[str, str]:
 
 def _check_type(event: Event) -> None:
     if event.type != EventType.NORMAL and event.type != EventType.WARNING:
-        raise InvalidEvent("type", f"must be Normal or Warning (case matters), is {_shown(event.type)}")
+        raise InvalidEvent("type", f"must be Normal or Warning (case matters), is {shortened(event.type)}")
 
 
 def _check_rules(event: Event) -> None:
@@ -212,7 +212,7 @@ def _check_reference(field: str, reference: ObjectReference) -> None:
 def _check_namespace(field: str, namespace: str) -> None:
     _check_length(field, namespace, MAX_NAMESPACE)
     if namespace and not is_dns_label(namespace):
-        raise InvalidEvent(field, f"{_shown(namespace)} is not a DNS label (a-z, 0-9, '-', at most {MAX_NAMESPACE})")
+        raise InvalidEvent(field, f"{shortened(namespace)} is not a DNS label (a-z, 0-9, '-', at most {MAX_NAMESPACE})")
 
 
 def _check_metadata(metadata: ObjectMeta) -> None:
@@ -227,10 +227,12 @@ def _check_labels(labels: Mapping[str, str]) -> None:
     # Selectors have no quoting: any other label could never be asked for.
     for key, value in labels.items():
         if not is_qualified_name(key):
-            raise InvalidEvent("metadata.labels", f"key {_shown(key)} is not a qualified name (like example.com/part)")
+            raise InvalidEvent(
+                "metadata.labels", f"key {shortened(key)} is not a qualified name (like example.com/part)"
+            )
         if value and ("/" in value or not is_qualified_name(value)):
             raise InvalidEvent(
-                f"metadata.labels[{key}]", f"{_shown(value)} is not at most 63 letters, digits, '-', '_', '.'"
+                f"metadata.labels[{key}]", f"{shortened(value)} is not at most 63 letters, digits, '-', '_', '.'"
             )
 
 
@@ -249,7 +251,7 @@ def _check_new_style(event: Event) -> None:
     _check_required("action", event.action)
     _check_required("reason", event.reason)
     if not is_qualified_name(event.reporting_component):
-        problem = f"{_shown(event.reporting_component)} is not a qualified name (like example.com/controller)"
+        problem = f"{shortened(event.reporting_component)} is not a qualified name (like example.com/controller)"
         raise InvalidEvent("reportingComponent", problem)
     _check_length("reportingInstance", event.reporting_instance, MAX_NEW_INSTANCE)
     _check_length("message", event.message, MAX_NEW_MESSAGE)
@@ -341,7 +343,3 @@ def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _texts(inner, path)
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")

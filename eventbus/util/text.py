@@ -80,6 +80,12 @@ def byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
+def shortened(text: object) -> str:
+    """Return *text* in quotes for a message, at most 80 characters of it."""
+    shown = text if isinstance(text, str) else repr(text)
+    return repr(shown if len(shown) <= 80 else shown[:77] + "...")
+
+
 def quoted(text: str) -> str:
     """Return *text* in quotes, escaped as by Go's %q."""
     shown = "".join(_GO_ESCAPED.get(character) or _go_visible(character) for character in text)
