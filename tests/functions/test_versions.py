@@ -21,13 +21,14 @@ from eventbus.store.storage import Storage
 from tests.builders import make_event
 from tests.functions.partition import Partition
 from tests.functions.servers import binaries, kill, own_server
+from tests.thin import one
 
 Fault = Callable[[Partition, EmbeddedServer], None]
 HOUR = 3_600_000
 TEN_SECONDS_US = 10_000_000
 
 
-@pytest.fixture(scope="module", params=list(binaries().values()), ids=list(binaries()))
+@pytest.fixture(scope="module", params=one([pytest.param(found, id=name) for name, found in binaries().items()]))
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     with own_server(tmp_path_factory.mktemp("v"), request.param) as started:
         yield started

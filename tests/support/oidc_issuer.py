@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Issuer:
         self.open.set()
         self._private: dict[str, Any] = {}
         self._published: dict[str, dict[str, Any]] = {}
-        self.add_key("rsa")
+        self.add_key("rsa", _first_key())
         self.add_key("ec", ec.generate_private_key(ec.SECP256R1()))
 
     def add_key(self, kid: str, key: Any = None, **more: Any) -> None:
@@ -78,6 +79,12 @@ class Issuer:
             case "/keys":
                 return 200, json.dumps({"keys": list(self._published.values())}).encode()
         return 404, b""
+
+
+@cache
+def _first_key() -> rsa.RSAPrivateKey:
+    """One for all issuers: to make it takes longer than a test."""
+    return rsa.generate_private_key(65537, 2048)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import yaml
 from click.testing import CliRunner
 
 from eventbus.cli.lazy import Lazy, command_tree
-from eventbus.cli.main import COMMANDS
 from eventbus.cli.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
 from eventbus.cli.printers.output import core_of, wants_colour, write
 from eventbus.errors import BusUnavailable, ConfigError
@@ -20,7 +19,6 @@ from eventbus.model.encoding.event_json import to_core
 from eventbus.model.event import Event, ObjectMeta
 from eventbus.model.kinds import EVENT
 from eventbus.model.list_watch import WatchEventType
-from eventbus.workers.cli import WORKER_COMMANDS, main
 from tests.builders import make_event
 
 ONE = make_event()
@@ -95,19 +93,6 @@ class Terminal(io.StringIO):
 def test_colours_are_for_terminals_that_want_them(environ: dict[str, str], coloured: bool) -> None:
     assert wants_colour(Terminal(), environ) is coloured
     assert not wants_colour(io.StringIO(), environ)
-
-
-@pytest.mark.parametrize("words", [*COMMANDS, *WORKER_COMMANDS])
-def test_every_line_of_the_table_is_a_command_with_help(words: str) -> None:
-    found: click.Command | None = main
-    context = click.Context(main)
-    for word in words.split():
-        assert isinstance(found, click.Group)
-        found = found.get_command(context, word)
-    assert found is not None
-    result = CliRunner().invoke(main, [*words.split(), "--help"])
-    assert result.exit_code == 0, result.output
-    assert "Example" in result.output
 
 
 @click.command()
