@@ -221,7 +221,7 @@ COMMANDS = [
     ("api", "up --api 127.0.0.1:0", "--api 127.0.0.1:0: "),
 ]
 OF_EACH = one_of_each(
-    [pytest.param(*case, id="-".join(case).replace("/", "|")) for case in COMMANDS], lambda case: case.values[0]
+    [pytest.param(*case, id="-".join(case).replace("/", "|")) for case in COMMANDS], lambda case: case.values[2]
 )
 
 
