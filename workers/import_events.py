@@ -66,6 +66,7 @@ def import_events(
         cluster = Cluster(config, namespace=namespace)
         return Importer(
             bus=worker.bus,
+            client=client,
             cluster=cluster,
             writer=EventWriter(worker.bus, client, matchers),
             election=Election(

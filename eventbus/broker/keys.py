@@ -195,6 +195,12 @@ def versions_in(entry: tuple[bytes, Mapping[bytes, bytes]]) -> tuple[int, int]:
     return whole_number(entry[1].get(b"f")) or last, last
 
 
+def history_in(text: bytes | None) -> str:
+    """Parse which server process has written the newest version, from a version key's value; "" is unknown."""
+    match = re.match(rb"\d+ \d+ ([0-9a-f]+)\Z", text or b"")
+    return match[1].decode() if match else ""
+
+
 def bytes_in(text: bytes | None) -> int:
     """Parse the number of bytes ever added to a kind's changes from its version key's value."""
     match = re.match(rb"\d+ (\d{1,16})(?: |\Z)", text or b"")

@@ -2,23 +2,31 @@
 
 The position, a version of the cluster, is an annotation of the lease of the acting worker. It is stored with each
 renewal, after the events up to it. The next worker reads the events after it again, which changes nothing.
+
+A restarted Redis, or a replica that takes over, may lack the last events although a worker goes on at a later position.
+So each write and each renewal notes the newest versions of the store, too. If the store falls behind them, all events
+are compared.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
 from eventbus.broker.bus import Bus
+from eventbus.broker.connection.connect import Client
 from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.heartbeat import LoopHealth
-from eventbus.errors import EventBusError, Expired, SinkError, Throttled
+from eventbus.errors import EventBusError, Expired, InvalidEvent, SinkError, Throttled, UnexpectedReply
 from eventbus.imports.cluster import Cluster, Watch
 from eventbus.imports.event_writer import EventWriter
 from eventbus.lifecycle.election import Election
+from eventbus.model.event import Event
+from eventbus.model.kinds import EVENT
 from eventbus.model.objects.cluster import LIFECYCLE_LEASE
+from eventbus.store.changes import StoreMark, read_marks
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import Clock
 from eventbus.util.failpoints import failpoint
@@ -26,6 +34,8 @@ from eventbus.util.log import log
 
 #: The annotation of the lease with the position.
 POSITION: Final = "eventbus.dev/resource-version"
+#: The annotation with the newest version of the store and its server, for each partition.
+STORE: Final = "eventbus.dev/store-marks"
 #: Events that are written at once.
 BATCH: Final = 250
 #: Seconds that a turn waits for changes.
@@ -49,7 +59,8 @@ class LeaseLost(Exception):
 class Importer:
     """Implements `Part`. One thread, and that of a watch.
 
-    Args: end: ends the worker with an exit code: the cluster is this bus.
+    Args: client: of this thread.
+          end: ends the worker with an exit code: the cluster is this bus.
           close: called at the end, from its thread.
     """
 
@@ -57,6 +68,7 @@ class Importer:
         self,
         *,
         bus: Bus,
+        client: Client,
         cluster: Cluster,
         writer: EventWriter,
         election: Election,
@@ -66,6 +78,7 @@ class Importer:
         close: Callable[[], None],
     ) -> None:
         self._bus = bus
+        self._client = client
         self._cluster = cluster
         self._writer = writer
         self._election = election
@@ -76,6 +89,7 @@ class Importer:
         self._absence = RedisAbsence("import", on_change)
         self._stop = threading.Event()
         self._lists = 0
+        self._writes_lost = False  #: since the last list began
         self._cluster_failures = 0  #: in a row
         self._failing_since: float | None = None
         self._campaign_at = 0.0
@@ -145,36 +159,42 @@ class Importer:
             self._end(2)
             self._stop.wait()
             return
-        if not self._election.annotations.get(POSITION):
-            self._list()
         while not self._stop.is_set():
             try:
-                self._watch()
+                if self._election.annotations.get(POSITION):
+                    self._watch()
+                else:
+                    self._list()
             except Expired:
                 log.warning("import: the cluster has forgotten the position; comparing all of its events")
-                self._list()
+                self._move("")
 
     def _list(self) -> None:
         """Write all events that are newer than the stored ones, and take the version of the list as position."""
         while not self._stop.is_set():
             self._lists += 1
+            self._writes_lost = False
             version = ""
             try:
                 for page in self._cluster.pages():
-                    version = page.version
+                    version = page.version or version
                     for start in range(0, len(page.events), BATCH):
-                        self._writer.write(page.events[start : start + BATCH])
+                        self._write(page.events[start : start + BATCH])
                         self._keep_or_raise()
                     if self._stop.is_set():
                         return
             except Expired:
                 continue
+            if self._writes_lost:
+                continue
+            if not version:
+                raise UnexpectedReply("the list of events has no resourceVersion")
             self._move(version)
             self._cluster_answered()
             return
 
     def _watch(self) -> None:
-        """Write the changes of one watch, which the server ends after some time. Raises: Expired."""
+        """Write the changes of one watch, until the server ends it or the position is lost. Raises: Expired."""
         watch: Watch = self._cluster.watch(self._election.annotations[POSITION])
         try:
             while not self._stop.is_set():
@@ -183,21 +203,29 @@ class Importer:
                     self._stop.wait(AFTER_WATCH_S)
                     return
                 self._keep_or_raise()
+                if not self._election.annotations.get(POSITION):
+                    return
                 if watch.is_open:
                     self._cluster_answered()
                 if changes:
                     failpoint("import:taken")
-                    self._writer.write([change.event for change in changes if change.event is not None])
+                    self._write([change.event for change in changes if change.event is not None])
                     failpoint("import:written")
-                    self._move(changes[-1].version)
+                    if not self._election.annotations.get(POSITION):
+                        return
+                    if version := changes[-1].version:
+                        self._move(version)
                 self._absence.succeeded()
         finally:
             watch.close()
 
+    def _write(self, events: Sequence[Event | InvalidEvent]) -> None:
+        self._writer.write(events)
+        self._note_store()
+
     def _move(self, version: str) -> None:
-        """Note that all changes up to *version* are stored."""
-        if version:
-            self._election.annotations = {POSITION: version}
+        """Note that all changes up to *version* are stored; "": a list is needed."""
+        self._election.annotations = {**self._election.annotations, POSITION: version}
 
     def _cluster_answered(self) -> None:
         if self._failing_since is not None:
@@ -214,9 +242,21 @@ class Importer:
         self._last_progress = now = self._clock.monotonic()
         if now >= self._campaign_at:
             self._campaign_at = now + self._election.renew_every_s
+            if self._election.leads:
+                self._note_store()
             self._election.campaign()
             self._absence.answered()
         return self._election.leads
+
+    def _note_store(self) -> None:
+        """Note the versions of the store with the position. If it has lost writes, forget the position."""
+        noted = self._election.annotations.get(STORE, "").split()
+        marks = read_marks(self._bus, self._client, EVENT.plural)
+        if any(StoreMark.parse(text).has_lost(mark) for text, mark in zip(noted, marks, strict=False)):
+            log.warning("import: Redis was restarted or replaced, and may have lost writes; comparing all events")
+            self._writes_lost = True
+            self._move("")
+        self._election.annotations = {**self._election.annotations, STORE: " ".join(map(str, marks))}
 
     def _cluster_failed(self, error: SinkError) -> None:
         """Wait with back-off, and keep the lease."""

@@ -13,7 +13,7 @@ import msgspec
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.keys import ID_CHARS, version_in, versions_in
+from eventbus.broker.keys import ID_CHARS, history_in, version_in, versions_in
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.errors import Expired, InvalidObject, PoisonBatch
 from eventbus.model.list_watch import HasMetadata
@@ -79,6 +79,38 @@ def read_versions(bus: Bus, client: Client, plural: str, partitions: Sequence[in
         pipe.get(bus.keys[partition].version_of(plural))
     with redis_errors():
         return [version_in(version) for version in pipe.execute()]
+
+
+class StoreMark(NamedTuple):
+    """The newest version of a kind on one partition, and the server process that wrote it; "" is unknown.
+
+    A restarted or promoted server writes its own name with its first change, and may have lost the last changes.
+    """
+
+    version: int
+    history: str
+
+    @classmethod
+    def parse(cls, text: str) -> StoreMark:
+        """Parse the result of `str`; of another text, a mark that nothing is compared with."""
+        version, _, history = text.partition(":")
+        return cls(int(version), history) if version.isdecimal() else cls(NEVER_WRITTEN, "")
+
+    def __str__(self) -> str:
+        return f"{self.version}:{self.history}"
+
+    def has_lost(self, now: StoreMark) -> bool:
+        """Return True if changes up to this mark may be missing *now*."""
+        return now.version < self.version or bool(self.history and now.history != self.history)
+
+
+def read_marks(bus: Bus, client: Client, plural: str) -> list[StoreMark]:
+    """Read the marks of all partitions, in one round. Redis: GET, in a pipeline."""
+    pipe: Any = client.pipeline(transaction=False)
+    for keys in bus.keys:
+        pipe.get(keys.version_of(plural))
+    with redis_errors():
+        return [StoreMark(version_in(text), history_in(text)) for text in pipe.execute()]
 
 
 class AheadOfStore(Expired):

@@ -36,6 +36,7 @@ def importing(
     cluster = Cluster(load_config(str(kubeconfig), ""), namespace=namespace)
     importer = Importer(
         bus=bus,
+        client=client,
         cluster=cluster,
         writer=EventWriter(bus, client, event_matchers(match)),
         election=Election(

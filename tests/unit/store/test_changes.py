@@ -6,11 +6,12 @@ from typing import Any
 
 import msgpack
 import msgspec
+import pytest
 
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE
 from eventbus.model.objects.cluster import Node
-from eventbus.store.changes import NEVER_WRITTEN, follow
+from eventbus.store.changes import NEVER_WRITTEN, StoreMark, follow
 from eventbus.store.object_storage import decode_object, encode_body
 from eventbus.store.storage import LETTERS, ChangeType
 
@@ -80,3 +81,20 @@ def test_what_selectors_saw_before_comes_with_the_change() -> None:
     assert (change.type, change.partition, change.key) == (ChangeType.MODIFIED, 3, "k" * 13 + "a")
     assert change.was is not None
     assert (change.was.labels, change.was.fields) == ({"a": "b"}, {"spec.unschedulable": "true"})
+
+
+@pytest.mark.parametrize(
+    ("noted", "now", "lost"),
+    [
+        ("7:aa", StoreMark(7, "aa"), False),
+        ("7:aa", StoreMark(9, "aa"), False),
+        ("7:aa", StoreMark(6, "aa"), True),  # a replica that lacks changes
+        ("7:aa", StoreMark(10000007, "bb"), True),  # it has written since
+        ("7:aa", StoreMark(1, ""), True),  # FLUSHALL
+        ("1:", StoreMark(9, "aa"), False),  # nothing was ever written
+        ("garbage", StoreMark(9, "aa"), False),
+    ],
+)
+def test_a_store_that_falls_behind_a_mark_has_lost_changes(noted: str, now: StoreMark, lost: bool) -> None:
+    assert StoreMark.parse(noted).has_lost(now) is lost
+    assert StoreMark.parse(str(now)) == now
