@@ -68,7 +68,7 @@ test-matrix: install
 CLIENTS := .state/clients
 test-clients: install $(CLIENTS)/made
 	$(BIN)/python -m tests.clients.tools
-	EVENTBUS_TEST_CLIENTS=1 $(BIN)/python -m pytest tests/clients --ignore tests/clients/test_client_go.py -n 2 --dist loadgroup $(ARGS)
+	EVENTBUS_TEST_CLIENTS=1 $(BIN)/python -m pytest tests/clients $(GO_TESTS:%=--ignore %) -n 2 --dist loadgroup $(ARGS)
 
 $(CLIENTS)/made: tests/clients/requirements.txt tests/clients/requirements-pages.txt tests/clients/package.json
 	$(PYTHON) -m venv $(CLIENTS)/venv
@@ -80,11 +80,13 @@ $(CLIENTS)/made: tests/clients/requirements.txt tests/clients/requirements-pages
 	  else echo "make: there is no npm, so @kubernetes/client-node is not tried"; fi
 	@touch $@
 
-# client-go itself, its informer and its recorder, compiled from Debian's source package of Kubernetes: needs Go and apt-get.
+# client-go itself, its informer and its recorder, and a real kube-apiserver to import from, compiled from Debian's source
+# package of Kubernetes: needs Go and apt-get.
 GO_CLIENT := $(CLIENTS)/go
+GO_TESTS := tests/clients/test_client_go.py tests/clients/test_kube_apiserver.py
 test-go: install
-	tests/clients/build_client_go $(GO_CLIENT)
-	EVENTBUS_TEST_CLIENTS=1 $(BIN)/python -m pytest tests/clients/test_client_go.py $(ARGS)
+	tests/clients/build_kubernetes $(GO_CLIENT)
+	EVENTBUS_TEST_CLIENTS=1 $(BIN)/python -m pytest $(GO_TESTS) $(ARGS)
 
 # Everything that can go wrong, each with its control run; about ten minutes. The table at the end is that of
 # docs/reliability.md. ARGS='-k failover' for one of them, EVENTBUS_TEST_SEED=… for a seed that was printed.

@@ -26,11 +26,8 @@ from urllib.parse import urlsplit
 from benchmarks.api import ABOUT, EVENTS, TOKEN, Worker, worker
 from eventbus.broker.embedded.server import EmbeddedServer
 
-MISSING = """no API server to compare with: give the URL and a token of a running one. Debian's source package
-`kubernetes` has kube-apiserver: fetch it as tests/clients/build_client_go does, put reflect2 1.0.2 into its vendor
-folder (Go 1.18 and newer), leave the OpenAPI definitions out of cmd/kube-apiserver/app/server.go, then
-    GO111MODULE=off go build -tags providerless k8s.io/kubernetes/cmd/kube-apiserver
-and start it beside Debian's etcd-server, with --token-auth-file and --authorization-mode=RBAC."""
+MISSING = """no API server to compare with: give the URL and a token of a running one. tests/clients/build_kubernetes
+compiles kube-apiserver; start it beside etcd as tests/support/kube_apiserver.py does."""
 LISTED = 500
 
 

@@ -19,8 +19,9 @@ STATE = ROOT / ".state" / "clients"
 PYTHON = STATE / "venv" / "bin" / "python"
 PAGES_PYTHON = STATE / "pages" / "bin" / "python"
 NODE_MODULES = STATE / "node"
-#: client-go's program, which `make test-go` compiles.
+#: client-go's program, and kube-apiserver, which `make test-go` compiles.
 CLIENT_GO = STATE / "go" / "client_go"
+KUBE_APISERVER = STATE / "go" / "kube-apiserver"
 PROGRAMS = Path(__file__).parent / "programs"
 #: The oldest, the newest, and some between; each 38 MB.
 MINORS = ("29", "32", "35", "37")

@@ -311,9 +311,64 @@ def _pending_messages_are_forgotten() -> None:
     Engine.load = without_pending  # type: ignore[assignment,method-assign]
 
 
+def _known_events_are_written_again() -> None:
+    """An importer writes whatever it reads."""
+    from eventbus.imports import event_writer
+
+    vars(event_writer)["is_newer"] = lambda _event, _former: True
+
+
+def _the_position_goes_first() -> None:
+    """An importer stores the position of changes before it stores the changes."""
+    from eventbus.imports.cluster import Watch
+    from eventbus.imports.importer import Importer
+
+    whole: Any = Watch.take
+    keep: Any = Importer._keep_or_raise
+    last: list[str] = []
+
+    def noting(self: Any, *given: Any) -> Any:
+        changes = whole(self, *given)
+        last[:] = [change.version for change in changes or ()]
+        return changes
+
+    def move_and_keep(self: Any) -> None:
+        if last:
+            self._move(last[-1])
+            self._campaign_at = 0.0
+        keep(self)
+
+    Watch.take = noting  # type: ignore[assignment,method-assign]
+    Importer._keep_or_raise = move_and_keep  # type: ignore[method-assign]
+
+
+def _a_gone_position_is_skipped() -> None:
+    """An importer whose position is gone goes on with what is new."""
+    from eventbus.imports.importer import POSITION, Importer
+
+    list_all: Any = Importer._list
+
+    def skip(self: Any) -> None:
+        if POSITION not in self._election.annotations:  # it has never had one
+            list_all(self)
+            return
+        for page in self._cluster.pages():
+            self._move(page.version)
+
+    Importer._list = skip  # type: ignore[method-assign]
+
+
+def _lost_writes_are_not_noticed() -> None:
+    """An importer goes on at its position, whatever Redis has lost."""
+    from eventbus.imports.importer import Importer
+
+    Importer._note_store = lambda self: None  # type: ignore[method-assign]
+
+
 BREAKAGES: dict[str, Callable[[], None]] = {
     breakage.__name__.strip("_").replace("_", "-"): breakage
     for breakage in (
+        _a_gone_position_is_skipped,
         _a_pipeline_fails_whole,
         _adopts_under_a_fresh_id,
         _any_policy_will_do,
@@ -325,8 +380,10 @@ BREAKAGES: dict[str, Callable[[], None]] = {
         _idle_keeps_its_id,
         _impatient,
         _isolation_is_slow,
+        _known_events_are_written_again,
         _library_is_not_loaded_again,
         _losses_are_not_counted,
+        _lost_writes_are_not_noticed,
         _moved_is_not_followed,
         _no_beats_at_work,
         _no_flush_at_the_end,
@@ -341,6 +398,7 @@ BREAKAGES: dict[str, Callable[[], None]] = {
         _same_producer_id,
         _shares_stay,
         _the_idle_do_not_ask,
+        _the_position_goes_first,
     )
 }
 

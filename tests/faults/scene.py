@@ -224,7 +224,8 @@ class Scene:
     def run(self, arguments: list[str], env: dict[str, str]) -> Process:
         """Start any other process that takes part."""
         log = self.folder / f"{self.prefix}-process{len(self._processes)}.log"
-        process = Process(arguments, self.environ(more=env), log, afresh="--breakage" in arguments)
+        broken = "--breakage" in arguments or "tests.faults.breakages" in arguments
+        process = Process(arguments, self.environ(more=env), log, afresh=broken)
         self._processes.append(process)
         return process
 
