@@ -58,7 +58,7 @@ local function publish(keys, args)
   local bound, seen_generation = whole(args[1], 'bound', 0, MOST), args[2]
   local silent_ms, life_ms = whole(args[3], 'silent_ms', 0, MOST), whole(args[4], 'life_ms', 1, MOST_LIFE_MS)
   local first = whole(args[6], 'first', 1, MOST - 64 * MOST_BATCHES)
-  local start = 8 + 2 * whole(args[7], 'losses', 0, 64)
+  local start = args[7] == '0' and 8 or 8 + 2 * whole(args[7], 'losses', 0, 64)
   local sizes = sizes_of(args, start)
 
   local known = known_stream(incoming, incoming_meta)
@@ -85,7 +85,7 @@ local function publish(keys, args)
   local stored = had
   if fits > had then
     local losses, lost = {}, {}
-    if had == 0 then losses, lost = counted_losses(incoming_meta, args, start - 1) end
+    if had == 0 and start > 8 then losses, lost = counted_losses(incoming_meta, args, start - 1) end
     redis.call('HSET', producer, 'last', integer_text(final), 'generation', known.generation)
     local id = redis.pcall('PEXPIRE', producer, life_ms)
     while stored < fits and id and type(id) ~= 'table' do
