@@ -97,7 +97,7 @@ def test_the_headers_are_those_of_a_cloud_event(sinks: Sinks, messages: StoredMe
 def test_a_key_and_headers_can_have_any_text() -> None:
     event = about("ä\ud800")
     assert key_of(event) == "default/Pod/ä?".encode()
-    assert ("ce_subject", "default/Pod/ä?".encode()) in headers_of(SinkWrite.of(Verb.CREATE, event))
+    assert ("ce_subject", "default/Pod/ä?".encode()) in headers_of(SinkWrite.of(Verb.CREATE, event), key_of(event))
 
 
 def test_a_message_that_is_too_large_is_rejected_and_the_others_are_written(

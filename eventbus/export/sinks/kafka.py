@@ -214,14 +214,14 @@ class KafkaSink(AppendsBatches):
             batch.answers[place] = body if isinstance(body, EventUnbuildable) else EventUnbuildable("it has no body")
             return
         write, producer = batch.writes[place], self._connected()
-        until = time.monotonic() + self._timeout_s
+        key, until = key_of(write.event), time.monotonic() + self._timeout_s
         while True:
             try:
                 producer.produce(
                     self._topic,
                     body,
-                    key_of(write.event),
-                    headers=headers_of(write),
+                    key,
+                    headers=headers_of(write, key),
                     on_delivery=partial(self._delivered, batch, place),
                 )
             except BufferError:
@@ -295,7 +295,7 @@ def key_of(event: Event) -> bytes:
     return f"{about.namespace}/{about.kind}/{about.name}".encode("utf-8", "replace")
 
 
-def headers_of(write: SinkWrite) -> list[tuple[str, str | bytes | None]]:
+def headers_of(write: SinkWrite, key: bytes) -> list[tuple[str, str | bytes | None]]:
     """Return the attributes of the CloudEvent, in the binary mode of CloudEvents' binding for Kafka."""
     event = write.event
     attributes = (
@@ -306,7 +306,7 @@ def headers_of(write: SinkWrite) -> list[tuple[str, str | bytes | None]]:
         ("ce_sequence", event.metadata.resource_version),
     )
     own = [(name, value.encode("utf-8", "replace")) for name, value in attributes if value]
-    return [*_SAME_HEADERS, ("ce_subject", key_of(event).removeprefix(b"/")), *own]
+    return [*_SAME_HEADERS, ("ce_subject", key.removeprefix(b"/")), *own]
 
 
 def _text_of(error: KafkaError | Exception) -> str:
