@@ -217,7 +217,9 @@ class Producer:
         return False
 
     def _accepted(self, answer: PublishReply) -> None:
-        if answer.status is PublishStatus.LOST:
+        is_other = answer.generation != self.generation != ""
+        if answer.status is PublishStatus.LOST or (answer.status is PublishStatus.DUP and is_other):
+            # DUP: the reply LOST to this batch did not arrive.
             # The reply has no number of lost events: count 1, or 0 if the ring has no acknowledged batch.
             self._losses.count("destroyed", len(self._ring) and 1, "the stream was destroyed, and its entries are lost")
         elif answer.status is PublishStatus.OK and self._is_uncertain(self.waiting[0]):

@@ -241,6 +241,14 @@ def test_a_stream_that_was_destroyed_is_counted(producer: Producer, losses: Loss
     assert "destroyed" in losses.counts
 
 
+def test_a_stream_that_was_destroyed_is_counted_once_if_the_reply_was_lost(producer: Producer, losses: Losses) -> None:
+    add(producer, 2, 2, 2, 2)
+    accept(producer, 1)
+    for status in (PublishStatus.DUP, PublishStatus.DUP, PublishStatus.OK):
+        producer.settle(PublishReply(status, generation="g2"))
+    assert losses.counts == {"destroyed": 1}
+
+
 def test_what_was_counted_travels_with_the_next_batch_once(producer: Producer, losses: Losses) -> None:
     losses.count("dropped", 3)
     add(producer, 1, 1)
