@@ -422,7 +422,7 @@ LUA: dict[str, tuple[str, str]] = {
         "",
     ),
     "a-destroyed-stream-is-not-told": (
-        "if state[2] ~= known.generation then answer = 'LOST' end",
+        "if state[2] ~= known.generation then destroyed = 1 end",
         "",
     ),
     "keys-of-any-type": (
@@ -454,12 +454,12 @@ LUA: dict[str, tuple[str, str]] = {
         "if false then redis.call('HSET', meta, 'floor_to:'",
     ),
     "counts-end-with-the-event": (
-        "return cmsgpack.pack(o[HELD] or { o[COUNT], o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
-        "return cmsgpack.pack({ 0, o[FIRST], o[NAME], o[NAMESPACE], o[ENTRY] })",
+        "return cmsgpack.pack({ held[COUNT], held[FIRST],",
+        "return cmsgpack.pack({ 0, held[FIRST],",
     ),
     "record-is-refused-when-full": (
-        "naming_corrupt(correlate_and_store, 15), { 'allow-oom' })",
-        "naming_corrupt(correlate_and_store, 15))",
+        "naming_corrupt(correlate_and_store, 14), { 'allow-oom' })",
+        "naming_corrupt(correlate_and_store, 14))",
     ),
     "record-creates-when-full": (
         "memory.full = most ~= nil and most > 0 and used ~= nil and used > most",
@@ -474,8 +474,8 @@ LUA: dict[str, tuple[str, str]] = {
         "elseif first > 1 then",
     ),
     "no-bound": (
-        "  if known.bytes - known.trimmed + #body > bound then",
-        "  if false then",
+        "while fits < #sizes and bytes + #args[start + 2 * fits + 1] <= bound do",
+        "while fits < #sizes do",
     ),
     "acknowledges-first": (
         "  step_each(steps, ids, 'XACK', incoming, group)\n  if noted then",
@@ -490,7 +490,7 @@ LUA: dict[str, tuple[str, str]] = {
         "",
     ),
     "garbage-is-taken-for-ours": (
-        "  if not ok or not is_valid(state) then return nil, true end",
+        "  if not ok or not is_source(t) then return nil, true end",
         "  if not ok then return nil, true end",
     ),
 }

@@ -61,7 +61,7 @@ class Story:
         self.partition.close()
 
     def undisturbed(self) -> list[Executed]:
-        """Tell it without a fault. Returns what the function of the case did when it was first called."""
+        """Tell it without a fault. Returns what the function of the case did in its first call that wrote."""
         self._case.act(self.partition, self._given)
         root = self.partition.keys.root
         executed = [
@@ -70,7 +70,8 @@ class Story:
             if one.function == self._case.verb
         ]
         self.end()
-        return [one for one in executed if one.call == executed[0].call]
+        first = next((one for one in executed if one.writes), executed[0])
+        return [one for one in executed if one.call == first.call]
 
     def refused(self, refusal: Refusal) -> None:
         """Tell it with a write that is refused (the key of a right without the root), for a while if that is so."""

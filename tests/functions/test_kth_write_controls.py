@@ -48,7 +48,7 @@ CONTROLS = {
         "dead:",
     ),
     "an entry without its counters is passed over": (
-        "  if not settle(incoming, incoming_meta, known) then return nil end\n",
+        "  if not count_late_entries(incoming, incoming_meta, known) then return nil end\n",
         "",
         "publish: the first batch of a producer",
         "published",
