@@ -134,10 +134,12 @@ def servers() -> Iterator[dict[str, str]]:
 
 
 def _record(url: str) -> None:
-    with ObjectStore.open(url, settings=Settings()) as store, EventBroadcaster(url) as broadcaster:
+    settings = Settings(worker_block_ms=100)
+    with ObjectStore.open(url, settings=settings) as store, EventBroadcaster(url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("kubelet")
         recorder.event(ObjectReference("Pod", "default", "web-0"), "Warning", "BackOff", "restarting")
         broadcaster.start_recording_to_sink()
+        assert broadcaster.flush(60)
         eventually(lambda: store.list().items)
 
 
