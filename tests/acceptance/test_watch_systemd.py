@@ -16,6 +16,7 @@ from eventbus.model.kinds import EVENT
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import SystemClock
 from tests.acceptance.programs import Program, environment, run
+from tests.support.api_in_process import serving
 from tests.support.journalctl import JOB_FAILED, STARTED, STOPPED, JournalFile
 from tests.waiting import eventually
 
@@ -176,6 +177,16 @@ def test_changes_before_the_bus_answers_are_recorded_later(
     journal.fail(UNIT, "1" * 32)
     with watching(env, tmp_path):
         eventually(lambda: counts(bus) == {(UNIT, "Failed"): 1})
+
+
+def test_a_host_without_redis_records_through_an_api_worker(
+    bus: Bus, env: dict[str, str], journal: JournalFile, tmp_path: Path
+) -> None:
+    with serving(bus) as url:
+        remote = {name: value for name, value in env.items() if name != "EVENTBUS_REDIS_URL"} | {"EVENTBUS_URL": url}
+        with watching(remote, tmp_path):
+            journal.fail(UNIT, "1" * 32)
+            eventually(lambda: counts(bus) == {(UNIT, "Failed"): 1})
 
 
 @pytest.mark.parametrize("case", ["no journalctl", "no messages", "damaged position"])
