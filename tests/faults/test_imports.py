@@ -9,18 +9,24 @@ from pathlib import Path
 import pytest
 
 from eventbus import Settings
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
-from eventbus.imports.importer import POSITION
-from eventbus.model.kinds import LEASE
-from eventbus.store.object_store import ObjectStore
 from tests.faults import test_failover
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
 from tests.faults.proxy import Mode
 from tests.faults.scene import Scene, until
 from tests.faults.test_failover import Pair, replace_master
-from tests.support.import_survival import bus_as_source, doubles, imported, missing, start_import, survive, written
+from tests.support.import_survival import (
+    bus_as_source,
+    doubles,
+    imported,
+    missing,
+    position_of,
+    start_import,
+    survive,
+    written,
+)
 from tests.support.kubeconfig import write_kubeconfig
 from tests.waiting import reached_while_falling
 
@@ -74,7 +80,7 @@ def test_control_an_import_without_protection(
         source.record(range(50))
         first = start_import(here, config, crash=crash, breakage=(breakage,) if breaks_first else ())
         until(lambda: imported(here.bus) == source.held())
-        until(lambda: has_position(here.bus))
+        until(lambda: position_of(here.bus))
         if crash:
             source.record(range(50, 100))
             until(lambda: first.ended)
@@ -89,12 +95,6 @@ def test_control_an_import_without_protection(
         until(lambda: any(name.startswith("pod-100.") for name in imported(here.bus)))
     verdict = Verdict(missing=missing(here.bus, wanted), double=doubles(written(here.bus)))
     note_control(FAULT, verdict, breakage.replace("-", " "))
-
-
-def has_position(bus: Bus) -> bool:
-    """Return True if a worker has stored its position."""
-    with ObjectStore.of(bus) as store:
-        return any(lease.metadata.annotations.get(POSITION) for lease in store.objects(LEASE).list().items)
 
 
 def fail_over(pair: Pair, url: str, prefix: str, folder: Path, *breakage: str) -> Verdict:

@@ -16,7 +16,8 @@ import msgspec
 from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.keys import ID_CHARS
-from eventbus.model.kinds import EVENT
+from eventbus.imports.importer import POSITION
+from eventbus.model.kinds import EVENT, LEASE
 from eventbus.model.list_watch import ListOptions
 from eventbus.settings import Options
 from eventbus.store.event_storage import EventStorage
@@ -133,8 +134,8 @@ def survive(
         assert {victim.wait() for victim in victims} == {-signal.SIGKILL}
         pair = [start(), start()]
         settle()
-        line.cut_every, before = CUT_OFTEN, line.cuts
-        stir_until(lambda: line.cuts >= before + CUTS)
+        line.cut_every, wanted_cuts = CUT_OFTEN, line.cuts + CUTS
+        stir_until(lambda: line.cuts >= wanted_cuts)
         line.cut_every = CUT_SELDOM
         settle()
 
@@ -159,6 +160,9 @@ def survive(
         recovery_s = time.monotonic() - back
 
         # The source forgets the changes that the workers have missed.
+        before = position_of(scene.bus)
+        source.record([0])
+        until(lambda: position_of(scene.bus) not in ("", before))  # the comparison after the restart of Redis has ended
         line.mode = Mode.REFUSE
         line.hang_up()
         source.record(range(0, events + events // 20, 4))
@@ -195,6 +199,13 @@ def imported(bus: Bus) -> Found:
     with ObjectStore.of(bus) as store:
         found = store.objects(EVENT).list(ListOptions(namespace=NAMESPACE)).items
         return {event.metadata.name: (event.metadata.uid, event.times_seen) for event in found}
+
+
+def position_of(bus: Bus) -> str:
+    """Return the stored position of the workers; "": there is none, or they compare all events."""
+    with ObjectStore.of(bus) as store:
+        leases = store.objects(LEASE).list().items
+    return next(filter(None, (lease.metadata.annotations.get(POSITION, "") for lease in leases)), "")
 
 
 def missing(bus: Bus, wanted: Found) -> int:
@@ -269,6 +280,7 @@ __all__ = [
     "doubles",
     "imported",
     "missing",
+    "position_of",
     "start_import",
     "survive",
     "written",
