@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,9 +21,11 @@ from eventbus.model.encoding.wire import (
     STRIPPED_HEAD,
     USUAL_HEAD,
     PackedUid,
+    RepeatedEvent,
     WireEvent,
     pack_array,
     stored_body,
+    unpack_repeat,
 )
 from eventbus.settings import AggregateKey, Options, SpamKey
 
@@ -66,7 +68,7 @@ class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
     """
 
     uid: PackedUid
-    event: WireEvent
+    event: WireEvent | RepeatedEvent
     body: bytes  #: as it is stored, without the fields that are stored separately
     subject: Subject
     key: bytes
@@ -84,6 +86,17 @@ class Correlator:
         #: A repeat of an object saves two hashes.
         self._cached = lru_cache(maxsize=16_384)(self._make_cached)
         self._cached_series = lru_cache(maxsize=16_384)(_CachedSeries)
+        self.latest = _NONE  #: the keys of the latest event; see `repeated`
+
+    def repeated(self, uid: PackedUid, packed: bytes) -> KeyedEvent | None:
+        """Return an event with the body of the latest one, without unpacking it; None: use `keyed`."""
+        latest = self.latest
+        if packed[latest.place] != latest.message_bytes:
+            return None
+        event = unpack_repeat(packed, latest.namespace, len(packed) + latest.place.start)
+        if event is None:
+            return None
+        return KeyedEvent(uid, event, latest.body, latest.subject, latest.key, latest.local)
 
     def keyed(self, uid: PackedUid, event: WireEvent, packed: bytes) -> KeyedEvent:
         """Return the event with its keys. Nothing is hashed if it repeats its subject's last message."""
@@ -106,6 +119,7 @@ class Correlator:
             if cached.message != event.message:
                 cached.remember(event.message)
             body = cached.remember_body(packed, event)
+        self.latest = cached
         return KeyedEvent(uid, event, body, cached.subject, cached.key, cached.local)
 
     def _make_cached(self, *subject_fields: Any) -> _CachedKeys:
@@ -160,10 +174,11 @@ class Correlator:
 class _CachedKeys:
     """A subject, and the keys and the body of its last message: a hot object repeats it."""
 
-    __slots__ = ("body", "key", "local", "message", "message_bytes", "place", "subject")
+    __slots__ = ("body", "key", "local", "message", "message_bytes", "namespace", "place", "subject")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
+        self.namespace = pack_array(subject.namespace)
         self.message: str | None = None
         self.key = self.local = self.body = b""
         #: A packed event of the usual shape with these bytes at `place` repeats the last message. None: unknown.
@@ -187,6 +202,23 @@ class _CachedKeys:
             self.body, self.message_bytes = body, body[STRIPPED_HEAD:]
             self.place = slice(-STRIPPED_END - len(self.message_bytes), -STRIPPED_END)
         return body
+
+
+#: No event has its body.
+_NONE: Final = _CachedKeys(
+    Subject(
+        spam=b"",
+        similar=b"",
+        aggregate_object=b"",
+        suppressed_object=b"",
+        event_prefix=None,
+        exempt=0,
+        namespace="",
+        object_name="",
+        about="",
+        dimensions="",
+    )
+)
 
 
 class _CachedSeries:

@@ -168,11 +168,14 @@ class StoreSink:
 
     def _open_events(self, batch: Batch, positions: Iterable[int]) -> Opened:
         opened: Opened = ([], [])
+        correlator = self._correlator
         for position in positions:
             packed = batch.events[position]
             try:
                 uid = pack_uid(batch.producer, batch.first + position)
-                opened[0].append(self._correlator.keyed(uid, unpack_wire(packed), packed))
+                latest = correlator.latest  # compared here as well: most calls would find another body
+                keyed = correlator.repeated(uid, packed) if packed[latest.place] == latest.message_bytes else None
+                opened[0].append(keyed or correlator.keyed(uid, unpack_wire(packed), packed))
             except PoisonBatch as poison:
                 opened[1].append((poison.cause, 0, batch.alone(position)))
         return opened

@@ -52,10 +52,12 @@ local function unpack_event(packed)
   if not ok or type(o) ~= 'table' or type(o[COUNT]) ~= 'number' or type(o[NAME]) ~= 'string'
     or type(o[NAMESPACE]) ~= 'string' or type(o[ENTRY]) ~= 'string' then return nil, true end
   if #o == ENTRY + 1 then
-    o[SOURCE], o[ENTRY + 1] = o[ENTRY + 1], nil
-    return o, o[SOURCE] and type(o[SOURCE]) ~= 'string'
+    local source = o[ENTRY + 1]
+    if source and type(source) ~= 'string' then return nil, true end
+    o[SOURCE], o[ENTRY + 1] = source, nil
+    return o, false
   end
-  if #o < SOURCE or o[SUBJECT] and type(o[SUBJECT]) ~= 'string' or type(o[BODY]) ~= 'string' or type(o[STORED_COUNT]) ~= 'number'
+  if #o < SOURCE or o[SOURCE] and type(o[SOURCE]) ~= 'string' or o[SUBJECT] and type(o[SUBJECT]) ~= 'string' or type(o[BODY]) ~= 'string' or type(o[STORED_COUNT]) ~= 'number'
     or type(o[RV]) ~= 'number' or type(o[FORM]) ~= 'string' then return nil, true end
   local held = o[HELD]
   if held and (type(held) ~= 'table' or type(held[COUNT]) ~= 'number' or type(held[NAME]) ~= 'string'

@@ -36,7 +36,8 @@ _EXACT_US = 2**51
 pack_array = msgspec.msgpack.Encoder().encode
 
 #: The ranges of a datetime and of core/v1's int32. A larger value could be stored but never be read again.
-Microseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
+_MOST_US: Final = 253_402_300_799_999_999
+Microseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, le=_MOST_US)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 #: A reference has seven fields.
 Reference: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=7)]
@@ -230,7 +231,8 @@ def unpack_wire(packed: bytes) -> WireEvent:
 #: A recorder's event is ten long, and ends in two times of nine bytes and a count of one.
 USUAL_HEAD, STRIPPED_END = 0x9A, 19
 _USUAL = bytes([USUAL_HEAD])
-_pack_end = struct.Struct(">BQBQB").pack
+_END = struct.Struct(">BQBQB")
+_pack_end, _unpack_end = _END.pack, _END.unpack_from
 _NINE_BYTES = 0xCF
 #: The stored body's replacement for the array's head, name and namespace.
 _HEAD = b"\x97\xa0\xa0"
@@ -257,6 +259,40 @@ def stored_body(packed: bytes, event: WireEvent) -> bytes:
         else:
             return packed
     return _HEAD + packed[after:-STRIPPED_END]
+
+
+class RepeatedEvent(msgspec.Struct, frozen=True, gc=False):
+    """The fields in which an event of the usual shape differs from another one with the same body."""
+
+    name: str
+    first_us: int
+    last_us: int
+    count: int = 1
+    event_us: None = None
+
+
+def unpack_repeat(packed: bytes, namespace: bytes, body_at: int) -> RepeatedEvent | None:
+    """Unpack an event with the packed *namespace*, then from *body_at* a body that is already known.
+
+    None: it is not of the usual shape. Else `unpack_wire` would return these fields."""
+    head = packed[1]
+    if head & 0xE0 == 0xA0:
+        start = 2
+        end = start + (head & 0x1F)
+    elif head == 0xD9:
+        start = 3
+        end = start + packed[2]
+    else:
+        return None
+    nine, first_us, nine_too, last_us, count = _unpack_end(packed, len(packed) - STRIPPED_END)
+    if packed[0] != USUAL_HEAD or packed[end:body_at] != namespace or not nine == nine_too == _NINE_BYTES:
+        return None
+    if count != 1 or first_us > _MOST_US or last_us > _MOST_US or len(packed) > MAX_EVENT_BYTES:
+        return None
+    try:
+        return RepeatedEvent(packed[start:end].decode(), first_us, last_us)
+    except UnicodeDecodeError:
+        return None
 
 
 def pack_event(event: Event) -> bytes:

@@ -212,6 +212,54 @@ def test_different_fields_make_different_keys_and_the_same_the_same(one: tuple[s
     assert (first.subject.similar == second.subject.similar) is same_subject
 
 
+def usual(name: str = "web-0.1", at_us: int = 10**15, **fields: Any) -> bytes:
+    """An event as a recorder of core/v1 packs it."""
+    event = make_event(
+        metadata=ObjectMeta(name=name, namespace=fields.pop("namespace", "default")),
+        first_timestamp=from_microseconds(at_us),
+        last_timestamp=from_microseconds(at_us + fields.pop("lasted_us", 0)),
+        **fields,
+    )
+    return pack_event(event)
+
+
+@pytest.mark.parametrize("name", ["", "web-0.2", "w" * 31, "w" * 32, "w" * 255, "wöb"])
+def test_a_repeat_of_the_latest_event_is_not_unpacked(name: str) -> None:
+    correlator, first, again = Correlator(Options()), usual(), usual(name, 10**15 + 7, lasted_us=5)
+    assert correlator.repeated("uid", first) is None
+    correlator.keyed("uid", unpack_wire(first), first)
+    repeat, whole = correlator.repeated("uid", again), keyed_of(again)
+    assert repeat is not None
+    assert (repeat.key, repeat.local, repeat.body) == (whole.key, whole.local, whole.body)
+    times = [(one.event.name, one.event.first_us, one.event.last_us, one.event.count) for one in (repeat, whole)]
+    assert times == [(name, 10**15 + 7, 10**15 + 12, 1)] * 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        usual(message="other"),
+        usual(namespace="elsewhere"),
+        usual(count=2),
+        usual("w" * 256),
+        usual(at_us=1_000),
+        usual(reason="Other"),
+        usual(source=EventSource("kubelet", "node-2")),
+        usual().replace(b"web-0.1", b"web\xff0.1"),
+        b"",
+        usual()[-40:],
+    ],
+)
+def test_another_event_than_the_latest_is_unpacked(other: bytes) -> None:
+    correlator, first = Correlator(Options()), usual()
+    correlator.keyed("uid", unpack_wire(first), first)
+    assert correlator.repeated("uid", other) is None
+
+
+def keyed_of(packed: bytes) -> KeyedEvent:
+    return Correlator(Options()).keyed("uid", unpack_wire(packed), packed)
+
+
 # -- calls ----------------------------------------------------------------------------------------------------------
 
 
