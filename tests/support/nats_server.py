@@ -55,9 +55,11 @@ class NatsServer:
         self._process.wait(30)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send it a signal; return after all of its threads have stopped if it is SIGSTOP."""
         assert self._process is not None
         self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def close(self) -> None:
         """Stop it, if it runs, and remove its folder."""
