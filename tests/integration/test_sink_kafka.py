@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -112,6 +113,23 @@ def test_a_message_that_is_too_large_is_rejected_and_the_others_are_written(
     assert "MSG_SIZE_TOO_LARGE" in str(answers[1])
     messages.read()
     assert messages.ids == dict.fromkeys([f"producer:{number}/1" for number in (1, 3, 4, 6)], 1)
+
+
+def test_if_the_broker_fails_before_all_are_sent_alone_the_others_are_not_rejected(
+    server: KafkaServer, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, sent = sinks(timeout_s=1), []
+    produce = sink._produce
+
+    def note(*given: Any) -> None:
+        sent.append(given)
+        produce(*given)
+
+    monkeypatch.setattr(sink, "_produce", note)
+    server.fail(KafkaError.MSG_SIZE_TOO_LARGE, *[KafkaError.NOT_ENOUGH_REPLICAS] * 1000)
+    answers = write(sink, stored(1), stored(2), stored(3))
+    assert [type(answer) for answer in answers] == [SinkUnreachable] * 3
+    assert len(sent) == 3 + 1, "each would have taken as long"
 
 
 @pytest.mark.parametrize(

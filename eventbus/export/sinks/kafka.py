@@ -243,25 +243,27 @@ class KafkaSink(AppendsBatches):
 
     def _finish(self, batch: _Batch) -> Sequence[SinkAnswer]:
         self._wait(batch)
-        failed, batch.failed = batch.failed, []
-        for place in sorted(failed) if len(batch.writes) > 1 else ():
-            # It was sent together with others, and one of them may be the reason.
-            batch.answers[place] = SinkUnreachable("not acknowledged")
-            self._produce(batch, place, self.prepare(batch.writes[place].event))
-            if not self._wait(batch):
-                break
+        failed, batch.failed = sorted(batch.failed), []
+        if len(batch.writes) > 1:
+            # They were sent together with others, and one of these may be the reason.
+            for place in failed:
+                batch.answers[place] = SinkUnreachable("not acknowledged")
+            for place in failed:
+                self._produce(batch, place, self.prepare(batch.writes[place].event))
+                self._wait(batch)
+                if isinstance(batch.answers[place], SinkUnreachable):
+                    break
         if any(isinstance(answer, SinkUnreachable) for answer in batch.answers):
             self.close()  # late acknowledgements are not for the next batch
         else:
             self._problem = ""
         return batch.answers
 
-    def _wait(self, batch: _Batch) -> bool:
-        """Wait for the acknowledgements. Return False if some are missing."""
+    def _wait(self, batch: _Batch) -> None:
+        """Wait for the acknowledgements, for a time in which the client gives up messages."""
         producer, until = self._connected(), time.monotonic() + self._timeout_s + REPORT_S
         while batch.waiting and (left_s := until - time.monotonic()) > 0:
             producer.poll(left_s)
-        return not batch.waiting
 
     def _error_of(self, error: KafkaError) -> SinkError:
         code = error.code()
