@@ -488,12 +488,12 @@ def one_call(requests: Sequence[PublishRequest], another: PublishRequest) -> boo
 
 def parse_replies(reply: Sequence[Any], batches: int) -> list[PublishReply]:
     """Decode the reply of `publish`: an answer for each batch. Those after a refused one have its answer."""
-    had, stored, destroyed = reply[:3]
-    generation = reply[3].decode()
-    answers = [PublishReply(PublishStatus.DUP, generation)] * had
+    had, stored = reply[:2]
+    before, generation = reply[2].decode(), reply[3].decode()
+    answers = [PublishReply(PublishStatus.DUP, before)] * had
     if stored:
         accepted = PublishReply(PublishStatus.OK, generation)
-        answers.append(PublishReply(PublishStatus.LOST, generation) if destroyed else accepted)
+        answers.append(PublishReply(PublishStatus.LOST, generation) if before != generation else accepted)
         answers += [accepted] * (stored - 1)
     if len(answers) < batches:
         answers += [_refusal(PublishStatus(reply[4].decode()), *reply[5:])] * (batches - len(answers))

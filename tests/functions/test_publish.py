@@ -106,6 +106,8 @@ def test_what_a_producer_is_answered(
     published = partition.publish_raw(**given)
 
     told = "" if answer is PublishStatus.GAP else generation
+    if before and answer is PublishStatus.DUP:
+        told = before[1].replace(OURS, generation)  # of the stream that had it
     assert published == PublishReply(answer, generation=told, last=last)
     assert changed(found, partition.state()) == ({STREAM, COUNTERS, PRODUCER} if written else set())
 
@@ -180,6 +182,9 @@ def test_a_destroyed_stream_is_told_with_the_first_batch_of_a_call(partition: Pa
     replies = partition.publish_batches(*batches(1, 5, 1, 1))
 
     assert statuses(replies) == [PublishStatus.DUP, PublishStatus.LOST, PublishStatus.OK]
+    now = generation_of(partition)
+    assert replies[0].generation != now
+    assert [reply.generation for reply in replies[1:]] == [now, now]
 
 
 def test_a_call_has_the_consecutive_batches_of_one_producer_and_losses_with_the_first_only(

@@ -12,8 +12,9 @@
 -- ARGV[7] losses      how many pairs of cause and n follow: events that this producer lost since its last report, for the
 --                     counters of the bus, with the first batch; an unknown cause counts as `other`
 -- ARGV[8…]            these pairs; then of each batch, at most 64: n  events, 1..64;  body  msgpack bytes
--- Reply   {had, stored, destroyed, generation, …}  the number of batches that it had already, then of those that it has stored;
---         destroyed 1: the stream had been destroyed since the last one. If the next batch is not stored, also why:
+-- Reply   {had, stored, before, generation, …}  the number of batches that it had already, then of those that it has stored;
+--         the generation of the stream with the last batch before this call, and now. They differ if the stream has been
+--         destroyed in between. If the next batch is not stored, also why:
 --         'GAP', last  resend from last + 1  |  'MISSING'  open the bus, call again
 --         'FULL', group  the group that holds the stream, '' if none does
 --         'OTHER'  the stream belongs to another bus: nothing was done, read the bus again
@@ -62,20 +63,19 @@ local function publish(keys, args)
   local sizes = sizes_of(args, start)
 
   local known = known_stream(incoming, incoming_meta)
-  if not known then return { 0, 0, 0, '', 'MISSING' } end
-  if args[5] ~= '' and known.bus ~= args[5] then return { 0, 0, 0, '', 'OTHER' } end
+  if not known then return { 0, 0, '', '', 'MISSING' } end
+  if args[5] ~= '' and known.bus ~= args[5] then return { 0, 0, '', '', 'OTHER' } end
   local state = ask('HMGET', producer, 'last', 'generation')
-  local last, had, destroyed = counter(state[1]) or 0, 0, 0
+  local last, had, before = counter(state[1]) or 0, 0, state[1] and state[2] or known.generation
   if state[1] then
     while had < #sizes and first + sizes[had + 1] - 1 <= last do
       had, first = had + 1, first + sizes[had + 1]
     end
-    if had == #sizes then return { had, 0, 0, known.generation } end
-    if first ~= last + 1 then return { had, 0, 0, known.generation, 'GAP', last } end
-    if state[2] ~= known.generation then destroyed = 1 end
+    if had == #sizes then return { had, 0, before, known.generation } end
+    if first ~= last + 1 then return { had, 0, before, known.generation, 'GAP', last } end
   elseif first > 1 and (seen_generation ~= known.generation or silent_ms < life_ms) then
     -- Not expired: this server never had it, or lost it. The producer sends the batches in its ring again.
-    return { 0, 0, 0, known.generation, 'GAP', 0 }
+    return { 0, 0, before, known.generation, 'GAP', 0 }
   end
   local fits, bytes, final = had, known.bytes - known.trimmed, first - 1
   while fits < #sizes and bytes + #args[start + 2 * fits + 1] <= bound do
@@ -103,11 +103,11 @@ local function publish(keys, args)
       count_batches(incoming_meta, known, losses)
     end
     if type(id) == 'table' then error(id) end
-    if not id then return { had, stored - had, destroyed, known.generation, 'MISSING' } end
+    if not id then return { had, stored - had, before, known.generation, 'MISSING' } end
   end
-  if fits == #sizes then return { had, stored - had, destroyed, known.generation } end
+  if fits == #sizes then return { had, stored - had, before, known.generation } end
   local refusal = refuse_full(incoming, incoming_meta, meta, sizes[fits + 1])
-  return { had, stored - had, destroyed, known.generation, refusal[1], refusal[2] }
+  return { had, stored - had, before, known.generation, refusal[1], refusal[2] }
 end
 
 register('publish', publish)
