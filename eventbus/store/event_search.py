@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -79,6 +79,8 @@ def read_placed_about(bus: Bus, client: Client, objects: Sequence[ObjectReferenc
 
 #: Events read at once, of all partitions together.
 PAGE: Final = 1000
+#: Pages in one round trip of a long walk, so that it waits less often. The first two have one, as most walks end there.
+MOST_PAGES: Final = 4
 #: Events marked for a refresh that are read first, of each partition.
 MOST_REFRESHED: Final = 1000
 
@@ -143,37 +145,42 @@ class NewestFirst:
         with redis_errors():
             refreshed: Any = self._client.zrange(keys.index_refresh, 0, MOST_REFRESHED - 1)
             values: Any = self._client.mget([keys.object + key for key in refreshed]) if refreshed else []
-            raw: Any = self._client.execute_command(*self._range(keys, b"+inf", 0))
+            raw: Any = self._client.execute_command(*self._range(keys, b"+inf", 0, 1))
         yield from self._wanted_of(number, refreshed, [float("inf")] * len(refreshed), values)
-        newest, passed, (members, scores) = b"+inf", 0, _scored(raw)
+        newest, passed, pages, (members, scores) = b"+inf", 0, 1, _scored(raw)
         pending: PendingCalls | None = None
         try:
             while members or pending is not None:
-                # Request the next page before this one is decoded and used.
+                # Request the next pages before these are decoded and used.
                 read, read_scores, current = members, scores, pending
                 pending = None
                 if current is not None:
-                    values, *more = current.replies()
-                    members, scores = _scored(more[0]) if more else ([], [])
+                    replies = current.replies()
+                    parts = replies[: -(-len(read) // self._page)]
+                    members, scores = _scored(replies[-1]) if len(replies) > len(parts) else ([], [])
                 if members:
-                    objects = ("MGET", *map(keys.object.__add__, members))
-                    if len(members) < self._page:
-                        pending = PendingCalls(self._client, objects)
+                    objects = [
+                        ("MGET", *map(keys.object.__add__, members[start : start + self._page]))
+                        for start in range(0, len(members), self._page)
+                    ]
+                    if len(members) < pages * self._page:
+                        pending = PendingCalls(self._client, *objects)
                     else:
                         # Continue after the last score and its members: other writes would shift a plain offset.
                         last = b"%d" % scores[-1]
                         same = scores.count(scores[-1])
                         newest, passed = last, passed + same if newest == last else same
-                        pending = PendingCalls(self._client, objects, self._range(keys, newest, passed))
+                        pages = min(2 * pages, MOST_PAGES) if current is not None else 1
+                        pending = PendingCalls(self._client, *objects, self._range(keys, newest, passed, pages))
                 if current is not None:
-                    yield from self._wanted_of(number, read, read_scores, values)
+                    yield from self._wanted_of(number, read, read_scores, list(chain.from_iterable(parts)))
         finally:
             if pending is not None:
                 pending.drain()
 
-    def _range(self, keys: Keys, newest: bytes, passed: int) -> tuple[Any, ...]:
+    def _range(self, keys: Keys, newest: bytes, passed: int, pages: int) -> tuple[Any, ...]:
         command = ("ZRANGE", keys.index_expiry, newest, self._least, "BYSCORE", "REV")
-        return (*command, "LIMIT", passed, self._page, "WITHSCORES")
+        return (*command, "LIMIT", passed, pages * self._page, "WITHSCORES")
 
     def _wanted_of(
         self, partition: int, members: Sequence[bytes], scores: Sequence[float], values: Sequence[bytes | None]
