@@ -422,8 +422,8 @@ LUA: dict[str, tuple[str, str]] = {
         "",
     ),
     "a-destroyed-stream-is-not-told": (
-        "if state[2] ~= known.generation then destroyed = 1 end",
-        "",
+        "counter(state[1]) or 0, 0, state[1] and state[2] or known.generation",
+        "counter(state[1]) or 0, 0, known.generation",
     ),
     "keys-of-any-type": (
         "if found ~= wanted and found ~= 'none' then",
