@@ -80,7 +80,8 @@ class KubeApiserver:
             f"--service-account-signing-key-file={key}",
             "--disable-admission-plugins=ServiceAccount",
         )
-        eventually(lambda: self._client.get("/readyz").status_code == 200, despite=httpx2.HTTPError)
+        eventually(lambda: self._has("/readyz"), despite=httpx2.HTTPError)
+        eventually(lambda: self._has(f"/api/v1/namespaces/{NAMESPACE}"))  # made a moment later
 
     def stop(self) -> None:
         """Kill both, as a machine does that loses its power."""
@@ -105,6 +106,9 @@ class KubeApiserver:
     def compact(self) -> None:
         """Drop the history of etcd, as kube-apiserver does every five minutes."""
         self._etcd("kv/compaction", {"revision": self._etcd("kv/range", {"key": "AA=="})["header"]["revision"]})
+
+    def _has(self, path: str) -> bool:
+        return self._client.get(path).status_code == 200
 
     def _etcd(self, path: str, body: Mapping[str, Any]) -> Any:
         url = f"http://127.0.0.1:{self._etcd_port}/v3/{path}"
