@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus import Event, ObjectReference, Settings
+from eventbus import ObjectReference, Settings
 from eventbus.api.limits import EventRate
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.frames import FRAMES_TYPE, pack_requests, unpack_answers
@@ -21,10 +21,11 @@ from eventbus.broker.transport import PublishReply, PublishRequest, PublishStatu
 from eventbus.client.address import parse_api_url
 from eventbus.client.connection import ApiConnection, Reply
 from eventbus.errors import BusRefused, EventBusError
-from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, unpack_batch, unpack_event
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch
 from eventbus.record.packing import Pending, pack
 from eventbus.settings import MIB, Options
 from tests.support.api_in_process import serving
+from tests.support.harness import incoming_of
 from tests.thin import thin
 
 RECORD = "/eventbus/v1/record"
@@ -66,18 +67,6 @@ def said(reply: Reply) -> Any:
     return json.loads(reply.body)
 
 
-def stored(bus: Bus) -> list[Event]:
-    """All that lies in the stream."""
-    events: list[Event] = []
-    with bus.client() as client:
-        for keys in bus.keys:
-            for _, fields in client.xrange(keys.incoming):
-                batch = unpack_batch(fields[b"b"])
-                assert int(fields[b"n"]) == len(batch.events)
-                events += [unpack_event(packed, batch.uid(i)) for i, packed in enumerate(batch.events)]
-    return events
-
-
 def backups(n: int) -> list[dict[str, Any]]:
     return [BACKUP | {"involvedObject": {"kind": "Backup", "name": f"b{i % 9}"}, "message": f"{i}"} for i in range(n)]
 
@@ -88,7 +77,7 @@ def backups(n: int) -> list[dict[str, Any]]:
 def test_one_event_is_completed_and_recorded(bus: Bus, url: str) -> None:
     reply = post(url, BACKUP)
     assert (reply.status, said(reply)) == (200, {"accepted": 1, "refused": []})
-    [event] = stored(bus)
+    [event] = incoming_of(bus)
     assert event.metadata.namespace == "default"
     assert event.metadata.name.startswith("nightly.")
     assert (event.type, event.count, event.source.component) == ("Normal", 1, "system:local")
@@ -106,25 +95,25 @@ def test_the_same_object_however_it_is_written_is_one(bus: Bus, url: str) -> Non
     events.append({"apiVersion": "events.k8s.io/v1", "regarding": "Order/7", "reason": "Paid"})
     answer = post(url, events)
     assert said(answer) == {"accepted": 5, "refused": []}
-    assert {event.involved_object for event in stored(bus)} == {ObjectReference("Order", "default", "7")}
+    assert {event.involved_object for event in incoming_of(bus)} == {ObjectReference("Order", "default", "7")}
 
 
 def test_the_namespace_of_an_event_is_that_of_an_object_without_one(bus: Bus, url: str) -> None:
     shop = {"metadata": {"namespace": "shop"}, "reason": "Paid", "message": "m"}
     post(url, [shop | {"involvedObject": about} for about in ("Order/7", {"kind": "Order", "name": "7"})])
-    assert {event.involved_object for event in stored(bus)} == {ObjectReference("Order", "shop", "7")}
+    assert {event.involved_object for event in incoming_of(bus)} == {ObjectReference("Order", "shop", "7")}
 
 
 def test_an_object_in_no_namespace_stays_in_none_and_its_event_lies_in_default(bus: Bus, url: str) -> None:
     post(url, [{"involvedObject": about, "reason": "R"} for about in ("node/n1", {"kind": "Node", "name": "n1"})])
-    found = stored(bus)
+    found = incoming_of(bus)
     assert {event.involved_object for event in found} == {ObjectReference("Node", "", "n1")}
     assert {event.metadata.namespace for event in found} == {"default"}
 
 
 def test_a_list_may_hold_more_than_one_batch_and_keeps_its_order_for_each_object(bus: Bus, url: str) -> None:
     assert said(post(url, backups(300))) == {"accepted": 300, "refused": []}
-    events = stored(bus)
+    events = incoming_of(bus)
     assert len({event.metadata.uid for event in events}) == 300
     for name in {event.involved_object.name for event in events}:
         numbers = [int(event.message) for event in events if event.involved_object.name == name]
@@ -138,7 +127,7 @@ def test_what_is_wrong_is_refused_with_its_place_and_the_rest_is_taken(bus: Bus,
     assert said(reply)["accepted"] == 2
     assert [each["index"] for each in said(reply)["refused"]] == [1, 2, 3, 4]
     assert said(reply)["refused"][0]["reason"].startswith("type: must be Normal or Warning")
-    assert len(stored(bus)) == 2
+    assert len(incoming_of(bus)) == 2
 
 
 def test_a_user_who_writes_too_fast_is_refused_until_tokens_come_back(one: Bus) -> None:
@@ -157,7 +146,7 @@ def test_a_user_who_writes_too_fast_is_refused_until_tokens_come_back(one: Bus) 
 def test_where_all_is_wrong_it_is_a_422(bus: Bus, url: str) -> None:
     reply = post(url, [{"reason": "NoObject"}])
     assert (reply.status, said(reply)["accepted"], len(said(reply)["refused"])) == (422, 0, 1)
-    assert stored(bus) == []
+    assert incoming_of(bus) == []
 
 
 def test_a_line_that_is_no_json_is_refused_alone(bus: Bus, url: str) -> None:
@@ -181,7 +170,7 @@ def test_an_event_of_events_k8s_io_is_read_in_its_own_shape(bus: Bus, url: str) 
         "regarding": {"kind": "Backup", "name": "nightly", "namespace": "default"},
     }
     assert said(post(url, event))["accepted"] == 1
-    [found] = stored(bus)
+    [found] = incoming_of(bus)
     assert (found.message, found.reporting_component) == ("42 GiB", "example.com/backup")
 
 
@@ -214,7 +203,7 @@ def test_without_a_content_type_it_is_json_unless_a_page_sends_it(one: Bus) -> N
         reply = post(url, BACKUP, {"Sec-Fetch-Site": "same-origin"})
         assert reply.status == 415
         assert post(url, BACKUP, JSON | {"Origin": "https://evil.example"}).status == 403
-    assert len(stored(one)) == 1
+    assert len(incoming_of(one)) == 1
 
 
 def test_many_requests_at_once_share_round_trips_and_lose_nothing(bus: Bus, url: str) -> None:
@@ -227,7 +216,7 @@ def test_many_requests_at_once_share_round_trips_and_lose_nothing(bus: Bus, url:
         thread.start()
     for thread in threads:
         thread.join()
-    events = stored(bus)
+    events = incoming_of(bus)
     assert Counter(event.message for event in events) == Counter(str(i) for i in range(160))
     assert len({event.metadata.uid for event in events}) == 160
 
@@ -241,9 +230,9 @@ def test_a_full_stream_is_a_429_with_a_pause_and_nothing_is_taken(embedded_url: 
         assert reply.status == 429
         assert int(reply.headers["retry-after"]) >= 1
         assert "group 'sink' holds it" in said(reply)["message"]
-        held = len(stored(bus))
+        held = len(incoming_of(bus))
         assert post(url, BACKUP | {"message": message * 1}).status in (200, 429)
-    assert len(stored(bus)) - held in (0, 1)
+    assert len(incoming_of(bus)) - held in (0, 1)
 
 
 # -- repeats -------------------------------------------------------------------------------------------------------
@@ -255,7 +244,7 @@ def test_a_repeat_under_a_key_changes_nothing(bus: Bus, url: str) -> None:
     assert said(first) == said(second) == {"accepted": 200, "refused": []}
     assert "idempotency-replayed" not in first.headers
     assert second.headers["idempotency-replayed"] == "true"
-    assert len(stored(bus)) == 200
+    assert len(incoming_of(bus)) == 200
 
 
 def test_repeats_at_the_same_time_change_nothing(bus: Bus, url: str) -> None:
@@ -265,13 +254,13 @@ def test_repeats_at_the_same_time_change_nothing(bus: Bus, url: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert Counter(event.message for event in stored(bus)) == Counter(str(i) for i in range(200))
+    assert Counter(event.message for event in incoming_of(bus)) == Counter(str(i) for i in range(200))
 
 
 def test_without_a_key_a_repeat_doubles(bus: Bus, url: str) -> None:
     for _ in range(2):
         post(url, backups(10))
-    assert len(stored(bus)) == 20
+    assert len(incoming_of(bus)) == 20
 
 
 def test_another_body_under_the_same_key_is_refused(bus: Bus, url: str) -> None:
@@ -279,7 +268,7 @@ def test_another_body_under_the_same_key_is_refused(bus: Bus, url: str) -> None:
     post(url, backups(3), key)
     reply = post(url, backups(4), key)
     assert (reply.status, said(reply)["reason"]) == (422, "Invalid")
-    assert len(stored(bus)) == 3
+    assert len(incoming_of(bus)) == 3
 
 
 def test_the_same_key_of_two_users_is_two_keys(one: Bus, tmp_path: Path) -> None:
@@ -289,7 +278,7 @@ def test_the_same_key_of_two_users_is_two_keys(one: Bus, tmp_path: Path) -> None
     with serving(one, tokens=tokens, grants=grants) as url:
         for token in "ab":
             assert said(post(url, backups(2), JSON | {"Idempotency-Key": "k"}, token=token))["accepted"] == 2
-    assert len(stored(one)) == 4
+    assert len(incoming_of(one)) == 4
 
 
 def test_a_repeat_finishes_what_was_half_done(one: Bus) -> None:
@@ -301,7 +290,7 @@ def test_a_repeat_finishes_what_was_half_done(one: Bus) -> None:
         assert "is full" in said(reply)["refused"][0]["reason"]
     with serving(one) as url:
         assert said(post(url, events, key)) == {"accepted": 160, "refused": []}
-    assert Counter(int(event.message.split()[0]) for event in stored(one)) == Counter(range(160))
+    assert Counter(int(event.message.split()[0]) for event in incoming_of(one)) == Counter(range(160))
 
 
 def open_full(bus: Bus) -> Bus:
@@ -345,7 +334,7 @@ def test_every_batch_has_its_own_answer(one: Bus) -> None:
         a, b, c = frame(1, [packed("a")] * 3), frame(4, [packed("b")]), frame(9, [packed("c")])
         assert statuses(send(url, a, b)) == ["OK", "OK"]
         assert statuses(send(url, b, c, a)) == ["DUP", "GAP", "DUP"]
-    assert len(stored(one)) == 4
+    assert len(incoming_of(one)) == 4
 
 
 @pytest.mark.parametrize(
@@ -368,7 +357,7 @@ def test_a_batch_that_is_not_what_its_frame_says_is_forbidden_and_nothing_of_it_
     assert isinstance(answer, BusRefused)
     assert isinstance(other, PublishReply)
     assert other.status is PublishStatus.OK
-    assert len(stored(one)) == 1
+    assert len(incoming_of(one)) == 1
 
 
 @pytest.mark.parametrize(
@@ -391,7 +380,7 @@ def test_an_event_that_breaks_a_rule_is_refused_by_its_place(one: Bus, bad: byte
         return
     assert (answer.status, [place for place, _ in answer.refused]) == (PublishStatus.REFUSED, [1])
     assert (behind.status, behind.last) == (PublishStatus.GAP, 0)
-    assert stored(one) == []
+    assert incoming_of(one) == []
 
 
 def test_nobody_can_use_up_the_numbers_of_another_user(one: Bus, tmp_path: Path) -> None:
@@ -403,7 +392,7 @@ def test_nobody_can_use_up_the_numbers_of_another_user(one: Bus, tmp_path: Path)
         asked = {"producers": [[0, "p"], [0, "unknown"]]}
         reply = post(url, asked, path="/eventbus/v1/producers", token="a")
         assert said(reply) == {"last": [1, 0]}
-    assert Counter(event.message for event in stored(one)) == {"bob's": 64, "ann's": 1}
+    assert Counter(event.message for event in incoming_of(one)) == {"bob's": 64, "ann's": 1}
 
 
 def test_what_was_taken_before_a_right_was_lost_is_a_repeat_and_not_refused(one: Bus, tmp_path: Path) -> None:

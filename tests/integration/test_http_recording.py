@@ -12,9 +12,9 @@ import pytest
 
 from eventbus import ConfigError, Event, EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.settings import FullBuffer
 from tests.support.api_in_process import serving
+from tests.support.harness import incoming_of
 from tests.support.ports import free_port
 from tests.thin import one
 from tests.waiting import eventually
@@ -33,18 +33,6 @@ def url(bus: Bus) -> Iterator[str]:
         yield found
 
 
-def recorded(bus: Bus) -> list[Event]:
-    """All that lies in the stream, by partition."""
-    events: list[Event] = []
-    with bus.client() as client:
-        for keys in bus.keys:
-            for _, fields in client.xrange(keys.incoming):
-                batch = unpack_batch(fields[b"b"])
-                assert int(fields[b"n"]) == len(batch.events)
-                events += [unpack_event(packed, batch.uid(i)) for i, packed in enumerate(batch.events)]
-    return events
-
-
 def say(broadcaster: EventBroadcaster, n: int, *, namespace: str = "default") -> None:
     recorder = broadcaster.new_recorder("tests", host="h")
     for i in range(n):
@@ -56,7 +44,7 @@ def test_what_is_recorded_over_http_lies_in_the_stream_once(bus: Bus, url: str) 
     with EventBroadcaster(url) as broadcaster:
         say(broadcaster, 500)
         assert broadcaster.flush(60)
-    messages = Counter(event.message for event in recorded(bus))
+    messages = Counter(event.message for event in incoming_of(bus))
     assert messages == Counter(f"message {i}" for i in range(500))
     assert broadcaster.losses.counts == {}
 
@@ -66,14 +54,14 @@ def test_the_setting_url_goes_before_that_of_redis(bus: Bus, url: str) -> None:
     with EventBroadcaster(settings=settings) as broadcaster:
         say(broadcaster, 3)
         assert broadcaster.flush(60)
-    assert len(recorded(bus)) == 3
+    assert len(incoming_of(bus)) == 3
 
 
 def test_a_unix_socket_will_do(bus: Bus, short_path: Path) -> None:
     with serving(bus, socket=short_path / "api.sock") as url, EventBroadcaster(url) as broadcaster:
         say(broadcaster, 3)
         assert broadcaster.flush(60)
-    assert len(recorded(bus)) == 3
+    assert len(incoming_of(bus)) == 3
 
 
 def test_events_wait_for_an_api_that_is_away_and_come_when_it_is_there(bus: Bus) -> None:
@@ -83,7 +71,7 @@ def test_events_wait_for_an_api_that_is_away_and_come_when_it_is_there(bus: Bus)
         assert not broadcaster.flush(0.2)
         with serving(bus, port=port):
             assert broadcaster.flush(60)
-    assert len(recorded(bus)) == 20
+    assert len(incoming_of(bus)) == 20
 
 
 def test_a_recorder_goes_on_with_another_api_worker_without_doubles(bus: Bus) -> None:
@@ -98,8 +86,8 @@ def test_a_recorder_goes_on_with_another_api_worker_without_doubles(bus: Bus) ->
         with serving(bus, port=port):
             say(broadcaster, 100)
             assert broadcaster.flush(60)
-    assert len(recorded(bus)) == 300
-    assert len({event.metadata.uid for event in recorded(bus)}) == 300
+    assert len(incoming_of(bus)) == 300
+    assert len({event.metadata.uid for event in incoming_of(bus)}) == 300
 
 
 def test_what_redis_lost_of_what_it_acknowledged_is_sent_again(embedded_url: str, prefix: str) -> None:
@@ -112,7 +100,7 @@ def test_what_redis_lost_of_what_it_acknowledged_is_sent_again(embedded_url: str
             bus.open_partition(client, 0)
         say(broadcaster, 1)
         assert broadcaster.flush(60)
-    assert len(recorded(bus)) == 51
+    assert len(incoming_of(bus)) == 51
 
 
 @pytest.fixture
@@ -133,7 +121,7 @@ def test_events_of_a_namespace_one_may_not_write_are_refused_and_counted_and_the
         for i in range(6):
             say(broadcaster, 10, namespace="shop" if i % 2 else "bank")
         assert broadcaster.flush(60)
-    events = recorded(bus)
+    events = incoming_of(bus)
     assert Counter(event.metadata.namespace for event in events) == {"shop": 30}
     assert len({event.metadata.uid for event in events}) == 30
     assert broadcaster.losses.counts == {"refused": 30}
@@ -204,7 +192,7 @@ def test_a_watcher_goes_on_behind_the_last_event_when_the_api_worker_was_away(bu
     with serving(bus, port=port):
         eventually(lambda: len(seen) >= 60)
         reader.shutdown()
-    assert Counter(seen) == Counter(event.metadata.uid for event in recorded(bus))
+    assert Counter(seen) == Counter(event.metadata.uid for event in incoming_of(bus))
 
 
 def test_groups_and_sinks_say_that_they_need_redis() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.model.event import Event
@@ -52,14 +51,18 @@ def _all_moved(before: Mapping[bytes, bytes], now: Mapping[bytes, bytes]) -> boo
 
 
 def read_incoming(url: str, settings: Settings) -> list[Event]:
+    """As `incoming_of` the bus there."""
+    return incoming_of(open_bus(url, settings))
+
+
+def incoming_of(bus: Bus) -> list[Event]:
     """Every event in the streams, with its uid, in the order of the stream; partitions one after the other."""
-    bus = open_bus(url, settings)
     events: list[Event] = []
-    with make_client(url) as client:
+    with bus.client() as client:
         for keys in bus.keys:
-            entries: Any = client.xrange(keys.incoming)
-            for _, fields in entries:
+            for _, fields in client.xrange(keys.incoming):
                 batch = unpack_batch(fields[b"b"])
+                assert int(fields[b"n"]) == len(batch.events)
                 events += [unpack_event(e, batch.uid(i)) for i, e in enumerate(batch.events)]
     return events
 
