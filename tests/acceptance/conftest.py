@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from eventbus import EventBroadcaster, FullBuffer, Settings
+from eventbus.broker.bus import Bus, open_bus
 from tests.acceptance.programs import environment
 
 
@@ -24,3 +26,15 @@ def settings(embedded_url: str, prefix: str) -> Settings:
 def broadcaster(settings: Settings) -> Iterator[EventBroadcaster]:
     with EventBroadcaster(settings=settings) as made:
         yield made
+
+
+@pytest.fixture
+def bus(settings: Settings) -> Bus:
+    return open_bus(settings.redis_url, settings)
+
+
+@pytest.fixture
+def client(bus: Bus) -> Iterator[Any]:
+    made = bus.client()
+    yield made
+    made.close()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import COMMAND, Program, environment, run
@@ -36,11 +36,6 @@ def settings(embedded_url: str, prefix: str) -> Settings:
 def env(request: pytest.FixtureRequest, settings: Settings) -> Iterator[dict[str, str]]:
     with environment_of(request, settings) as env:
         yield env
-
-
-@pytest.fixture
-def bus(settings: Settings) -> Bus:
-    return open_bus(settings.redis_url, settings)
 
 
 @pytest.fixture
@@ -171,13 +166,6 @@ def test_a_deleted_event_is_not_shown_again(
         recorder.event(WEB, "Normal", "Pulled", "next")
         eventually(lambda: "next" in watch.out)
     assert watch.out.count("gone") == 1
-
-
-@pytest.fixture
-def client(bus: Bus) -> Iterator[Any]:
-    made = bus.client()
-    yield made
-    made.close()
 
 
 def test_a_reader_that_leaves_ends_the_list_silently(

@@ -9,7 +9,6 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.workers.log_lines import json_line
 from tests.acceptance.programs import Program, environment
@@ -26,18 +25,6 @@ from tests.thin import one
 from tests.waiting import eventually
 
 ABOUT = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
-
-
-@pytest.fixture
-def bus(settings: Settings) -> Bus:
-    return open_bus(settings.redis_url, settings)
-
-
-@pytest.fixture
-def client(bus: Bus) -> Iterator[Any]:
-    made = bus.client()
-    yield made
-    made.close()
 
 
 @pytest.fixture

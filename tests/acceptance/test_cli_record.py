@@ -37,18 +37,6 @@ def redis_env(embedded_url: str, prefix: str) -> dict[str, str]:
     return environment(embedded_url, prefix)
 
 
-@pytest.fixture
-def bus(embedded_url: str, prefix: str) -> Bus:
-    return open_bus(embedded_url, Settings(prefix=prefix))
-
-
-@pytest.fixture
-def client(bus: Bus) -> Iterator[Any]:
-    made = bus.client()
-    yield made
-    made.close()
-
-
 def queued(client: Any, bus: Bus) -> list[Event]:
     batches = [unpack_batch(fields[b"b"]) for _, fields in client.xrange(bus.keys[0].incoming)]
     return [unpack_event(packed) for batch in batches for packed in batch.events]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
-from eventbus import Settings
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import COMMAND, Program, run
@@ -20,18 +18,6 @@ from tests.builders import make_event
 from tests.waiting import eventually
 
 GOOD = pack_event(make_event(message="was handled too early"))
-
-
-@pytest.fixture
-def bus(embedded_url: str, prefix: str) -> Bus:
-    return open_bus(embedded_url, Settings(prefix=prefix))
-
-
-@pytest.fixture
-def client(bus: Bus) -> Iterator[Any]:
-    made = bus.client()
-    yield made
-    made.close()
 
 
 def bury(bus: Bus, client: Any, body: bytes, *, group: str = "sink", cause: str = "unreadable") -> None:

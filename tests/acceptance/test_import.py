@@ -29,11 +29,6 @@ def env(embedded_url: str, prefix: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def bus(embedded_url: str, prefix: str) -> Bus:
-    return open_bus(embedded_url, Settings(prefix=prefix))
-
-
-@pytest.fixture
 def cluster(embedded_url: str, prefix: str) -> Bus:
     return open_bus(embedded_url, Settings(prefix=f"{prefix}c"))
 
