@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -57,6 +58,8 @@ def run(
     """
     words = [word for word in arguments if isinstance(word, str)]
     needs_process = len(words) < len(arguments) or not SHORT.intersection(words) or LONG.intersection(words)
+    # Environment and output are the process's: two commands at the same time would have those of each other.
+    process |= threading.current_thread() is not threading.main_thread()
     if process or afresh or needs_process or any(env.get(name) for name in OF_PROCESSES) or not same_at_start(env):
         return _run_process(arguments, env, timeout_s, afresh=afresh)
     return _run_here(words, env)
