@@ -116,7 +116,8 @@ def test_nothing_is_recorded_that_is_no_change_of_a_selected_unit(
     bus: Bus, env: dict[str, str], journal: JournalFile, tmp_path: Path
 ) -> None:
     with watching(env, tmp_path, "shop*", "*.timer"):
-        journal.add(_PID="4711", MESSAGE_ID=STARTED, UNIT="shop.service", INVOCATION_ID="1" * 32, MESSAGE="forged")
+        forged = {"_PID": "4711", "_COMM": "systemd", "UNIT": "shop.service", "INVOCATION_ID": "1" * 32}
+        journal.add(**forged, MESSAGE_ID=STARTED, MESSAGE="forged")
         journal.start("other.service", "2" * 32)
         journal.start("shop.service", "", "shop.service was skipped because of an unmet condition check.")
         journal.manage("shop.service", JOB_FAILED, "Failed to start shop.", "3" * 32, JOB_RESULT="failed")
