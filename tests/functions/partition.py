@@ -50,6 +50,8 @@ class Guarded(redis.Redis):
     user: str
     #: A pattern of keys that they may touch besides: what a call that was cut off has left to do, others finish.
     besides: bytes = b""
+    #: Words of the ACL that take rights away.
+    without: str = ""
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         if args[0] == "FCALL":
@@ -61,7 +63,7 @@ class Guarded(redis.Redis):
     def _allow(self, keys: Sequence[bytes]) -> None:
         patterns = [b"~" + key for key in (*keys, self.besides) if key]
         self.admin.execute_command(  # type: ignore[no-untyped-call]
-            "ACL", "SETUSER", self.user, "on", ">guarded", "+@all", "resetkeys", *patterns
+            "ACL", "SETUSER", self.user, "on", ">guarded", "+@all", *self.without.split(), "resetkeys", *patterns
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from eventbus.broker.functions import MOST_BATCHES, GroupPolicy, one_call
 from eventbus.broker.transport import PRODUCER_LIFE_MS, PublishReply, PublishRequest, PublishStatus
-from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError
 from tests.functions.partition import Partition, changed
 
 STREAM, COUNTERS, PRODUCER = "incoming", "incoming:meta", "producer:p1"
@@ -205,6 +205,18 @@ def test_a_call_has_the_consecutive_batches_of_one_producer_and_losses_with_the_
     with pytest.raises(EventBusError, match="1 to 64 batches"):
         partition.publish_batches(*many)
     assert partition.admin.xlen(partition.keys.incoming) == 0
+
+
+@pytest.mark.parametrize("before", [0, 5], ids=["a new producer", "a known one"])
+def test_a_batch_without_the_right_to_append_and_to_delete_is_stored_later(partition: Partition, before: int) -> None:
+    if before:
+        partition.publish_raw(1, before)
+    partition.client.without = "-xadd -del"
+    with pytest.raises(BusRefused):
+        partition.publish_raw(before + 1, 2)
+
+    partition.client.without = ""
+    assert partition.publish_raw(before + 1, 2).status is PublishStatus.OK
 
 
 def test_without_a_stream_nothing_is_made_it_has_to_be_opened(partition: Partition) -> None:

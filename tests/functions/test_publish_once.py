@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventbus.broker.transport import PublishReply, PublishStatus
-from eventbus.errors import BusUnavailable
+from eventbus.errors import BusRefused, BusUnavailable
 from tests.functions.partition import Partition, changed
 
 STREAM, COUNTERS = "incoming", "incoming:meta"
@@ -59,6 +59,15 @@ def test_a_full_stream_takes_none_and_counts_them_all(partition: Partition) -> N
     assert changed(before, after) == {COUNTERS}
     assert after[COUNTERS][0] == before[COUNTERS][0] | {"full": "2"}
     assert partition.publish_once("a", "b", body=b"x" * 10, bound=10) == OK
+
+
+def test_a_batch_without_the_right_to_append_and_to_delete_is_stored_later(partition: Partition) -> None:
+    partition.client.without = "-xadd -del"
+    with pytest.raises(BusRefused):
+        partition.publish_once("a", "b")
+
+    partition.client.without = ""
+    assert partition.publish_once("a", "b") == OK
 
 
 def test_without_a_stream_nothing_is_made_it_has_to_be_opened(partition: Partition) -> None:

@@ -93,8 +93,9 @@ local function publish(keys, args)
       if type(id) == 'string' then stored, lost = stored + 1, {} end
     end
     if stored == had then
-      if state[1] then redis.call('HSET', producer, 'last', state[1], 'generation', state[2] or known.generation)
-      else redis.call('DEL', producer) end
+      -- By HSET, because the caller has this right. A caller without the rights to XADD and DEL would lose the batch.
+      redis.call('HSET', producer, 'last', state[1] or integer_text(first - 1), 'generation', before)
+      if not state[1] then redis.pcall('DEL', producer) end
     else
       if stored < fits then
         for i = stored + 1, fits do final = final - sizes[i] end

@@ -26,15 +26,18 @@ local function publish_once(keys, args)
   if #stored > 0 then return { 'DUP', unpack(stored) } end
   if is_full(known, body, bound) then return refuse_full(incoming, incoming_meta, meta, n) end
 
-  local id
+  local id, written = nil, 3
   for i = 4, #keys do
     id = redis.pcall('HSET', keys[i], 'last', '1', 'generation', known.generation)
-    if type(id) ~= 'table' then id = redis.pcall('PEXPIRE', keys[i], life_ms) end
+    if type(id) ~= 'table' then
+      written, id = i, redis.pcall('PEXPIRE', keys[i], life_ms)
+    end
     if type(id) == 'table' then break end
   end
   if type(id) ~= 'table' then id = append_batch(incoming, known, n, body, {}) end
   if type(id) ~= 'string' then
-    redis.call('DEL', unpack(keys, 4))
+    for i = 4, written do redis.call('HSET', keys[i], 'last', '0') end -- see publish.lua
+    redis.pcall('DEL', unpack(keys, 4))
     if id then error(id) end
     return { 'MISSING' }
   end
