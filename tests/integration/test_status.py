@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +14,14 @@ from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.functions import GroupPolicy, beat_command
 from eventbus.broker.groups import delete_group
 from eventbus.broker.health import status as status_module
+from eventbus.broker.health.doctor import examine
+from eventbus.broker.health.findings import Severity
 from eventbus.broker.health.status import BusStatus, Group, read_status
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
+from tests.functions.cluster import Cluster
 from tests.support.harness import bus_with, settings_of
 from tests.waiting import eventually
 
@@ -249,3 +253,19 @@ def test_a_stream_that_was_destroyed_does_not_stop_the_numbers(bus: Bus, client:
 def test_entries_that_somebody_else_added_make_the_lag_unknown(bus: Bus, client: Any) -> None:
     client.xadd(bus.keys[0].incoming, {"foreign": "1"})
     assert group_of(read_status(bus, client), "sink").lag is None
+
+
+def test_the_doctor_reports_the_other_nodes_of_a_cluster_when_one_does_not_answer(tmp_path: Path, prefix: str) -> None:
+    with Cluster(tmp_path, primaries=2, replicas=False) as cluster:
+        # The url has both nodes: either of them tells the slots.
+        url = f"{cluster.url},127.0.0.1:{cluster.ports[1]}"
+        settings = Settings(prefix=prefix, partitions=4)
+        open_bus(url, settings)
+        cluster.kill(1)
+        findings = examine(url, settings, role=None)
+    away = f"127.0.0.1:{cluster.ports[1]}"
+    servers = [finding for finding in findings if finding.check == "server"]
+    assert [finding.severity for finding in servers] == [Severity.OK, Severity.ERROR]
+    assert away in servers[1].message
+    functions = [finding for finding in findings if finding.check == "functions"]
+    assert any(finding.severity is Severity.ERROR and away in finding.message for finding in functions)

@@ -306,6 +306,7 @@ def examine(url: str, settings: Settings, *, role: Role | None) -> list[Finding]
 
 def _guarded(check: str, run: Callable[[], Iterable[Finding]]) -> list[Finding]:
     try:
-        return list(run())
+        with redis_errors():
+            return list(run())
     except EventBusError as problem:
         return [failed(check, problem)]
