@@ -237,11 +237,17 @@ def test_every_scheme_has_an_extra_that_exists(pytestconfig: pytest.Config) -> N
         assert not extra or re.search(rf"^{extra} = \[", text, re.M), extra
 
 
-@pytest.mark.parametrize("password", ["pa?ss", "pa/ss", "pa#ss"])
-def test_a_password_that_is_not_escaped_is_refused_and_not_shown(password: str) -> None:
-    with pytest.raises(ConfigError, match="%3F") as refused:
-        given_url(f"postgresql://me:{password}@host/db", {})
-    assert "pa" not in str(refused.value).replace("password", "")
+@pytest.mark.parametrize("scheme", ["postgresql", "kafka", "nats+tls", "clickhouse+https"])
+@pytest.mark.parametrize("password", ["12?ss", "12/ss", "pa#ss"])
+def test_a_password_that_is_not_escaped_is_refused_and_not_shown(scheme: str, password: str) -> None:
+    for use in (given_url, make_sink):
+        with pytest.raises(ConfigError, match="%3F") as refused:
+            use(f"{scheme}://me:{password}@host/db", {})
+        assert "ss" not in str(refused.value).replace("password", "")
+
+
+def test_the_path_of_a_webhook_may_have_an_at_sign() -> None:
+    assert given_url("https://host:8443/@team", {}) == "https://host:8443/@team"
 
 
 @pytest.mark.parametrize(
