@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from eventbus.agent.node.bus_contact import BusContact
-from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, claim_bus, read_page, running_up
+from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, claim_bus, place_of, read_page, running_up
 from eventbus.agent.procfile.procfile import RESERVED, line_name, line_pod, ports_of, procfile_pods
 from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
@@ -118,10 +118,11 @@ class UpRun:
 
     def _begin(self, ends: ExitStack) -> None:
         """Start the parts in order. *ends* gets a callback to stop each part, in case a later one fails."""
-        self._refuse_second(ends)
+        self._refuse_second()
         if self._keeper:
             ends.callback(self._keeper.stop)
         self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
+        self._claim(url, ends)
         self._report(f"bus: {safe_url(url)}" + self._way_in)
         if self._keeper:
             self._look_after_functions(url)
@@ -136,20 +137,20 @@ class UpRun:
         except OSError as error:
             raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
 
-    def _refuse_second(self, ends: ExitStack) -> None:
-        """Raises: ConfigError: another `up` runs for the same bus: each would replace the pods of the other."""
+    def _refuse_second(self) -> None:
+        """Raises: ConfigError: another `up` in the state directory runs for the same bus."""
         other = ""
         with suppress(OSError):  # the parts that need the folder name the problem
             other = running_up(self._directory, self._bus_name())
-        if not other and self._settings.redis_url:
-            claim = claim_bus(self._bus_name())
-            if isinstance(claim, str):
-                other = claim
-            else:
-                ends.callback(claim.close)
         if other:
-            cure = "stop it, or use another bus: eventbus up --state-dir FOLDER, or EVENTBUS_REDIS_URL"
-            raise ConfigError(f"`eventbus up` already runs for this bus ({other}): {cure}")
+            raise _already_runs(other)
+
+    def _claim(self, url: str, ends: ExitStack) -> None:
+        """Raises: ConfigError: another `up` runs for the bus at *url*: each would replace the pods of the other."""
+        claim = claim_bus(f"{place_of(url)} {self._settings.prefix}")
+        if isinstance(claim, str):
+            raise _already_runs(claim)
+        ends.callback(claim.close)
 
     def _bus_name(self) -> str:
         url = safe_url(self._settings.redis_url) if self._settings.redis_url else "embedded"
@@ -286,6 +287,11 @@ class UpRun:
     def _stop(self) -> None:
         self._stop_asked = True
         self._signals.wake()
+
+
+def _already_runs(other: str) -> ConfigError:
+    cure = "stop it, or use another bus: eventbus up --state-dir FOLDER, or EVENTBUS_REDIS_URL"
+    return ConfigError(f"`eventbus up` already runs for this bus ({other}): {cure}")
 
 
 class _BusLink:

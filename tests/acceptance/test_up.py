@@ -570,9 +570,10 @@ def test_with_a_url_there_is_no_embedded_server(embedded_url: str, prefix: str, 
     env = environment(embedded_url, prefix, state_dir=str(state), worker_block_ms="100")
     with Program(*UP, env=env, folder=tmp_path) as program:
         eventually(lambda: all(line in program.out for line in READY))
-        second = run("up", "--state-dir", str(state.parent / "other"), env=env)
-        assert (second.returncode, second.stdout) == (2, "")
-        assert f"`eventbus up` already runs for this bus (process {program.pid})" in second.stderr
+        for url in (embedded_url, f"{embedded_url}?db=0"):
+            second = run("up", "--state-dir", str(state.parent / "other"), env=env | {"EVENTBUS_REDIS_URL": url})
+            assert (second.returncode, second.stdout) == (2, "")
+            assert f"`eventbus up` already runs for this bus (process {program.pid})" in second.stderr
         assert program.stop() == 0
     assert not EmbeddedServer(state).running()
     assert run("status", env=env).returncode == 0, "the server that was given is left running"

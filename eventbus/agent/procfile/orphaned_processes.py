@@ -9,6 +9,7 @@ import struct
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ import msgspec
 
 from eventbus.agent.logs.local_pods import LocalPods
 from eventbus.agent.pods.updates import CONFIG_MIRROR, RUN_BY_UP
+from eventbus.broker.connection.address import parse_address
 from eventbus.cache.pager import list_all
 from eventbus.client.store import RemoteStore
 from eventbus.errors import NotFound
@@ -111,6 +113,26 @@ def running_up(directory: Path, bus: str) -> str:
     return ""
 
 
+def place_of(url: str) -> str:
+    """Return where the server of *url* is: the same for each way to write its host, and without a user.
+
+    Raises: ConfigError: the url cannot be used.
+    """
+    address = parse_address(url)
+    places = {f"{host}:{endpoint.port}" for endpoint in address.endpoints for host in _addresses(endpoint.host)}
+    if address.socket:
+        places.add(os.path.realpath(address.socket))
+    return f"{' '.join(sorted(places))} {address.primary}/{address.database}"
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return {host}
+    return {"loopback" if ip_address(each.partition("%")[0]).is_loopback else each for each in found}
+
+
 def claim_bus(bus: str) -> socket.socket | str:
     """Claim the bus of that name for the `up` of this process, until the socket is closed.
 
@@ -119,6 +141,8 @@ def claim_bus(bus: str) -> socket.socket | str:
     Returns: the claim; or the process that has it.
     """
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # The first `up` accepts no connection: the kernel queues those that asked for its process, until it ends.
+    claim.setblocking(False)
     address = f"\0eventbus-up-{os.geteuid()}-{sha256(bus.encode('utf-8', 'replace')).hexdigest()}"
     try:
         claim.bind(address)
@@ -126,6 +150,9 @@ def claim_bus(bus: str) -> socket.socket | str:
     except OSError:
         try:
             claim.connect(address)
+        except BlockingIOError:  # the queue is full
+            claim.close()
+            return "another process"
         except OSError:  # it has ended in this moment
             return claim
         pid, uid, _ = struct.unpack(
