@@ -6,6 +6,7 @@ messages of the manager itself (PID 1): others can write a message with the same
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from eventbus.errors import ConfigError, EventBusError
 from eventbus.model.event import ObjectReference
@@ -158,10 +159,28 @@ class Journal:
 
 
 class Position:
-    """The cursor of the last recorded entry, in a file."""
+    """The cursor of the last recorded entry, in a file. A context manager: meanwhile no other process has the file.
+
+    Raises: ConfigError: another process has it.  OSError: its lock file cannot be made.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def __enter__(self) -> Self:
+        lock = self._path.with_name(f"{self._path.name}.lock")
+        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            # Of two with other patterns, each would save positions beyond changes that the other has not recorded.
+            cure = "stop it, or give this one a file of its own: --state FILE"
+            raise ConfigError(f"another watch-systemd uses {self._path}: {cure}", cure=cure) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
 
     def load(self) -> str:
         """Return the cursor; "": there is none yet. Raises: ConfigError: others can write it, or it is damaged."""

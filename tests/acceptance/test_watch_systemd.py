@@ -190,6 +190,16 @@ def test_a_host_without_redis_records_through_an_api_worker(
             eventually(lambda: counts(bus) == {(UNIT, "Failed"): 1})
 
 
+def test_a_second_watcher_with_the_same_position_is_refused(
+    bus: Bus, env: dict[str, str], journal: JournalFile, tmp_path: Path
+) -> None:
+    with watching(env, tmp_path, "shop*"):
+        second = run("watch-systemd", "db*", env=env)
+        assert (second.returncode, second.stdout) == (2, "")
+        assert f"another watch-systemd uses {tmp_path / 'state' / 'watch-systemd'}: stop it" in second.stderr
+        assert "--state FILE" in second.stderr
+
+
 @pytest.mark.parametrize("case", ["no journalctl", "no messages", "damaged position"])
 def test_what_cannot_be_read_ends_with_a_cure(
     env: dict[str, str], journal: JournalFile, tmp_path: Path, case: str

@@ -55,7 +55,7 @@ def watch_systemd(units: Sequence[str], user: bool, namespace: str, node: str, l
     Exit codes:
       0  the command was stopped
       1  the bus does not answer at the start, or the position cannot be saved
-      2  wrong usage, or the journal cannot be read
+      2  wrong usage, the journal cannot be read, or another watch-systemd uses the same FILE
     """
     from eventbus.broker.embedded.server import default_directory
     from eventbus.cli.process.signal_queue import ENDING, SignalQueue
@@ -69,47 +69,48 @@ def watch_systemd(units: Sequence[str], user: bool, namespace: str, node: str, l
     name = "watch-systemd-user" if user else "watch-systemd"
     path = Path(state) if state else default_directory(os.environ) / name
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    journal, position = Journal(user=user), Position(path)
-    after = position.load()
-    if not after:
-        after = journal.newest()
-        position.save(after)  # before the bus is opened: changes while it is unavailable are recorded later
     host = node or socket.gethostname().lower()
-    signals = SignalQueue(frozenset(ENDING))
     errors: list[Exception] = []
-    with open_session() as session:
-        recorder = OccurrenceRecorder(
-            transport=session.transport(), clock=SystemClock(), component=COMPONENT, host=host
-        )
-        watcher = UnitWatcher(
-            journal=journal,
-            recorder=recorder,
-            position=position,
-            after=after,
-            units=units or ("*.service",),
-            namespace=namespace,
-            node=host,
-            lines=lines,
-        )
+    journal = Journal(user=user)
+    with Position(path) as position:
+        after = position.load()
+        if not after:
+            after = journal.newest()
+            position.save(after)  # before the bus is opened: changes while it is unavailable are recorded later
+        signals = SignalQueue(frozenset(ENDING))
+        with open_session() as session:
+            recorder = OccurrenceRecorder(
+                transport=session.transport(), clock=SystemClock(), component=COMPONENT, host=host
+            )
+            watcher = UnitWatcher(
+                journal=journal,
+                recorder=recorder,
+                position=position,
+                after=after,
+                units=units or ("*.service",),
+                namespace=namespace,
+                node=host,
+                lines=lines,
+            )
 
-        def watch() -> None:
+            def watch() -> None:
+                try:
+                    watcher.run()
+                except Exception as error:
+                    errors.append(error)
+                signals.wake()
+
+            thread = threading.Thread(target=watch, name="eventbus-watch-systemd")
+            thread.start()
             try:
-                watcher.run()
-            except Exception as error:
-                errors.append(error)
-            signals.wake()
-
-        thread = threading.Thread(target=watch, name="eventbus-watch-systemd")
-        thread.start()
-        try:
-            while thread.is_alive():
-                caught = signals.wait()
-                if caught and caught.number in ENDING:
-                    break
-        finally:
-            watcher.stop()
-            thread.join()
-            recorder.close()
+                while thread.is_alive():
+                    caught = signals.wait()
+                    if caught and caught.number in ENDING:
+                        break
+            finally:
+                watcher.stop()
+                thread.join()
+                recorder.close()
     if not errors:
         return
     if isinstance(errors[0], OSError):
