@@ -26,7 +26,8 @@ from eventbus.api.auth.sender_check import SenderCheck
 from eventbus.api.connection import Connection
 from eventbus.api.context import API, Api
 from eventbus.api.eventbus_v1.logs import add_logs_route
-from eventbus.api.eventbus_v1.routes import add_own_routes, own_routes
+from eventbus.api.eventbus_v1.routes import PATH as OWN_PATH
+from eventbus.api.eventbus_v1.routes import add_own_routes, own_document, own_routes
 from eventbus.api.kube.bodies import MAX_BODY
 from eventbus.api.kube.discovery import Discovery
 from eventbus.api.kube.handler import KUBERNETES, KubernetesApi
@@ -276,7 +277,8 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
     Discovery(resources=resources, build=version("eventbus")).add_routes(app.router)
     app.router.add_get("/metrics", metrics.serve, allow_head=False)
     routes = own_routes(app, options.authenticator, metrics)
-    OpenApi(resources=resources, own=routes).add_routes(app.router)
+    # Made at the start, by one thread: before any other thread decodes to the types that it describes.
+    OpenApi(resources=resources, more={OWN_PATH: own_document(routes)}).add_routes(app.router)
     add_own_routes(app.router, routes)
     add_alertmanager_routes(app)
     add_logs_route(app, metrics)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
 from eventbus.api import status
-from eventbus.api.eventbus_v1.routes import PATH as OWN_PATH
-from eventbus.api.eventbus_v1.routes import Route, own_document
 from eventbus.api.kube import openapi_v2
 from eventbus.api.kube.bodies import PATCHES, shape_of
 from eventbus.api.kube.field_texts import described, field_text
@@ -41,40 +38,20 @@ _LIST_PARAMETERS: Final = (
 class OpenApi:
     """Answers /openapi/v3, an index and one document for each group and version, and /openapi/v2, one for all.
 
-    The documents are made for the first request: that takes four times as long as all else in the start of a server.
-
-    *own*: the routes of a document of their own in v3.
+    *more*: additional documents for v3, by path.
     """
 
-    def __init__(self, *, resources: Resources, own: Sequence[Route]) -> None:
-        self._resources = resources
-        self._own = own
-
-    @cached_property
-    def _kubernetes(self) -> dict[str, Any]:
-        """Each group and version of Kubernetes, by path."""
-        found: dict[str, Any] = {}
-        for group, versions in self._resources.groups().items():
+    def __init__(self, *, resources: Resources, more: Mapping[str, Mapping[str, Any]]) -> None:
+        documents: dict[str, Any] = {}
+        for group, versions in resources.groups().items():
             for version in versions:
                 path = f"apis/{group}/{version}" if group else f"api/{version}"
-                found[path] = document(self._resources.in_version(group, version), path)
-        return found
-
-    @cached_property
-    def _whole(self) -> tuple[bytes, bytes]:
-        """The document of v2, as JSON and as protobuf."""
-        whole = openapi_v2.swagger(self._kubernetes.values())
-        return msgspec.json.encode(whole), openapi_v2.encode(whole)
-
-    @cached_property
-    def _documents(self) -> Mapping[str, bytes]:
-        """The documents of v3, by path."""
-        documents = self._kubernetes | {OWN_PATH: own_document(self._own)}
-        return {path: msgspec.json.encode(found) for path, found in documents.items()}
-
-    @cached_property
-    def _hashes(self) -> Mapping[str, str]:
-        return {path: hashlib.sha256(data).hexdigest().upper() for path, data in self._documents.items()}
+                documents[path] = document(resources.in_version(group, version), path)
+        whole = openapi_v2.swagger(documents.values())
+        self._whole, self._whole_packed = msgspec.json.encode(whole), openapi_v2.encode(whole)
+        documents |= more
+        self._documents = {path: msgspec.json.encode(found) for path, found in documents.items()}
+        self._hashes = {path: hashlib.sha256(data).hexdigest().upper() for path, data in self._documents.items()}
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_get("/openapi/v2", self.whole, allow_head=False)
@@ -85,8 +62,10 @@ class OpenApi:
         """Answer OpenAPI v2, as protobuf to clients that prefer it, such as kubectl."""
         if request.headers.get("Accept", "").partition(",")[0].strip() == openapi_v2.MEDIA_TYPE:
             # Go's media type parser refuses the @ in kubectl's Accept header.
-            return web.Response(body=self._whole[1], headers={"Content-Type": openapi_v2.MEDIA_TYPE.replace("@", ".")})
-        return web.Response(body=self._whole[0], content_type=JSON)
+            return web.Response(
+                body=self._whole_packed, headers={"Content-Type": openapi_v2.MEDIA_TYPE.replace("@", ".")}
+            )
+        return web.Response(body=self._whole, content_type=JSON)
 
     async def index(self, _request: web.Request) -> web.Response:
         paths = {
