@@ -20,6 +20,7 @@ from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod, PodSpec, PodStatu
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.writer import ObjectWriter
 from tests.builders import make_event
+from tests.stored_layout import changes_of_entry
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def letters(bus: Bus, plural: str = "nodes") -> str:
     """The changes of a kind, oldest first."""
     with bus.client() as client:
         entries: Any = client.xrange(bus.keys[0].changes_of(plural))
-    return "".join(name.decode()[0] for _, fields in entries for name in fields if len(name) == 19)
+    return "".join(change.letter for _, fields in entries for change in changes_of_entry(fields))
 
 
 def test_a_delete_marks_what_has_finalizers_and_the_last_of_them_lets_it_go(
