@@ -11,18 +11,22 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.connection.connect import make_client
+from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.functions import GroupPolicy, beat_command
 from eventbus.broker.groups import delete_group
 from eventbus.broker.health import status as status_module
 from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
-from eventbus.broker.health.status import BusStatus, Group, read_status
+from eventbus.broker.health.status import BusStatus, Group, execute, read_status
 from eventbus.broker.stream_reader import GroupReader
+from eventbus.errors import BusUnavailable
 from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from tests.functions.cluster import Cluster
 from tests.support.harness import bus_with, settings_of
+from tests.support.ports import free_port
 from tests.waiting import eventually
 
 PODS = [ObjectReference("Pod", "default", f"web-{number}", f"uid-{number}", "v1") for number in range(40)]
@@ -269,3 +273,16 @@ def test_the_doctor_reports_the_other_nodes_of_a_cluster_when_one_does_not_answe
     assert away in servers[1].message
     functions = [finding for finding in findings if finding.check == "functions"]
     assert any(finding.severity is Severity.ERROR and away in finding.message for finding in functions)
+
+
+def test_a_cluster_that_is_down_is_not_taken_for_one_without_keys(short_path: Path) -> None:
+    config = {"cluster-enabled": "yes", "port": str(free_port()), "cluster-port": str(free_port())}
+    server = EmbeddedServer(short_path, config=config)
+    try:
+        with make_client(server.start()) as node:
+            pipe = node.pipeline(transaction=False)
+            pipe.type(b"no node has its slot")
+            with pytest.raises(BusUnavailable, match="the cluster is down"):
+                execute(pipe)
+    finally:
+        server.stop()

@@ -15,8 +15,8 @@ from eventbus.broker.connection.address import safe_url
 from eventbus.broker.connection.connect import Client, check_server, node_of, primaries
 from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bytes_in, item_key, version_in, whole_number
-from eventbus.broker.redis_errors import redis_errors
-from eventbus.errors import BusRefused
+from eventbus.broker.redis_errors import redis_errors, translate
+from eventbus.errors import BusRefused, BusUnavailable
 from eventbus.model.decodable import decodable
 from eventbus.model.frozen import decode_frozen
 from eventbus.model.objects.cluster import LIFECYCLE_LEASE, Lease
@@ -229,14 +229,17 @@ def _worker(name: str, group: str, consumer: Mapping[str, Any], *, has_left: boo
 def execute(pipe: Any) -> list[Any]:
     """Run the pipeline; None stands for a reply that the server refused because the key is gone or of another type.
 
-    Raises: BusRefused: this user may not look.  BusUnavailable: a node did not answer; call again.
+    Raises: BusRefused: this user may not look.  BusUnavailable: a node did not answer, or the cluster is down; call
+    again.
     """
     from redis.exceptions import NoPermissionError, ResponseError
 
     with redis_errors():
         replies = pipe.execute(raise_on_error=False)
         for reply in replies:
-            if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
+            if isinstance(reply, Exception) and (
+                not isinstance(reply, ResponseError) or isinstance(translate(reply), BusUnavailable)
+            ):
                 raise reply
     if any(isinstance(reply, NoPermissionError) for reply in replies):
         raise BusRefused("this user may not read the numbers of the bus: that takes the role metrics (eventbus acl)")
