@@ -95,7 +95,7 @@ class Journal:
         """Return the cursor of the manager's newest message. Raises: ConfigError: it has none that we may read."""
         found = self._read("--lines=1", *self._manager)
         if not found:
-            cure = "add its user to the group systemd-journal"
+            cure = "add its user to the group systemd-journal, and check that systemd runs on this host"
             raise ConfigError(f"journalctl shows this command no message of systemd: {cure}", cure=cure)
         return found[-1].cursor
 

@@ -210,7 +210,7 @@ def test_what_cannot_be_read_ends_with_a_cure(
         env = env | {"PATH": str(journal.programs)}
     elif case == "no messages":
         journal.path.write_text("")
-        cure = "add its user to the group systemd-journal"
+        cure = "add its user to the group systemd-journal, and check that systemd runs on this host"
     else:
         (tmp_path / "state").mkdir(mode=0o700)
         (tmp_path / "state" / "watch-systemd").write_text("--file=/etc/shadow\n")

@@ -190,6 +190,7 @@ def test_a_broker_that_is_away_is_found_again(server: KafkaServer, sinks: Sinks,
     answers = write(sink, stored(2), stored(3))
     assert [type(answer) for answer in answers] == [SinkUnreachable] * 2
     assert "Connection refused" in str(answers[0])
+    assert "check that the broker runs, and the sink's URL" in str(answers[0])
     with pytest.raises(SinkUnreachable, match="Connection refused"):
         sink.open()
     server.start()

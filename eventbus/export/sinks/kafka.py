@@ -275,7 +275,9 @@ class KafkaSink(AppendsBatches):
         return SinkUnreachable(f"{self._problem} ({error.name()})" if code < 0 and self._problem else text)
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+        if error.code() == KafkaError._TRANSPORT:
+            self._problem = f"{_text_of(error)}: check that the broker runs, and the sink's URL"
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._problem = _text_of(error)
         elif not self._problem:
             self._problem = "no broker can be used: check the sink's URL, and whether the broker expects TLS or a user"

@@ -95,7 +95,8 @@ def load_config(path: str, context: str) -> SingleConfig:
         config = kubeconfig.get(context or None)
     except (ClientConfigError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         problem = f"it has no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise ConfigError(f"the kubeconfig {path or 'of this process'} cannot be used: {problem}") from None
+        cure = "" if path else ": set KUBECONFIG to the path of a kubeconfig"
+        raise ConfigError(f"the kubeconfig {path or 'of this process'} cannot be used: {problem}{cure}") from None
     if config is None or config.user is None:
         raise ConfigError(f"the kubeconfig {path or 'of this process'} names no context with a user")
     return config
