@@ -14,8 +14,8 @@ from pathlib import Path
 _PARTS = {"__init__", "__main__", "environments", "loads", "meter", "parts", "plot", "record_bounds", "sample"}
 _PARTS |= {"servers", "sink_worker", "table", "targets"}
 FIRST = "comparison"
-#: Only when they are named: what takes long, or needs a server that is not ours.
-LONG = {"api_beside", "growth", "nodes"}
+#: Only when they are named: they take long, download packages, or need a server that is not ours.
+LONG = {"api_beside", "growth", "install_sizes", "nodes", "scale"}
 
 
 def main(words: list[str]) -> int:
