@@ -30,12 +30,17 @@ HOLD_S = 60
 
 
 def read_as(scene: Scene, group: str) -> int:
-    """Read and acknowledge all there is for *group*; returns how many events that were."""
+    """Read and acknowledge all there is for *group*; returns how many events that were.
+
+    An entry counts if its acknowledgement does: a trim between the two has released it, and counted it as lost.
+    """
     events = 0
     while page := scene.client.xreadgroup(group, "reader", {scene.keys.incoming: ">"}, count=500):
         entries = page[0][1]
-        events += sum(int(fields[b"n"]) for _, fields in entries)
-        scene.client.xack(scene.keys.incoming, group, *[entry for entry, _ in entries])
+        pipe = scene.client.pipeline(transaction=False)
+        for entry, _ in entries:
+            pipe.xack(scene.keys.incoming, group, entry)
+        events += sum(int(fields[b"n"]) for (_, fields), acked in zip(entries, pipe.execute(), strict=True) if acked)
     return events
 
 
