@@ -271,6 +271,7 @@ def test_a_user_without_tls_needs_a_mechanism_that_hides_the_password(tmp_path: 
         ("kafka://a/..", {}, r"the topic '\.\.'"),
         ("kafka://a?acks=0", {}, "no option 'acks'"),
         ("kafka://ann@a", {}, "needs EVENTBUS_KAFKA_PASSWORD"),
+        ("kafka://:hunter2@a", {}, "a password without a user"),
         ("kafka://ann@a?sasl=GSSAPI", {"EVENTBUS_KAFKA_PASSWORD": "x"}, "give SCRAM-SHA-512, SCRAM-SHA-256, PLAIN"),
         ("kafka+tls://a", {"EVENTBUS_KAFKA_CA_FILE": "/none"}, "EVENTBUS_KAFKA_CA_FILE"),
     ],

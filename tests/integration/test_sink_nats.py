@@ -275,6 +275,7 @@ def about(name: str) -> Event:
         ("nats://a?retention=1d&create=false", {}, "leave out create=false"),
         ("nats://a?token=x", {}, "no option 'token'"),
         ("nats://ann@a", {}, "needs EVENTBUS_NATS_PASSWORD"),
+        ("nats://:hunter2@a", {}, "a password without a user"),
         ("nats://ann:x@a", {"EVENTBUS_NATS_TOKEN": "y"}, "give one of"),
         ("nats+tls://a", {"EVENTBUS_NATS_CA_FILE": "/none"}, "EVENTBUS_NATS_CA_FILE"),
     ],

@@ -92,6 +92,8 @@ def _security(parts: SplitResult, mechanism: str, options: SinkOptions) -> dict[
         raise ConfigError(f"sasl={mechanism!a} in the sink's URL: give {', '.join(MECHANISMS)}")
     if user and not password:
         raise ConfigError("the user in the sink's URL needs EVENTBUS_KAFKA_PASSWORD(_FILE)")
+    if parts.password and not user:
+        raise ConfigError("the sink's URL has a password without a user, so it would not be used: give both")
     if user and mechanism == "PLAIN" and not tls:
         raise ConfigError("sasl=PLAIN would send the password in plain text: use kafka+tls://, or SCRAM-SHA-512")
     settings = {"security.protocol": f"{'SASL_' if user else ''}{'SSL' if tls else 'PLAINTEXT'}"}

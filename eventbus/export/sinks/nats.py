@@ -160,6 +160,8 @@ class Login:
             raise ConfigError("give one of: a user in the sink's URL, EVENTBUS_NATS_TOKEN, EVENTBUS_NATS_CREDS_FILE")
         if self._user and not password:
             raise ConfigError("the user in the sink's URL needs EVENTBUS_NATS_PASSWORD(_FILE)")
+        if self._password and not self._user:
+            raise ConfigError("the sink's URL has a password without a user, so it would not be used: give both")
         words = {"user": self._user, "password": password} if self._user else {}
         words |= {"token": token} if token else {}
         return words | ({"user_credentials": creds} if creds else {})
