@@ -9,7 +9,6 @@ import struct
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -130,7 +129,8 @@ def _addresses(host: str) -> set[str]:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
         return {host}
-    return {"loopback" if ip_address(each.partition("%")[0]).is_loopback else each for each in found}
+    # Other servers may listen at 127.0.0.2.
+    return {"localhost" if each in ("127.0.0.1", "::1") else each for each in found}
 
 
 def claim_bus(bus: str) -> socket.socket | str:
