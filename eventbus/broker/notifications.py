@@ -21,6 +21,7 @@ from eventbus.util.log import log
 MANY: Final = 500
 #: Fields of the hash: the state of an expected event by its id, and the time of `NotifyState.caught_up_ms`.
 _EXPECTED: Final = b"expected:"
+_TERM: Final = b"term"
 CAUGHT_UP: Final = "caught_up"
 
 
@@ -218,10 +219,13 @@ _RECEIVERS: Final = msgspec.json.Decoder(decodable(tuple[ReceiverState, ...]))
 
 
 def read_notifier_status(bus: Bus, client: Client) -> NotifierStatus | None:
-    """Read the state of the notifier; None: there was never one. Redis: HGETALL, then GET for each partition."""
+    """Read the state of the notifier; None: there was never one, or it is forgotten.
+
+    Redis: HGETALL, then GET for each partition.
+    """
     with redis_errors():
         fields: Any = client.hgetall(bus.keys[0].notify)
-        if not fields:
+        if not fields.keys() - {_TERM}:
             return None
         pipe: Any = client.pipeline(transaction=False)
         for keys in bus.keys:
@@ -240,6 +244,32 @@ def read_notifier_status(bus: Bus, client: Client) -> NotifierStatus | None:
     except msgspec.DecodeError:  # corrupt: as if it were missing, until the notifier writes it
         receivers = ()
     return NotifierStatus(name_text(fields.get(b"holder", b"")), lag, tuple(files), receivers)
+
+
+def forget_notifier(bus: Bus, client: Client) -> bool:
+    """Delete alerts, groups and positions: the next notifier starts as a first one. Safe to repeat.
+
+    The term stays, so a notifier of before that still runs cannot write. Returns: False: one has taken over meanwhile.
+    Redis: HGETALL, `NotifyStore.acquire`, then ZRANGE and `NotifyStore.settle` in pages.
+    """
+    keys = bus.keys[0]
+    store = NotifyStore(bus=bus, client=client, consumer="group-delete")
+    with redis_errors():
+        fields: Any = client.hgetall(keys.notify)
+    holder, beats = (name_text(fields.get(field, b"")) for field in (b"holder", b"beats"))
+    if not store.acquire("", holder, beats).ours:
+        return False
+    while True:
+        with redis_errors():
+            names: Any = client.zrange(keys.index_notify, 0, MANY - 1)
+        if not names:
+            break
+        if not store.settle({name_text(name): b"" for name in names}, {}, life_ms=1):
+            return False
+    with redis_errors():
+        fields = client.hgetall(keys.notify)
+    store.settle({}, {name_text(field): "" for field in fields if field != _TERM}, life_ms=1)
+    return read_notifier_status(bus, client) is None
 
 
 def receivers_field(receivers: Sequence[ReceiverState]) -> dict[str, str]:

@@ -28,7 +28,13 @@ from eventbus.broker.health.findings import Severity
 from eventbus.broker.health.status import read_status
 from eventbus.broker.health.user_checks import check_rights, read_rights
 from eventbus.broker.keys import Keys, bus_key, partition_of
-from eventbus.broker.notifications import ExpectedEvent, read_expected, read_notifier_status
+from eventbus.broker.notifications import (
+    ExpectedEvent,
+    NotifyStore,
+    forget_notifier,
+    read_expected,
+    read_notifier_status,
+)
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused, FunctionsMissing
@@ -418,6 +424,16 @@ def test_deploy_sets_options_and_deletes_groups(bus_made: As, settings: Settings
     assert delete_group(bus, client, "billing") == 1
     assert [group.name for group in read_status(bus, client).groups] == ["sink"]
     client.close()
+
+
+def test_the_user_of_a_notifier_forgets_its_state(bus_made: As, settings: Settings) -> None:
+    bus = open_bus(bus_made(Role.NOTIFIER), settings)
+    with bus.client() as client:
+        notifier = NotifyStore(bus=bus, client=client, consumer="one")
+        notifier.acquire("rules")
+        assert notifier.settle({"aone": b"\x91\xa3one"}, {"position:0": "7"}, life_ms=60_000)
+        assert forget_notifier(bus, client)
+        assert read_notifier_status(bus, client) is None
 
 
 def test_an_admin_loads_functions_and_lists_them(client_of: Callable[[Role], Any]) -> None:

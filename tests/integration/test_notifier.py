@@ -18,6 +18,7 @@ from eventbus.broker.notifications import (
     ExpectedEvent,
     NotifyStore,
     ReceiverState,
+    forget_notifier,
     read_expected,
     read_notifier_status,
 )
@@ -244,6 +245,25 @@ def test_a_worker_that_has_lost_its_lease_stores_nothing(bus: Bus) -> None:
         assert not first.settle({"a1": b""}, {"position:0": "9"}, life_ms=60_000)
         state = second.load()
         assert (state.positions, state.records) == ({0: 5}, {"a1": b"\x91\xa11"})
+
+
+def test_a_notifier_that_is_forgotten_leaves_its_term_only(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifications, "MANY", 2)
+    with bus.client() as client:
+        old = NotifyStore(bus=bus, client=client, consumer="old")
+        assert old.acquire("rules").term == 1
+        records = {f"a{n}": b"\x91\xa1%d" % n for n in range(5)}
+        assert old.settle(records, {"position:0": "7", "expected:one": "text"}, life_ms=60_000)
+        assert forget_notifier(bus, client)
+        assert read_notifier_status(bus, client) is None
+        assert client.hgetall(bus.keys[0].notify) == {b"term": b"2"}
+        assert client.keys(bus.keys[0].notify_state + b"*") == []
+        assert forget_notifier(bus, client)
+
+        assert not old.settle({"a1": b"\x91\xa11"}, {"position:0": "8"}, life_ms=60_000)
+        new = NotifyStore(bus=bus, client=client, consumer="new")
+        assert new.acquire("rules").term == 4
+        assert new.load().positions == {}
 
 
 def test_a_receiver_that_hangs_delays_no_other(workers: Workers, service: Service, store: ObjectStore) -> None:

@@ -76,7 +76,8 @@ def check_notifier(status: NotifierStatus | None, now_ms: int) -> Iterator[Findi
     acting = next((file for file in alive if file.worker == status.holder), None)
     if acting is None:
         text = f"no worker sends notifications, with a lag of {status.lag} changes"
-        yield warning("notify", text, "start it again: eventbus worker notify --rules …")
+        cure = "start it again (eventbus worker notify --rules …), or if it was only tried: "
+        yield warning("notify", text, f"{cure}eventbus group delete worker:notify")
         return
     well = True
     for file in alive:

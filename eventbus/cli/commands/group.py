@@ -14,6 +14,7 @@ from eventbus.cli.printers.output import dump_json, wants_colour, write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
 from eventbus.util.table import format_table
+from eventbus.util.text import printable
 
 if TYPE_CHECKING:
     from eventbus.broker.health.status import Group
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 STORE_GROUP = "sink"
 #: The prefix of external sinks' names, as in `broker.export.export_group`.
 EXPORT = "export:"
+NOTIFIER = "worker:notify"
 
 
 @click.command()
@@ -61,17 +63,21 @@ def delete_group(name: str, yes: bool, force: bool, output: str | None) -> None:
 
     Use it for a group without workers that holds up the stream. A live worker would recreate its group, so stop the
     workers first. `sink` is the store's own group. `export:NAME` means an external sink: its position is deleted, and
-    a worker that starts later begins as a new export.
+    a worker that starts later begins as a new export. `worker:notify` means the notifier: its position, alerts, groups
+    and expected events are deleted.
 
     \b
     Examples:
       eventbus group delete billing
       eventbus group delete billing --yes
       eventbus group delete export:file-c71c8c
+      eventbus group delete worker:notify
     """
     with open_session() as session:
         if name.startswith(EXPORT):
             _forget_sink(session, name.removeprefix(EXPORT), yes=yes, force=force)
+        elif name == NOTIFIER:
+            _forget_notifier(session, yes=yes, force=force)
         else:
             _delete(session, name, yes=yes, force=force)
     write(dump_json({"group": name, "deleted": True}) + "\n" if output == "json" else f"group/{name} deleted\n")
@@ -105,6 +111,22 @@ def _forget_sink(session: Session, sink: str, *, yes: bool, force: bool) -> None
     if not yes:
         ask_consent(f"Delete the position of sink {sink}? {status.lag} changes are not written to it yet")
     forget_sink(session.bus, session.client, sink)
+
+
+def _forget_notifier(session: Session, *, yes: bool, force: bool) -> None:
+    from eventbus.broker.notifications import forget_notifier, read_notifier_status
+
+    status = read_notifier_status(session.bus, session.client)
+    if status is None:
+        raise NotFound("this bus has no state of a notifier")
+    if status.holder and not force:
+        raise click.UsageError(
+            f"{printable(status.holder)} sends notifications: stop it first, or if it was killed, add --force"
+        )
+    if not yes:
+        ask_consent(f"Delete the alerts and the position of the notifier? {status.lag} changes are not taken in yet")
+    if not forget_notifier(session.bus, session.client):
+        raise click.UsageError("another notifier has started meanwhile: stop all notifiers, and repeat the command")
 
 
 def _refuse(group: Group) -> None:
