@@ -274,6 +274,8 @@ def test_a_user_without_tls_needs_a_mechanism_that_hides_the_password(tmp_path: 
         ("kafka://:hunter2@a", {}, "a password without a user"),
         ("kafka://ann@a?sasl=GSSAPI", {"EVENTBUS_KAFKA_PASSWORD": "x"}, "give SCRAM-SHA-512, SCRAM-SHA-256, PLAIN"),
         ("kafka+tls://a", {"EVENTBUS_KAFKA_CA_FILE": "/none"}, "EVENTBUS_KAFKA_CA_FILE"),
+        ("kafka://a", {"EVENTBUS_KAFKA_CA_FILE": "/none"}, r"does not use TLS: use kafka\+tls://"),
+        ("kafka+tls://a", {"EVENTBUS_KAFKA_KEY_FILE": "/none"}, "needs EVENTBUS_KAFKA_CERT_FILE"),
     ],
 )
 def test_a_url_that_names_no_target_is_refused(url: str, environ: dict[str, str], problem: str) -> None:

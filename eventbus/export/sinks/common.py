@@ -162,15 +162,22 @@ def retention_days(text: str) -> int:
     return int(days[1])
 
 
-def tls_context(environ: Mapping[str, str], prefix: str) -> ssl.SSLContext:
-    """Return the context for the certificates of <prefix>_CA_FILE, _CERT_FILE and _KEY_FILE.
+def tls_context(environ: Mapping[str, str], prefix: str, scheme: str) -> ssl.SSLContext | None:
+    """Return the context for the certificates of <prefix>_CA_FILE, _CERT_FILE and _KEY_FILE; None: *scheme* has no TLS.
 
-    Raises: ConfigError: a file cannot be used."""
-    certificate = environ.get(f"{prefix}_CERT_FILE")
+    Raises: ConfigError: a file cannot be used, or is given for a URL without TLS."""
+    files = {name: environ.get(f"{prefix}_{name}_FILE") or None for name in ("CA", "CERT", "KEY")}
+    given = [f"{prefix}_{name}_FILE" for name, path in files.items() if path]
+    if not scheme.endswith("+tls"):
+        if given:
+            raise ConfigError(f"{given[0]} is set, but {scheme}:// does not use TLS: use {scheme}+tls://, or unset it")
+        return None
+    if files["KEY"] and not files["CERT"]:
+        raise ConfigError(f"{prefix}_KEY_FILE needs {prefix}_CERT_FILE")
     try:
-        context = ssl.create_default_context(cafile=environ.get(f"{prefix}_CA_FILE") or None)
-        if certificate:
-            context.load_cert_chain(certificate, environ.get(f"{prefix}_KEY_FILE") or None)
+        context = ssl.create_default_context(cafile=files["CA"])
+        if files["CERT"]:
+            context.load_cert_chain(files["CERT"], files["KEY"])
     except OSError as error:
-        raise ConfigError(f"{prefix}_CA_FILE, _CERT_FILE or _KEY_FILE cannot be used: {error}") from error
+        raise ConfigError(f"{' or '.join(given)} cannot be used: {error}") from error
     return context

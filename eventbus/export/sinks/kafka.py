@@ -99,8 +99,7 @@ def _security(parts: SplitResult, mechanism: str, options: SinkOptions) -> dict[
     settings = {"security.protocol": f"{'SASL_' if user else ''}{'SSL' if tls else 'PLAINTEXT'}"}
     if user:
         settings |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-    if tls:
-        tls_context(options.environ, "EVENTBUS_KAFKA")  # report a file that cannot be used
+    if tls_context(options.environ, "EVENTBUS_KAFKA", parts.scheme):  # made to report a file that cannot be used
         for name, setting in (("CA", "ca"), ("CERT", "certificate"), ("KEY", "key")):
             if path := options.environ.get(f"EVENTBUS_KAFKA_{name}_FILE"):
                 settings[f"ssl.{setting}.location"] = path

@@ -104,7 +104,7 @@ def make_nats_sink(url: str, options: SinkOptions) -> NatsSink:
         subject,
         create=target,
         login=login,
-        tls=tls_context(options.environ, "EVENTBUS_NATS") if parts.scheme == "nats+tls" else None,
+        tls=tls_context(options.environ, "EVENTBUS_NATS", parts.scheme),
         timeout_s=options.timeout_s,
     )
 

@@ -67,7 +67,7 @@ def make_syslog_sink(url: str, options: SinkOptions) -> SyslogSink:
         host = None
     if not host or parts.path.strip("/") or parts.username is not None:
         raise ConfigError(f"the sink's URL must be {parts.scheme}://host:port, without a path or user")
-    tls = tls_context(options.environ, "EVENTBUS_SYSLOG") if with_tls else None
+    tls = tls_context(options.environ, "EVENTBUS_SYSLOG", parts.scheme)
     return SyslogSink(options.name, host, port, Formatter(FACILITIES[facility], sd_id), tls, options.timeout_s)
 
 
