@@ -11,7 +11,7 @@ import msgspec
 from eventbus.broker.bus import Bus
 from eventbus.broker.calls import call_function
 from eventbus.broker.connection.connect import Client
-from eventbus.broker.keys import EVENTS, name_bytes, name_text, version_in, whole_number
+from eventbus.broker.keys import name_bytes, name_text, whole_number
 from eventbus.broker.redis_errors import redis_errors
 from eventbus.model.decodable import decodable
 from eventbus.model.event import ObjectReference
@@ -207,10 +207,10 @@ class NotifierFile(msgspec.Struct, frozen=True):
 
 
 class NotifierStatus(msgspec.Struct, frozen=True):
-    """The acting worker ("": none), the changes that it has not taken in, the files of all workers, its receivers."""
+    """The acting worker ("": none), its positions by partition, the files of all workers, its receivers."""
 
     holder: str
-    lag: int
+    positions: Mapping[int, int]
     files: tuple[NotifierFile, ...]
     receivers: tuple[ReceiverState, ...] = ()
 
@@ -219,20 +219,16 @@ _RECEIVERS: Final = msgspec.json.Decoder(decodable(tuple[ReceiverState, ...]))
 
 
 def read_notifier_status(bus: Bus, client: Client) -> NotifierStatus | None:
-    """Read the state of the notifier; None: there was never one, or it is forgotten.
-
-    Redis: HGETALL, then GET for each partition.
-    """
+    """Read the state of the notifier; None: there was never one, or it is forgotten. Redis: HGETALL."""
     with redis_errors():
         fields: Any = client.hgetall(bus.keys[0].notify)
-        if not fields.keys() - {_TERM}:
-            return None
-        pipe: Any = client.pipeline(transaction=False)
-        for keys in bus.keys:
-            pipe.get(keys.version_of(EVENTS))
-        newest = [version_in(found) for found in pipe.execute()]
-    positions = [whole_number(fields.get(b"position:%d" % partition)) for partition in range(bus.partitions)]
-    lag = sum(max(0, new - at) for new, at in zip(newest, positions, strict=True) if at is not None)
+    if not fields.keys() - {_TERM}:
+        return None
+    positions = {
+        partition: position
+        for partition in range(bus.partitions)
+        if (position := whole_number(fields.get(b"position:%d" % partition))) is not None
+    }
     files = []
     for field, text in fields.items():
         ms, _, rest = text.decode("ascii", "replace").partition(" ")
@@ -243,7 +239,7 @@ def read_notifier_status(bus: Bus, client: Client) -> NotifierStatus | None:
         receivers = _RECEIVERS.decode(fields.get(b"receivers", b"[]"))
     except msgspec.DecodeError:  # corrupt: as if it were missing, until the notifier writes it
         receivers = ()
-    return NotifierStatus(name_text(fields.get(b"holder", b"")), lag, tuple(files), receivers)
+    return NotifierStatus(name_text(fields.get(b"holder", b"")), positions, tuple(files), receivers)
 
 
 def forget_notifier(bus: Bus, client: Client) -> bool:

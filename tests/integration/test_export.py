@@ -13,9 +13,12 @@ from eventbus.broker.health.export_status import (
     export_status,
     forget_silent_sinks,
     forget_sink,
+    notifier_lag,
     partitions_without_worker,
 )
 from eventbus.broker.health.status import Beats, read_beats
+from eventbus.broker.keys import version_in
+from eventbus.broker.notifications import NotifierStatus
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.export.exporter import PartitionExporter
@@ -281,6 +284,8 @@ def test_the_lag_is_the_number_of_changes_in_the_stream_though_versions_jump(
     exporter = exporter_of(MemorySink())
     partition.record(about(0))
     run_until_idle(exporter)
+    before = version_in(partition.admin.get(partition.keys.version_of("events")))
+    notifier = NotifierStatus("", {0: before}, ())
     partition.record(*[about(number, f"large {number}") for number in range(40)])
     for jump in range(3):
         forget_the_newest_version(partition)
@@ -288,6 +293,7 @@ def test_the_lag_is_the_number_of_changes_in_the_stream_though_versions_jump(
             partition.record(about(number, f"{jump} {number}"))
     assert len(partition.raw_changes()) == 1 + 40 + 3 * 30
     assert status_of(partition.bus).lag == 40 + 3 * 30
+    assert notifier_lag(partition.bus, partition.admin, notifier) == 40 + 3 * 30
     partition.admin.xtrim(partition.keys.changes_of("events"), maxlen=70, approximate=False)
     assert status_of(partition.bus).lag == 70, "those that were trimmed away are listed, not read"
     partition.admin.xtrim(partition.keys.changes_of("events"), maxlen=0, approximate=False)

@@ -15,6 +15,7 @@ from eventbus.api.kube.authors import read_all
 from eventbus.api.responses import compute_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.health.bus_checks import PAUSED_MS
+from eventbus.broker.health.export_status import notifier_lag
 from eventbus.broker.notifications import NotifierStatus, ReceiverState, read_notifier_status
 from eventbus.model.kinds import ACKNOWLEDGEMENT
 from eventbus.notify.alerts import Alert
@@ -111,7 +112,7 @@ async def notifications(request: web.Request) -> web.Response:
         return Notifications(
             notifier=status.holder if status else "",
             running=status is not None and _runs(context, status),
-            lag=status.lag if status else 0,
+            lag=notifier_lag(context.bus, context.client, status) if status else 0,
             receivers=receivers if sees_status else (),
             items=items[:MOST_GROUPS],
             more=more or len(items) > MOST_GROUPS,

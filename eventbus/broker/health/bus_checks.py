@@ -10,7 +10,7 @@ from eventbus.broker.bus import CLUSTER_PARTITIONS, Bus, decode_options, parse_o
 from eventbus.broker.connection.connect import Client, is_cluster, primaries
 from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.health.expected_status import ExpectedState, ExpectedStatus, read_expected_status
-from eventbus.broker.health.export_status import SinkPart, SinkStatus, export_status
+from eventbus.broker.health.export_status import SinkPart, SinkStatus, export_status, notifier_lag
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.status import BusStatus, Level, read_status, say_unwatched
 from eventbus.broker.keys import SINK_GROUP, bus_key
@@ -68,14 +68,14 @@ def _silent(parts: Sequence[SinkPart]) -> str:
     return f" since {int(hours)} h" if hours >= 1 else f" since {int(seen_s // 60)} min" if seen_s >= 60 else ""
 
 
-def check_notifier(status: NotifierStatus | None, now_ms: int) -> Iterator[Finding]:
+def check_notifier(status: NotifierStatus | None, lag: int, now_ms: int) -> Iterator[Finding]:
     """Find notifiers that do not act, or have other rules. *now_ms*: since 1970; None: there was never one."""
     if status is None:
         return
     alive = [file for file in status.files if now_ms - file.seen_ms < PAUSED_MS]
     acting = next((file for file in alive if file.worker == status.holder), None)
     if acting is None:
-        text = f"no worker sends notifications, with a lag of {status.lag} changes"
+        text = f"no worker sends notifications, with a lag of {lag} changes"
         cure = "start it again (eventbus worker notify --rules …), or if it was only tried: "
         yield warning("notify", text, f"{cure}eventbus group delete worker:notify")
         return
@@ -139,6 +139,7 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
     except BusRefused:
         # This is right for a producer or reader.
         return [there, ok("workers", "not looked at: this user may not read the numbers (role metrics)")]
+    notifier = read_notifier_status(bus, client)
     return [
         there,
         *check_partitions(partitions, len(primaries(client)) if bus.is_cluster else 1),
@@ -148,7 +149,7 @@ def check_bus(client: Client, url: str, settings: Settings) -> list[Finding]:
         *_check_dead(status),
         *check_exports(export_status(bus, client), int(time.time() * 1000)),
         *check_expected(read_expected_status(bus, client, datetime.now(UTC))),
-        *check_notifier(read_notifier_status(bus, client), int(time.time() * 1000)),
+        *check_notifier(notifier, notifier_lag(bus, client, notifier) if notifier else 0, int(time.time() * 1000)),
         *_check_lifecycle(status),
     ]
 

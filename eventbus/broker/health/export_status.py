@@ -1,4 +1,4 @@
-"""Reads the state of external sinks: lag, pending, retries, paused since, last error, dead letters."""
+"""Reads the state of external sinks: lag, pending, paused since, last error, dead letters; the lag of the notifier."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client, node_of
 from eventbus.broker.health.status import Beats, moving
 from eventbus.broker.keys import EVENTS, ID_CHARS, SINK_GROUP, Keys, versions_in, whole_number
+from eventbus.broker.notifications import NotifierStatus
 from eventbus.broker.redis_errors import redis_errors
 
 #: Changes after the position of a sink that are opened to find the age of the oldest.
@@ -49,6 +50,15 @@ def read_lag(node: Any, keys: Keys, position: int) -> tuple[int, float]:
     now_ms = time[0] * 1000 + time[1] // 1000
     published = [ms for _, fields in entries if (ms := _published_ms(fields))]
     return events, max(0, now_ms - published[0]) / 1000 if published else 0.0
+
+
+def notifier_lag(bus: Bus, client: Client, status: NotifierStatus) -> int:
+    """Count the changes that the notifier has not taken in. Redis: as `read_lag`, for each partition."""
+    found = 0
+    for partition, position in status.positions.items():
+        keys = bus.keys[partition]
+        found += read_lag(node_of(client, keys.meta), keys, position)[0]
+    return found
 
 
 def _count_between(node: Any, changes: bytes, low: int, high: int) -> int:

@@ -124,7 +124,7 @@ def _forget_notifier(session: Session, *, yes: bool, force: bool) -> None:
             f"{printable(status.holder)} sends notifications: stop it first, or if it was killed, add --force"
         )
     if not yes:
-        ask_consent(f"Delete the alerts and the position of the notifier? {status.lag} changes are not taken in yet")
+        ask_consent("Delete the alerts, groups and positions of the notifier? The next one starts as a first one")
     if not forget_notifier(session.bus, session.client):
         raise click.UsageError("another notifier has started meanwhile: stop all notifiers, and repeat the command")
 

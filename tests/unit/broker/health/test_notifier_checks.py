@@ -14,7 +14,7 @@ def file(worker: str, hash_: str = "aa", *, rejected: bool = False, seen_ms: int
 
 
 def findings(status: NotifierStatus | None) -> list[tuple[Severity, str]]:
-    return [(finding.severity, finding.message) for finding in check_notifier(status, NOW_MS)]
+    return [(finding.severity, finding.message) for finding in check_notifier(status, 3, NOW_MS)]
 
 
 def test_a_bus_that_never_had_a_notifier_needs_none() -> None:
@@ -22,18 +22,18 @@ def test_a_bus_that_never_had_a_notifier_needs_none() -> None:
 
 
 def test_one_that_acts_is_enough() -> None:
-    status = NotifierStatus("one", 3, (file("one"), file("two"), file("gone", "bb", seen_ms=1)))
+    status = NotifierStatus("one", {}, (file("one"), file("two"), file("gone", "bb", seen_ms=1)))
     assert findings(status) == [(Severity.OK, "one sends notifications")]
 
 
 def test_without_a_worker_that_acts_there_is_a_warning() -> None:
     text = "no worker sends notifications, with a lag of 3 changes"
-    assert findings(NotifierStatus("", 3, (file("two"),))) == [(Severity.WARNING, text)]
-    assert findings(NotifierStatus("one", 3, (file("one", seen_ms=1),))) == [(Severity.WARNING, text)]
+    assert findings(NotifierStatus("", {}, (file("two"),))) == [(Severity.WARNING, text)]
+    assert findings(NotifierStatus("one", {}, (file("one", seen_ms=1),))) == [(Severity.WARNING, text)]
 
 
 def test_workers_with_other_rules_or_rejected_ones_are_named() -> None:
-    status = NotifierStatus("one", 0, (file("one"), file("two", "bb"), file("three", rejected=True)))
+    status = NotifierStatus("one", {}, (file("one"), file("two", "bb"), file("three", rejected=True)))
     assert findings(status) == [
         (Severity.WARNING, "two has another rules file than one, which acts"),
         (Severity.WARNING, "three has rejected its rules file, and uses the former rules"),
