@@ -226,9 +226,10 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
     except ValueError:  # its text may quote a password
         raise ConfigError("the sink's URL cannot be read: its host is malformed") from None
-    # A password that is cut at its ? would be neither seen as one nor hidden. The path of a webhook may have an @.
+    # A password that is cut at its ? would be neither seen as one nor hidden. The path of a webhook may have an @, and
+    # the options of syslog, which has no users.
     cut = ":" in parts.netloc and "@" not in parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}"
-    if cut and parts.scheme in SCHEMES and parts.scheme not in ("http", "https"):
+    if cut and parts.scheme in SCHEMES and parts.scheme not in ("http", "https", "syslog", "syslog+tls"):
         raise ConfigError("the sink's URL has an @ after its host: write / ? # @ in a password as %2F %3F %23 %40")
     return parts
 
