@@ -50,6 +50,7 @@ class Reader:
 
     Args: since: for partitions without a position, the events last seen at this time or later are listed; seconds since
               1970, None: begin with the next change.
+    Attributes: ready: set as soon as no change after this moment is missed.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class Reader:
         since: float | None = None,
     ) -> None:
         self.free = threading.Semaphore(AHEAD)
+        self.ready = threading.Event()
         self.lists = 0
         self._bus = bus
         self._positions = dict(positions)
         self._inbox = inbox
         self._since = since
+        self._starts: dict[int, int] = {}  #: by partition without a position, the version when it was read first
         self._stop = threading.Event()
         self._checked_at = 0.0
         name = f"eventbus-notify-read-{min(positions)}"
@@ -98,9 +101,7 @@ class Reader:
             client.close()
 
     def _turn(self, client: Client) -> None:
-        for partition, position in self._positions.items():
-            if position is None:
-                self._begin(client, partition)
+        self._begin(client)
         known = {partition: position for partition, position in self._positions.items() if position is not None}
         keys = {self._bus.keys[partition].changes_of(EVENT.plural): partition for partition in known}
         after = [f"{position}-0" for position in known.values()]
@@ -139,12 +140,17 @@ class Reader:
             if not more:
                 self._list_lost(client, partition)
 
-    def _begin(self, client: Client, partition: int) -> None:
-        (newest,) = read_versions(self._bus, client, EVENT.plural, [partition])
-        if self._since is not None:
-            since = self._since
-            self._list(client, partition, lambda event: last_seen(event).timestamp() >= since)
-        self._put(partition, [], newest)
+    def _begin(self, client: Client) -> None:
+        missing = [partition for partition, position in self._positions.items() if position is None]
+        unread = [partition for partition in missing if partition not in self._starts]
+        if unread:
+            self._starts |= zip(unread, read_versions(self._bus, client, EVENT.plural, unread), strict=True)
+        self.ready.set()
+        since = self._since
+        for partition in missing:
+            if since is not None:
+                self._list(client, partition, lambda event: last_seen(event).timestamp() >= since)
+            self._put(partition, [], self._starts[partition])
 
     def _list_lost(self, client: Client, partition: int) -> None:
         position = self._positions[partition] or 0

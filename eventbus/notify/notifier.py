@@ -57,6 +57,8 @@ from eventbus.util.log import log
 
 LOOK_EVERY_S: Final = 3.0
 BEAT_EVERY_S: Final = 1.0
+#: Longest wait until the readers have their first positions, if Redis does not answer.
+READY_S: Final = 1.0
 #: Twice the time between two checks of a standby worker. After a longer gap, the observation starts again.
 LONGEST_GAP_S: Final = 6.0
 #: Messages of the inbox that one turn takes.
@@ -350,10 +352,13 @@ class _Acting:
                 rules.rules, setup.opening, clock=setup.clock, results=self.inbox, on_change=setup.on_change
             )
             ends.callback(self.senders.close)
-            log.info("notify acts in term %d, with %d alerts in %d groups", hold.term, len(alerts), len(groups))
             for reader in self.readers:
                 reader.start()
                 ends.callback(reader.stop)
+            begun = self._clock.monotonic()
+            for reader in self.readers:
+                reader.ready.wait(max(0.0, begun + READY_S - self._clock.monotonic()))
+            log.info("notify acts in term %d, with %d alerts in %d groups", hold.term, len(alerts), len(groups))
             self._ends = ends.pop_all()
 
     def turn(self) -> None:

@@ -185,6 +185,18 @@ def test_a_first_start_is_from_now_and_with_since_from_then(
     eventually(lambda: service.names() == ["new"])
 
 
+def test_an_event_of_the_moment_at_which_it_reports_that_it_acts_is_sent(
+    workers: Workers, service: Service, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report(text: str, *_: object) -> None:
+        if "acts in term" in text:
+            warn(store, "web-0")
+
+    monkeypatch.setattr(notifier_module.log, "info", report)
+    workers.start()
+    eventually(lambda: service.names() == ["web-0"])
+
+
 def test_with_since_stored_events_are_notified_too(workers: Workers, service: Service, store: ObjectStore) -> None:
     warn(store, "old")
     workers.start(since=0.0)
