@@ -41,6 +41,7 @@ from eventbus.store.changes import read_versions
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import SystemClock
+from eventbus.util.log import log
 from tests.builders import make_event, make_reference
 from tests.support.harness import own_server, settings_of
 from tests.waiting import eventually
@@ -192,7 +193,7 @@ def test_an_event_of_the_moment_at_which_it_reports_that_it_acts_is_sent(
         if "acts in term" in text:
             warn(store, "web-0")
 
-    monkeypatch.setattr(notifier_module.log, "info", report)
+    monkeypatch.setattr(log, "info", report)
     workers.start()
     eventually(lambda: service.names() == ["web-0"])
 
