@@ -120,6 +120,7 @@ def test_if_the_broker_fails_before_all_are_sent_alone_the_others_are_not_reject
     server: KafkaServer, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, sent = sinks(timeout_s=1), []
+    eventually(lambda: write(sink, stored()) == [stored()])  # it is connected
     produce = sink._produce
 
     def note(*given: Any) -> None:
