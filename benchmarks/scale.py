@@ -3,8 +3,8 @@
 python -m benchmarks.scale [recorders|nodes|watches] [--seconds 20] [--events 1e6] [--nodes 1e5] [--watches 1e4]
 
 Each part is measured at three sizes, up to a hundredth of the default fleet. A cost grows as the size to the power of
-an exponent: 1 is linear. The fleet's costs are computed from the largest size: linear, or with the exponent if that is
-above 1.
+an exponent: 1 is linear. The fleet's costs are computed from the largest size: linear, since it has more partitions and
+workers of that size, or with the exponent if that is above 1.
 """
 
 from __future__ import annotations
@@ -225,9 +225,9 @@ def _print(what: str, rows: Sequence[Cost], whole: float) -> dict[str, float]:
 
 def _growth(name: str, exponent: float, times: float) -> float:
     """Return the factor of a figure if the fleet grows *times*. A cost of a unit, as "KB a watch", stays as it is."""
-    if " a " in name or " an " in name or abs(exponent) < 0.2:
+    if " a " in name or " an " in name:
         return 1.0
-    return math.pow(times, max(1.0, exponent) if exponent > 0 else exponent)
+    return math.pow(times, exponent if exponent < -0.5 else max(1.0, exponent))
 
 
 def _exponent(rows: Sequence[Cost], name: str) -> float:
