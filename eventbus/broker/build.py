@@ -23,19 +23,9 @@ SHARED = (
 )
 #: Files with one function each.
 VERBS = (
-    *("open", "publish", "publish_once", "correlate_and_store", "trim", "bury", "replay", "discard", "beat", "isolate"),
-    *(
-        "claim",
-        "remove_event",
-        "expire",
-        "refresh",
-        "forget",
-        "finish",
-        "put",
-        "remove",
-        "put_client_event",
-        "overlay_event",
-    ),
+    *("open", "publish", "publish_once", "correlate_and_store", "trim", "bury", "replay", "discard"),
+    *("beat", "isolate", "claim", "remove_event", "expire", "refresh", "forget", "finish"),
+    *("put", "remove", "put_client_event", "overlay_event"),
     *("export_acquire", "export_release", "export_settle", "export_retry", "checkpoint"),
     *("notify_acquire", "notify_release", "notify_settle"),
     "announce",
