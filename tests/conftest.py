@@ -47,7 +47,7 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 # How fast examples are made says how busy the machine is, not whether the code is right.
 _NOT_TIMED = [hypothesis.HealthCheck.too_slow]
-_EXAMPLES = int(os.environ.get("EVENTBUS_TEST_EXAMPLES", "25"))  # `make test-long` tries more
+_EXAMPLES = int(os.environ.get("EVENTBUS_TEST_EXAMPLES", "10"))  # `make test-long` tries more
 hypothesis.settings.register_profile(
     "ours", deadline=None, suppress_health_check=_NOT_TIMED, max_examples=_EXAMPLES, print_blob=IN_CI
 )

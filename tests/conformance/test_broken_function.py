@@ -117,15 +117,18 @@ def test_function_as_it_is_passes_on_the_same_server(own_server: str) -> None:
     assert failures(RedisDriver(own_server), own_scenarios()) == []
 
 
+@pytest.mark.volume
 def test_type_left_out_of_the_spam_key_is_found(embedded_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = ModuleType("broken_correlator")
     names: dict[str, Any] = vars(broken)
     monkeypatch.setitem(sys.modules, broken.__name__, broken)
-    exec(compile(mutated(inspect.getsource(correlator), TYPE), str(Path(correlator.__file__)), "exec"), names)
+    broken_code = compile(mutated(inspect.getsource(correlator), TYPE), str(Path(correlator.__file__)), "exec")
+    exec(broken_code, names)  # noqa: S102 - breaks the source of the correlator, to show that the tests find it
     monkeypatch.setattr(recording, "Correlator", names["Correlator"])
     assert_found(embedded_url, TYPE.found_by, TYPE.vector)
 
 
+@pytest.mark.volume
 def test_qps_as_a_double_is_found(embedded_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eventbus.settings.float32", float)
     assert_found(embedded_url, "qps_of_0.7_is_rounded_down_to_float32", "074_opt_qps_float32_0.7")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conformance import end_to_end, end_to_end_kubernetes
 from tests.conformance.end_to_end import NOT_OURS, Vector
-from tests.conformance.end_to_end_kubernetes import NOT_KUBERNETES, UNSEEN
+from tests.conformance.end_to_end_kubernetes import UNSEEN
 from tests.thin import one_of_each
 
 VECTORS = [vector for vector in end_to_end.recorded() if vector.name not in NOT_OURS]
@@ -52,9 +52,3 @@ def test_a_call_too_many_or_too_late_is_a_difference(embedded_url: str) -> None:
 
     assert end_to_end.differences(vector, calls[:-1]) != []
     assert end_to_end.differences(vector, [call | {"t_ms": call["t_ms"] + 20_000} for call in calls]) != []
-
-
-def test_what_does_not_apply_exists() -> None:
-    recorded = end_to_end.recorded()
-    assert NOT_OURS.keys() <= {vector.name for vector in recorded}
-    assert NOT_KUBERNETES.keys() <= {end_to_end_kubernetes.subject_of(vector) for vector in recorded}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from eventbus.settings import Options, SpamKey
 from tests.conformance.__main__ import main
-from tests.conformance.driver import Patch
-from tests.conformance.files import MalformedScenario, patch_to_json, read_scenario, write_scenario
+from tests.conformance.files import MalformedScenario, read_scenario, write_scenario
 from tests.conformance.scenario import START_MS, Step, make_options
 from tests.conformance.scenarios import own_scenarios
 
@@ -53,47 +50,6 @@ def test_scenario_without_a_line_of_options_has_client_gos_defaults(tmp_path: Pa
     assert not options.report_suppressed
 
 
-@pytest.mark.parametrize(
-    ("given", "decides_alike"),
-    [
-        ('{"qps":1e-50}', Options().qps),
-        ('{"qps":-1e-50}', Options().qps),
-        ('{"qps":1e-7}', 1.0000000116860974e-07),
-        ('{"qps":-0.5}', 0),
-        ('{"burst":-7}', 0),
-        ('{"burst":99999999999}', 2**31 - 1),
-        ('{"max_events":-1}', 1),
-        ('{"max_events":1001}', 1_000),
-        ('{"max_interval_s":1000000000}', 10**9),
-    ],
-)
-def test_number_that_only_client_go_takes_becomes_one_that_decides_alike(
-    tmp_path: Path, given: str, decides_alike: float
-) -> None:
-    (field,) = json.loads(given)
-    _, options = write_and_read(tmp_path, f'{{"options":{given}}}', '{"t_ms":0,"event":{}}')
-    assert getattr(options, field) == decides_alike
-
-
-def test_scenario_that_could_fill_a_set_beyond_our_bound_is_refused(tmp_path: Path) -> None:
-    lines = ['{"t_ms":0,"event":{}}'] * 1_001
-    with pytest.raises(MalformedScenario, match="max_events must be at most 1000"):
-        write_and_read(tmp_path, '{"options":{"max_events":1001}}', *lines)
-
-
-def test_half_of_a_surrogate_pair_is_read_as_go_reads_it(tmp_path: Path) -> None:
-    (step,), _ = write_and_read(tmp_path, r'{"t_ms":0,"event":{"message":"bad \ud800! \ude00 \ud83d\ude00 \u00fc"}}')
-    assert step.event.message == "bad \ufffd! \ufffd \U0001f600 ü"
-
-
-@pytest.mark.parametrize(
-    ("last", "shown"), [(0, None), (999_999, None), (1_000_000, "1970-01-01T00:00:01Z"), (-1, "1969-12-31T23:59:59Z")]
-)
-def test_patch_leaves_out_a_time_in_the_first_second_of_1970(last: int, shown: str | None) -> None:
-    patch = Patch(2, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=last), "m")
-    assert (patch_to_json(patch) or {}).get("lastTimestamp") == shown
-
-
 def test_unknown_option_is_named_and_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_and_read(tmp_path, '{"options":{"colour":"red"}}', '{"t_ms":0,"event":{}}')
     assert "'colour' is unknown" in capsys.readouterr().err
@@ -105,12 +61,6 @@ def test_unknown_option_is_named_and_ignored(tmp_path: Path, capsys: pytest.Capt
 def test_what_is_no_scenario_is_malformed_whatever_is_wrong_with_it(tmp_path: Path, line: str) -> None:
     with pytest.raises(MalformedScenario):
         write_and_read(tmp_path, line, '{"t_ms":0,"event":{}}')
-
-
-@pytest.mark.parametrize("first", ['{"options":null}', "\ufeff"])
-def test_absent_options_and_a_byte_order_mark_say_nothing(tmp_path: Path, first: str) -> None:
-    steps, options = write_and_read(tmp_path, first, '{"t_ms":0,"event":{}}')
-    assert (len(steps), options) == (1, Options(report_suppressed=False))
 
 
 def test_scenario_with_deletion_of_single_objects_is_refused(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from tests.conformance.redis_driver import RedisDriver
 from tests.conformance.runner import cut
 from tests.conformance.scenario import START_MS, complete
 
-EXAMPLES = int(os.environ.get("EVENTBUS_TEST_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("EVENTBUS_TEST_EXAMPLES", "10"))
 
 options = st.builds(
     Options,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
@@ -58,13 +56,3 @@ def corrupt(admin: Any, key: bytes, how: Corruption) -> CorruptKey:
         steps.set(key, b"\xc1not yours" if how is Corruption.GARBAGE else "not yours")
     steps.execute()
     return CorruptKey(admin, key, aside, admin.dump(key))
-
-
-@contextmanager
-def corrupt_for_a_while(admin: Any, key: bytes, how: Corruption) -> Iterator[CorruptKey]:
-    """For as long as the block lasts."""
-    found = corrupt(admin, key, how)
-    try:
-        yield found
-    finally:
-        found.put_right()

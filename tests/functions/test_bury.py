@@ -68,9 +68,3 @@ def test_bytes_add_up_so_that_the_dead_letter_can_be_bounded(partition: Partitio
         partition.call.bury("sink", "one", delivery.id, "unreadable", 0, b"12345")
     buried, _ = partition.state()["dead"][0]
     assert [fields[b"at"] for _, fields in buried] == [b"0", b"5"]
-
-
-def test_it_works_when_memory_is_full_since_the_stream_must_drain(partition: Partition, entry: bytes) -> None:
-    with partition.memory_full():
-        assert partition.call.bury("sink", "one", entry, "unreadable", 0, b"")
-    assert partition.pending() == []

@@ -87,29 +87,6 @@ def test_the_living_of_the_group_keep_theirs(partition: Partition) -> None:
     assert partition.pending() == [(theirs.id, "living"), (left.id, "one")]
 
 
-def test_entries_are_taken_over_when_memory_is_full(partition: Partition) -> None:
-    (delivery,) = partition.deliver([make_event()], consumer="dead")
-    partition.admin.hset(partition.keys.workers, "sink/dead", 7)
-    with partition.memory_full():
-        assert partition.call.claim("sink", "one", "dead", "7") == {delivery.id: 1}
-
-
-def test_a_beat_raises_the_workers_counter_also_when_memory_is_full(partition: Partition) -> None:
-    reader = partition.reader("one")
-    reader.read(0, beat=True)
-    with partition.memory_full():
-        reader.read(0, beat=True)
-    assert partition.state()["workers"] == ({"sink/one": "2"}, -1)
-
-
-def test_the_event_about_to_be_tried_alone_is_noted_also_when_memory_is_full(partition: Partition) -> None:
-    (delivery,) = partition.deliver([make_event()])
-    with partition.memory_full():
-        assert partition.reader("one").isolate(delivery.id, 5)
-    name = delivery.id.decode()
-    assert partition.state()["attempts:sink"] == ({f"{name}:next": "5", f"{name}:trying": "5/0"}, -1)
-
-
 def test_the_event_that_was_tried_is_accused_when_a_worker_has_died_and_not_before(partition: Partition) -> None:
     (delivery,) = partition.deliver([make_event()], consumer="one")
     partition.reader("one").beat()

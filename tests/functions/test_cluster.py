@@ -18,6 +18,7 @@ from tests.builders import make_reference
 from tests.functions.servers import one_node_cluster
 from tests.waiting import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.xdist_group("function-cluster")  # one worker process starts the cluster once
 PARTITIONS = 3
 HOUR_AND_MORE_MS = 3_700_000
 

@@ -20,6 +20,7 @@ from eventbus.settings import Options, Settings
 from tests.functions.cluster import SLOTS, Cluster
 from tests.functions.nodes import wait_for
 
+pytestmark = pytest.mark.xdist_group("cluster-client")  # one worker process starts the cluster once
 #: one key on each node
 KEYS = [next(b"{%d}" % tag for tag in range(100) if key_slot(b"{%d}" % tag) * 3 // SLOTS == node) for node in range(3)]
 #: No failover is waited for here: a node that is not run for a while is not to be taken for a dead one.

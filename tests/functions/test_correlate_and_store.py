@@ -5,7 +5,6 @@ The rules of correlation themselves are held by tests/conformance; here it is wh
 from __future__ import annotations
 
 import re
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -107,17 +106,6 @@ def test_the_tenth_message_is_folded_and_the_fold_says_how_often(partition: Part
     assert counted == {"A\0kubelet\0Pod\0Normal\0Started": "3", "names\0A": "1"}
     assert life_ms == -1
     assert [form_of(change.packed) for change in partition.raw_changes()] == [""] * 9 + ["a"]
-
-
-def test_workers_that_stood_still_decide_by_the_clock_of_the_entries(make_partition: MakePartition) -> None:
-    """An entry recorded late counts as if it were not: no life in Redis ends before it is read."""
-    partition = make_partition(burst=2, qps=100, max_events=3, max_interval_s=1, exempt_reasons=("Exempt",))
-    messages = [make_event(message=f"m{n}", reason="Exempt") for n in range(4)]
-    assert partition.record(*messages[:2]) == "cc"
-    assert partition.record(*[make_event(message="many")] * 3) == "cps"
-    time.sleep(2.2)  # more than twice the interval, and than twice the refill
-    assert partition.record(*messages[2:], at_ms=T0 + 1) == "CP"
-    assert partition.record(make_event(message="many"), at_ms=T0 + 1) == "s"
 
 
 def test_a_set_with_a_digest_of_another_length_stays_as_it_is(make_partition: MakePartition) -> None:
@@ -246,16 +234,6 @@ def test_of_several_batches_only_the_stale_one_is_left_out(partition: Partition)
     assert [(event.message, event.count) for event in partition.stored()] == [(make_event().message, 3)]
     assert partition.pending() == [(deliveries[1].id, "two")]
     assert (partition.meta("events"), partition.meta("stale")) == (3, 1)
-
-
-def test_recording_again_counts_nothing_again(partition: Partition) -> None:
-    deliveries = partition.deliver([make_event()] * 3)
-    partition.record_deliveries(deliveries)
-    before = partition.state()
-
-    assert partition.record_deliveries(deliveries) == ["-"]  # as after a reply that was lost
-
-    assert changed(before, partition.state()) == set()
 
 
 # -- batches that come late ----------------------------------------------------------------------------------------

@@ -183,9 +183,3 @@ def test_an_index_entry_without_its_object_is_cleared_away(partition: Partition)
     partition.admin.delete(partition.keys.object + key)
     assert partition.expire(in_ms=HOUR) == Swept()
     assert "index:expiry" not in partition.state()
-
-
-def test_it_works_when_memory_is_full_since_it_only_frees(partition: Partition) -> None:
-    partition.record(make_event())
-    with partition.memory_full():
-        assert partition.expire(in_ms=HOUR) == Swept(expired=1)

@@ -16,7 +16,6 @@ from eventbus.broker import build as build_module
 from eventbus.broker.build import library
 from tests.functions.breaking import Answer, Breaker, Executed, Refusal, breakable_server
 from tests.functions.partition import Partition
-from tests.functions.picture import differences
 from tests.functions.stories import Others, everybody_else, tell, tell_refused, the_house_is_kept
 from tests.functions.write_cases import CASES, Case
 from tests.thin import one_of_each
@@ -44,13 +43,6 @@ def written(write: Executed) -> str:
 def test_every_function_that_writes_has_a_case(breaker: Breaker) -> None:
     # What `finish` writes is what the others have left.
     assert {case.verb for case in CASES} == set(breaker.verbs) - {"finish"}
-
-
-@pytest.mark.parametrize("case", FEW, ids=str)
-def test_two_undisturbed_runs_end_alike(breaker: Breaker, case: Case) -> None:
-    end = tell(breaker, case)
-    assert end.writes
-    assert differences(end.picture, tell(breaker, case).picture) == []
 
 
 @pytest.mark.parametrize(

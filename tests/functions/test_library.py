@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from redis.exceptions import ResponseError
 
 from eventbus.broker import build as build_module
 from eventbus.broker import function_library, functions
@@ -167,14 +166,6 @@ def test_keys_and_arguments_are_those_of_the_header(partition: Partition, verb: 
         assert partition.admin.type(key).decode().upper() in (*kind.split("|"), "NONE"), name
 
 
-def test_every_function_says_what_it_replies_and_writes() -> None:
-    for verb in VERBS:
-        lines = source(verb).split("\n\n")[0]
-        assert lines.startswith(f"-- {verb}: "), verb
-        assert "-- Reply " in lines, verb
-        assert "-- Writes " in lines, verb
-
-
 def test_whether_it_runs_when_memory_is_full_is_what_the_header_says(partition: Partition) -> None:
     (library,) = (
         dict(zip(found[::2], found[1::2], strict=True))
@@ -195,47 +186,6 @@ def test_whether_it_runs_when_memory_is_full_is_what_the_header_says(partition: 
     )
 
 
-def test_every_file_is_part_of_the_library() -> None:
-    files_of_it = {part.name.removesuffix(".lua") for part in LUA.iterdir()}
-    assert files_of_it == {*build_module.SHARED, *VERBS}
-    for verb in VERBS:
-        assert source(verb) in library()
-
-
-def test_no_function_names_a_key_itself_or_unpacks_without_bound() -> None:
-    code = "\n".join(line.partition("--")[0] for line in library().splitlines()[1:])
-    assert "eb:" not in code
-    assert "'KEYS'" not in code
-    unpacked = set(re.findall(r"(?<!cmsgpack\.)unpack\(([\w.]+)(,?)", code))
-    # Batches of a call, what XPENDING was asked for, at most 200 candidates, a thousand at the most; what a call of
-    # record writes of one batch or of 71 keys; the 64 events of a batch; others have a range.
-    bounded = {
-        "ids",
-        "part",
-        "objects",
-        "deaths",
-        "fields",
-        "pairs_of",
-        "losses",
-        "lost",
-        "command",
-        "strings",
-        "gone",
-        "event",
-        "stored",
-    }
-    of_a_call = {"gone", "c.entry", "c.named", "c.named_objects", "c.unnamed", "c.unnamed_objects"}
-    assert {name for name, comma in unpacked if not comma} == bounded | of_a_call
-
-
-# -- who may touch what --------------------------------------------------------------------------------------------
-
-CARELESS = """#!lua name=careless
-redis.register_function('careless_read', function(keys) return redis.call('GET', keys[1] .. ':other') end)
-redis.register_function('careless_write', function(keys) return redis.call('SET', keys[1] .. ':other', 1) end)
-"""
-
-
 @pytest.fixture
 def own(short_path: Path) -> Iterator[Any]:
     """A client of a server whose functions may be replaced."""
@@ -243,13 +193,6 @@ def own(short_path: Path) -> Iterator[Any]:
         partition = Partition(str(server.url), "own")
         yield partition
         partition.close()
-
-
-@pytest.mark.parametrize("name", ["careless_read", "careless_write"])
-def test_the_guard_of_these_tests_refuses_a_key_that_was_not_given(own: Partition, name: str) -> None:
-    own.admin.function_load(CARELESS)
-    with pytest.raises(ResponseError, match=r"(?i)acl|permission"):
-        own.client.execute_command("FCALL", name, 1, b"given")
 
 
 # -- who loads it --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eventbus.broker.transport import PublishReply, PublishStatus
-from eventbus.errors import BusRefused, BusUnavailable
+from eventbus.errors import BusRefused
 from tests.functions.partition import Partition, changed
 
 STREAM, COUNTERS = "incoming", "incoming:meta"
@@ -76,12 +76,3 @@ def test_without_a_stream_nothing_is_made_it_has_to_be_opened(partition: Partiti
 
     assert partition.publish_once("a", "b").status is PublishStatus.MISSING
     assert changed(before, partition.state()) == set()
-
-
-def test_when_memory_is_full_it_is_refused_and_nothing_is_written(partition: Partition) -> None:
-    with partition.memory_full():
-        before = partition.state()
-        with pytest.raises(BusUnavailable, match="out of memory"):
-            partition.publish_once("a")
-        assert changed(before, partition.state()) == set()
-    assert partition.publish_once("a") == OK

@@ -53,8 +53,3 @@ def test_what_is_not_there_is_missing(partition: Partition, key: bytes) -> None:
     # Only its counts are left.
     assert partition.call.remove_event(partition.options, key) == Written(WriteStatus.MISSING)
     assert changed(before, partition.state()) == set()
-
-
-def test_it_works_when_memory_is_full_since_it_only_frees(partition: Partition, key: bytes) -> None:
-    with partition.memory_full():
-        assert partition.call.remove_event(partition.options, key).status is WriteStatus.OK

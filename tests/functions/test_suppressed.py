@@ -241,22 +241,3 @@ def test_it_can_be_switched_off(make_partition: MakePartition) -> None:
     assert report(partition) is None
     assert partition.letters() == "A"
     assert partition.meta("suppressed") == 2  # counted all the same
-
-
-@pytest.mark.parametrize(
-    "exempt", [{"exempt_namespaces": ("default",)}, {"exempt_types": ("Normal",)}, {"exempt_reasons": ("Started",)}]
-)
-def test_what_is_exempt_is_neither_held_back_nor_takes_a_token(
-    make_partition: MakePartition, exempt: dict[str, tuple[str, ...]]
-) -> None:
-    partition = make_partition(burst=1, **exempt)
-    assert partition.record(make_event(), make_event(), make_event()) == "cpp"
-    assert state_of_source(partition)[:2] == [False, False]
-
-
-def test_what_was_held_back_still_counts(one_token: Partition) -> None:
-    """client-go's filter runs last and undoes nothing."""
-    one_token.record(*[make_event(message="seen")] * 3)
-    assert one_token.record(make_event(message="seen"), at_ms=T0 + REFILL) == "r"
-    (event,) = [event for event in one_token.stored() if event.message == "seen"]
-    assert event.count == 4

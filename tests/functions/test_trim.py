@@ -11,7 +11,6 @@ from eventbus.broker.functions import GroupPolicy, Trimmed, beat_command
 from eventbus.broker.groups import delete_group
 from eventbus.broker.transport import PublishStatus
 from eventbus.settings import MIB
-from tests.builders import make_event
 from tests.functions.conftest import MakePartition
 from tests.functions.partition import Partition, changed
 
@@ -184,16 +183,6 @@ def test_what_was_destroyed_is_told_once(partition: Partition) -> None:
     assert partition.meta("lost:sink") == 6
 
 
-def test_a_second_call_finds_nothing_to_do(partition: Partition) -> None:
-    reader = partition.reader()
-    published(partition, [10] * 3)
-    reader.ack([delivery.id for delivery in reader.read(0)])
-    partition.call.trim(partition.options)
-    before = partition.state()
-    assert partition.call.trim(partition.options) == Trimmed(0, "", 0)
-    assert changed(before, partition.state()) <= {"meta"}
-
-
 def test_a_partition_without_a_stream_is_left_alone(partition: Partition) -> None:
     partition.admin.delete(partition.keys.incoming)
     before = partition.state()
@@ -314,15 +303,3 @@ def test_changes_and_the_dead_letter_are_cut_to_their_bytes(make_partition: Make
     left = partition.admin.xrange(key)
     assert 15 <= len(left) <= 21  # 20 fit; whole nodes of the stream go at a time
     assert left[-1][0] == b"30-0"
-
-
-def test_publishing_goes_on_after_everything_was_trimmed(partition: Partition) -> None:
-    partition.publish(make_event())
-    reader = partition.reader()
-    reader.ack([delivery.id for delivery in reader.read(0)])
-    partition.call.trim(partition.options)
-
-    partition.publish(make_event())
-
-    (delivery,) = reader.read(0)
-    assert (delivery.events, delivery.to) == (1, 2)

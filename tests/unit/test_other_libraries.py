@@ -12,9 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FORBIDDEN = {
-    "a module that stands in for another": r"sys\.modules\[[^]]+\] *=",
+    "a module that stands in for another": r"sys\.modules\[[^]]+\] *=|del sys\.modules|\bModuleType\(",
     "an object with another class": r"\.__class__ *= ",
-    "asyncio's private TLS": r"\bsslproto\b|\._ssl_(?:protocol|buffer)",
+    "asyncio's private parts": r"\b(?:sslproto|selector_events)\b|\._ssl_(?:protocol|buffer)",
     "aiohttp's private parts": r"\b_make_server\b|\._(?:kwargs|current_request|request_count|payload_writer)\b",
     "prometheus_client's private parts": r"\._child_samples\b|\._metrics\b(?=\.values)",
 }

@@ -31,7 +31,7 @@ def read_documents(data: bytes, where: str) -> Iterator[Mapping[str, Any]]:
     if len(data) > MAX_BYTES:
         raise InvalidObject(f"{where}: longer than {MAX_BYTES} bytes")
     try:
-        for document in yaml.load_all(data.decode(), Loader=plain_loader()):
+        for document in yaml.load_all(data.decode(), Loader=plain_loader()):  # noqa: TID251 - it makes plain values only
             if document is not None:
                 yield from _objects(document, where)
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import copy
-import pickle
+import pickle  # noqa: TID251 - multiprocessing sends events so
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
