@@ -373,15 +373,14 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "index_forget": "ZCARD TYPE",
         "index_refresh": "TYPE",
         "suppressed": "HGETALL TYPE",
-        "occurrences": "HGETALL TYPE",
+        "occurrences": "HGETALL",
         "corrupt": "HGET HGETALL TYPE",
         "export": "HGETALL TYPE",
         "notify": "HGETALL TYPE",
         "index_notify": "ZCARD TYPE",
         "later": "ZCARD TYPE",
         "checkpoints": "TYPE",
-        **dict.fromkeys(("producer", "correlation", "object", "attempts"), "TYPE"),
-        **dict.fromkeys(("exported", "notify_state"), "TYPE"),
+        "attempts": "TYPE",
     },
     Role.DEPLOY: {
         "bus": "HSETNX HSET WATCH",
@@ -424,7 +423,6 @@ _OPENING: Mapping[str, str] = {"bus": "HMGET", "meta": "HMGET", "incoming": "EXI
 #: Connecting, also to a cluster; INFO is how a server is judged, and how a function sees that memory is full.
 _CONNECTING = "PING AUTH HELLO SELECT CLIENT|SETNAME INFO TIME ACL|WHOAMI ACL|DRYRUN CLUSTER|SLOTS CLUSTER|MYID ASKING"
 _KEYLESS: Mapping[Role, str] = {
-    Role.METRICS: "SCAN",
     Role.DEPLOY: "MULTI EXEC DISCARD UNWATCH",
     # Of the whole server, for all prefixes: a server has one set of functions, one file of users, one backup.
     # No ACL|SETUSER: users are made in the ACL file, which only the server's machine can write.

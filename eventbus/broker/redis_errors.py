@@ -49,8 +49,8 @@ _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
     "DENIED": (BusRefused, "is in protected mode: set a password there, or connect from its own machine"),
     "WRONGTYPE": (
         EventBusError,
-        "has something else under a key of the bus: rename that away (`eventbus doctor` names it), or take another "
-        "EVENTBUS_PREFIX",
+        "has something else under a key of the bus: rename the key that this error or `eventbus doctor` names, or take "
+        "another EVENTBUS_PREFIX",
     ),
     "OTHERBUS": (OtherBus, "has another bus there than was opened: look which, and go on or restart"),
     "NOGROUP": (GroupMissing, "has no such stream or group: recreate it at its floor"),

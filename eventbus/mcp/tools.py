@@ -285,7 +285,6 @@ def bus_status(readers: Readers, asked: GetBusStatus) -> Answer:
         memory=msgspec.to_builtins(found.memory),
         counters=found.counters,
         losses=found.losses,
-        corruptKeys=len(found.corrupt),
     )
     hint = "eventbus status shows all"
     answer.add("groups", map(_group_json, found.groups), hint)

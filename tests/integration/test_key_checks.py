@@ -9,20 +9,11 @@ from pathlib import Path
 import pytest
 
 from eventbus import Settings
-from eventbus.broker.acl import name_of
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.connection.connect import Client, make_client
 from eventbus.broker.health.findings import Finding, Severity
-from eventbus.broker.health.key_checks import (
-    KEY_TYPES,
-    NAMED,
-    NOTE_S,
-    check_keys,
-    notes,
-    read_wrong_types,
-    scan_keys,
-)
-from eventbus.broker.keys import Keys
+from eventbus.broker.health.key_checks import KEY_TYPES, NOTE_S, check_keys, expected, notes
+from eventbus.broker.keys import EVENTS, Keys
 from eventbus.errors import EventBusError
 from tests.functions.servers import one_node_cluster
 
@@ -50,30 +41,41 @@ def test_without_a_bus_there_is_no_finding(embedded_url: str, prefix: str) -> No
 ARCHITECTURE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
 
 
-def sample(name: str) -> str:
-    """A key of that name, behind `eb:{p}:`, as it could be called on the partition 1."""
-    start = name_of("eb", Keys("eb", 1), name).decode()
-    return start.partition(":")[2].partition(":")[2] + {"object": ":events:" + "0" * 14}.get(
-        name, "x" if start.endswith(":") else ""
-    )
+def sample(keys: Keys, name: str) -> bytes:
+    """Return a key of that name; the group `sink` and the sink `file` have one."""
+    of = {
+        "index_name": keys.index_name_of(EVENTS),
+        "changes": keys.changes_of(EVENTS),
+        "version": keys.version_of(EVENTS),
+        "note": keys.note_of("bus:incoming"),
+        "attempts": keys.attempts + b"sink",
+        "export": keys.export + b"file",
+        "later": keys.later + b"file",
+    }
+    return of.get(name) or bytes(getattr(keys, name))
 
 
-def test_the_types_are_those_of_every_key_and_of_the_architecture_page() -> None:
-    slots = set(Keys.__slots__) - {"partition", "root"}
-    assert set(KEY_TYPES) == slots | {"bus", "changes", "version", "note"}
+KNOWN = sorted(KEY_TYPES.keys() - {"bus"})
+
+
+def test_every_type_is_that_of_the_architecture_page() -> None:
     row = r"^\| `eb:\{[0p]\}:([\w:]+)[^`]*`(?:, `…:([\w:]+)`)? \| (\w+)"
     rows = re.findall(row, ARCHITECTURE.read_text("utf-8"), re.M)
     documented = {name: kind for *names, kind in sorted(rows, reverse=True) for name in names if name}
-    for name, must in KEY_TYPES.items():
-        key = name_of("eb", Keys("eb", 0), name).decode().removeprefix("eb:{0}:")
-        found = documented.get(key) or next((k for start, k in documented.items() if f"{key}:".startswith(start)), None)
-        assert {"sorted": "zset"}.get(str(found), found) == must.type, f"{key}: the page says {found}"
+    keys = Keys("eb", 0)
+    checked = expected(keys, {b"floor:sink": b"", b"export:file": b""})
+    for name in KNOWN:
+        assert checked[sample(keys, name)] == KEY_TYPES[name], name
+        key = sample(keys, name).decode().removeprefix("eb:{0}:")
+        kind = documented.get(key) or next(kind for start, kind in documented.items() if key.startswith(start))
+        assert {"sorted": "zset"}.get(kind, kind) == KEY_TYPES[name].type, f"{key}: the page says {kind}"
 
 
-@pytest.mark.parametrize("name", sorted(set(KEY_TYPES) - {"bus"}))
+@pytest.mark.parametrize("name", KNOWN)
 def test_a_key_of_a_wrong_type_is_named_with_a_cure_that_works(bus: Bus, name: str) -> None:
-    key, must = f"{bus.prefix}:{{1}}:{sample(name)}".encode(), KEY_TYPES[name]
+    key, must = sample(bus.keys[0], name), KEY_TYPES[name]
     with bus.client() as client:
+        client.hset(bus.keys[0].meta, "export:file", "1")
         client.delete(key)
         client.sadd(key, "not ours")
         (finding,) = check(bus)
@@ -84,34 +86,6 @@ def test_a_key_of_a_wrong_type_is_named_with_a_cure_that_works(bus: Bus, name: s
         assert rest == f"its former content is lost already: {must.after}"
         client.execute_command(*rename.split())
         assert [found.severity for found in check(bus)] == [Severity.OK]
-
-
-def test_keys_of_groups_and_sinks_are_named_in_the_status_too(bus: Bus) -> None:
-    keys = bus.keys[2]
-    with bus.client() as client:
-        client.hset(keys.meta, "export:file", "1")
-        wrong = [keys.attempts + b"sink", keys.export + b"file", keys.later + b"file"]
-        for key in wrong:
-            client.sadd(key, "not ours")
-        lines = read_wrong_types(client, bus.keys)
-    assert [line.partition(" is a set")[0].encode() for line in lines] == wrong
-
-
-def test_of_many_some_are_named_and_all_are_counted(bus: Bus) -> None:
-    with bus.client() as client:
-        for n in range(NAMED + 4):
-            client.sadd(bus.keys[0].producer + b"%d" % n, "not ours")
-        *named, more = check(bus)
-    assert len(named) == NAMED
-    assert more.message == "partition 0: 4 more keys have a wrong type"
-
-
-def test_a_scan_reports_that_it_did_not_reach_every_key(bus: Bus) -> None:
-    with bus.client() as client:
-        for n in range(30):
-            client.hset(bus.keys[0].producer + b"%d" % n, "last", 1)
-        wrong, whole = scan_keys(client, bus.prefix, bus.keys, most=0)
-    assert (wrong, whole) == ({}, False)
 
 
 def test_the_bus_key_itself_is_named(bus: Bus) -> None:

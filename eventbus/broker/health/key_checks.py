@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from eventbus.broker.acl import name_of
 from eventbus.broker.bus import parse_partitions
-from eventbus.broker.connection.connect import Client, primaries
+from eventbus.broker.connection.connect import Client
 from eventbus.broker.health.findings import Finding, error, ok, warning
 from eventbus.broker.health.status import execute
 from eventbus.broker.keys import EVENTS, OPERATED, Keys, bus_key, whole_number
@@ -21,11 +18,6 @@ from eventbus.model.kinds import KINDS
 
 #: A note is deleted by the call that wrote it, or by the next one of its kind. Seconds after which one has stayed.
 NOTE_S: Final = 3.0
-#: Keys of a partition without a known name that are reported one by one.
-NAMED: Final = 3
-#: The most keys to scan on a server, with those of other applications: about a second, 1 ms a command for Redis.
-MOST_KEYS: Final = 100_000
-_STEP: Final = 1_000
 
 
 class KeyType(msgspec.Struct, frozen=True):
@@ -39,14 +31,11 @@ class KeyType(msgspec.Struct, frozen=True):
 _BY_TIME = KeyType("zset", "no event is stored, or expires", "stored events expire after their next write")
 _NAMES = KeyType("zset", "no object is written or listed", "stored objects are listed after their next write")
 
-#: Every key of the table in docs/architecture.md, by its attribute of `Keys`; `bus` is the key of the whole bus.
+#: The keys with a known name, by their attributes of `Keys`; `bus` is the key of the whole bus.
 KEY_TYPES: Final[Mapping[str, KeyType]] = {
     "bus": KeyType("hash", "the bus cannot be opened", "HSET there the partitions and options that it had"),
     "incoming": KeyType("stream", "nothing is published or stored", "producers send again the batches in their rings"),
     "incoming_meta": KeyType("hash", "nothing is published", "counting continues from the last entry of the stream"),
-    "producer": KeyType("hash", "that producer publishes nothing", "it sends again the batches in its ring"),
-    "correlation": KeyType("string", "the next event replaces it", "the tokens and similar messages in it are lost"),
-    "object": KeyType("string", "the next write replaces it", "the object, or the count of the event, is lost"),
     "version": KeyType("string", "the next write replaces it", "versions jump ahead, and watches list again"),
     "note": KeyType("string", "no call of its kind writes", "the remaining writes of an interrupted call are lost"),
     "index_name": _NAMES,
@@ -55,7 +44,6 @@ KEY_TYPES: Final[Mapping[str, KeyType]] = {
     "index_forget": _BY_TIME,
     "index_refresh": _BY_TIME,
     "changes": KeyType("stream", "no object is written or watched", "watches list again"),
-    "occurrences": KeyType("hash", "no event of that minute is stored", "the count of the minute starts at 0"),
     "meta": KeyType("hash", "nothing is stored", "its counters start at 0"),
     "corrupt": KeyType("hash", "calls that find a corrupt value stop", "this counter starts at 0"),
     "suppressed": KeyType("hash", "suppressed and aggregated events are not stored", "counts by source start at 0"),
@@ -65,16 +53,10 @@ KEY_TYPES: Final[Mapping[str, KeyType]] = {
     "attempts": KeyType("hash", "the group makes no progress", "deaths of its batches are counted from 0"),
     "dead": KeyType("stream", "batches that must be buried block the others", "the dead letters are lost"),
     "export": KeyType("hash", "nothing is written to that sink", "the position is lost: it begins where --from says"),
-    "exported": KeyType("string", "the next write replaces it", "the sink gets the event as a new one"),
-    "idempotency": KeyType(
-        "string", "requests with that Idempotency-Key are refused", "a repeated request counts as a new one"
-    ),
-    "started": KeyType("string", "pings of that object are refused", "a run is not measured"),
     "checkpoints": KeyType(
         "stream", "no event is listed, watched or written over HTTP", "watches over HTTP list again"
     ),
     "notify": KeyType("hash", "no notification is sent", "the positions are lost: the next events are notified"),
-    "notify_state": KeyType("string", "the next write replaces it", "an open notification may be sent again"),
     "index_notify": KeyType("zset", "no notification is sent", "open notifications may be sent again"),
     "later": KeyType("zset", "nothing is written to that sink", "waiting events are sent with their next repeat"),
 }
@@ -103,10 +85,10 @@ class _Looked(msgspec.Struct, frozen=True):
 def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] = time.sleep) -> list[Finding]:
     """Check the keys of every partition; blocks for NOTE_S if there is a note of an interrupted call.
 
-    Keys with a known name are checked one by one, the others as far as MOST_KEYS of a server reach.
+    Only keys with a known name are checked: of producers, objects and sources, an error in a log names the key.
 
     Raises: BusUnavailable: call again.  ConfigError: the number of partitions is unknown.
-    Redis:  HGETALL on meta and spoiled, TYPE on the rest, two pipelines a server; SCAN, and TYPE on its keys.
+    Redis:  HGETALL on meta and spoiled, TYPE on the rest, two pipelines a server.
     """
     bus = bus_key(prefix)
     try:
@@ -123,27 +105,10 @@ def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] 
         if noted:
             sleep(NOTE_S)
             noted &= {key for each in _look(client, [each.keys for each in looked if each.noted]) for key in each.noted}
-        scanned, whole = scan_keys(client, prefix, [each.keys for each in looked])
     except BusRefused:
         return [ok("keys", "not checked: this user may not ask for their types (role metrics)")]
-    findings = [finding for each in looked for finding in _judge(each, noted, scanned)]
-    if findings:
-        return findings
-    limit = "" if whole else f" (checked: {MOST_KEYS} keys of each server)"
-    return [ok("keys", f"each has its type{limit}, and no call was interrupted")]
-
-
-def read_wrong_types(client: Client, every: Sequence[Keys]) -> tuple[str, ...]:
-    """List the keys of these partitions that have a wrong type, a line each; none if this user may not ask.
-
-    Raises: BusUnavailable: call again.
-    Redis:  HGETALL on meta and spoiled, TYPE on the rest; two pipelines a server.
-    """
-    try:
-        looked = _look(client, every)
-    except BusRefused:
-        return ()
-    return tuple(_words(key, each.types[key], must) for each in looked for key, must in each.wrong.items())
+    findings = [finding for each in looked for finding in _judge(each, noted)]
+    return findings or [ok("keys", "each has its type, and no call was interrupted")]
 
 
 def expected(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, KeyType]:
@@ -153,7 +118,7 @@ def expected(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, KeyType]:
         *("index_expiry", "index_forget", "index_refresh"),
     )
     if keys.partition == 0:
-        fixed += ("notify", "index_notify")
+        fixed += ("notify", "index_notify", "builds", "problems", "checkpoints")
     types = {getattr(keys, name): KEY_TYPES[name] for name in fixed}
     for plural in _plurals_of(keys):
         types[keys.index_name_of(plural)] = KEY_TYPES["index_name"]
@@ -174,58 +139,6 @@ def notes(keys: Keys, meta: Mapping[bytes, bytes]) -> list[bytes]:
     fixed = [keys.note_of(of) for of in (*_plurals_of(keys), "bus:incoming", "bus:dead", *of_first)]
     start_of = {"floor": b"group:", "export": b"export:"}
     return fixed + [keys.note_of("") + start_of[start] + name for start, name in _named_in(meta)]
-
-
-def scan_keys(
-    client: Client, prefix: str, every: Iterable[Keys], *, most: int = MOST_KEYS
-) -> tuple[Mapping[bytes, tuple[str, KeyType]], bool]:
-    """Scan all keys of these partitions, at *most* so many on a server, also those without a known name.
-
-    Returns: the keys of a wrong type, with it and the type that they must have; and whether all were scanned.
-    Raises: BusRefused: this user may not scan.  BusUnavailable: call again.
-    Redis:  SCAN, and TYPE on each key.
-    """
-    partitions, whole = {keys.partition for keys in every}, True
-    wrong: dict[bytes, tuple[str, KeyType]] = {}
-    for node in primaries(client):
-        cursor, seen, whole_node = 0, 0, False
-        while seen < most and not whole_node:
-            pipe = node.pipeline(transaction=False)
-            pipe.execute_command("SCAN", cursor, "MATCH", f"{prefix}:{{*}}:*", "COUNT", _STEP)
-            (reply,) = execute(pipe)
-            if reply is None:
-                raise BusRefused("the server does not let this user SCAN its keys")
-            cursor, seen = int(reply[0]), seen + _STEP
-            must_be = {key: must for key in reply[1] if (must := _type_of(prefix, partitions, key))}
-            for (key, must), kind in zip(must_be.items(), _types(node, must_be), strict=True):
-                if kind not in ("none", must.type):  # none: it was deleted meanwhile
-                    wrong[key] = kind, must
-            whole_node = cursor == 0
-        whole = whole and whole_node
-    return wrong, whole
-
-
-def _type_of(prefix: str, partitions: set[int], key: bytes) -> KeyType | None:
-    """Return the type of a key of these partitions; None: it is no key of this bus."""
-    match = re.match(rb"[a-z0-9-]+:\{(\d{1,4})\}:", key)
-    if match is None or int(match[1]) not in partitions:
-        return None
-    key = key.replace(b"}:operated:", b"}:", 1)
-    for start, whole, must in _starts(prefix, int(match[1])):
-        if key == start or (not whole and key.startswith(start)):
-            return must
-    return None
-
-
-@cache
-def _starts(prefix: str, partition: int) -> list[tuple[bytes, bool, KeyType]]:
-    """Return how keys begin, the longest first (`incoming:meta` is not `incoming`), and whether that is all of it."""
-    keys = Keys(prefix, partition)
-    starts = [
-        (start := name_of(prefix, keys, name), not start.endswith(b":") and name != "object", must)
-        for name, must in KEY_TYPES.items()
-    ]
-    return sorted(starts, key=lambda each: -len(each[0]))
 
 
 def _plurals_of(keys: Keys) -> list[str]:
@@ -262,8 +175,7 @@ def _types(client: Client, keys: Iterable[bytes]) -> list[str]:
     return [(reply or b"none").decode("ascii", "replace") for reply in execute(pipe)]
 
 
-def _judge(looked: _Looked, noted: set[bytes], scanned: Mapping[bytes, tuple[str, KeyType]]) -> Iterator[Finding]:
-    root = looked.keys.root
+def _judge(looked: _Looked, noted: set[bytes]) -> Iterator[Finding]:
     for key, must in looked.wrong.items():
         yield _wrong_type(key, looked.types[key], must)
     for key in looked.noted:
@@ -273,15 +185,6 @@ def _judge(looked: _Looked, noted: set[bytes], scanned: Mapping[bytes, tuple[str
         yield _replaced(looked, times)
     if times := whole_number(looked.meta.get(b"mended")):
         yield _repaired(looked, times)
-    others = [key for key in sorted(scanned) if key.startswith(root) and key not in looked.wrong]
-    for key in others[:NAMED]:
-        yield _wrong_type(key, *scanned[key])
-    if len(others) > NAMED:
-        yield warning(
-            "keys",
-            f"partition {looked.keys.partition}: {len(others) - NAMED} more keys have a wrong type",
-            f"find the other program that writes to {root.decode()}*, rename these keys, and check again",
-        )
 
 
 def _wrong_type(key: bytes, kind: str, must: KeyType) -> Finding:
@@ -290,13 +193,9 @@ def _wrong_type(key: bytes, kind: str, must: KeyType) -> Finding:
     report = warning if must.type == "string" and must is not KEY_TYPES["note"] else error
     return report(
         "keys",
-        f"{_words(key, kind, must)}: {must.stops}",
+        f"{name} is a {kind}, and must be a {must.type}: {must.stops}",
         f"RENAME {name} {root}}}:corrupt:{rest}; its former content is lost already: {must.after}",
     )
-
-
-def _words(key: bytes, kind: str, must: KeyType) -> str:
-    return f"{key.decode('utf-8', 'backslashreplace')} is a {kind}, and must be a {must.type}"
 
 
 def _interrupted(looked: _Looked, key: bytes) -> Finding:

@@ -468,7 +468,6 @@ class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
     counters: dict[str, int]
     losses: dict[str, int]  #: by cause, as producers have reported them
     buried: dict[str, int]  #: by cause
-    corrupt: tuple[str, ...] = ()  #: keys of a wrong type, a line each
     lifecycle: LifecycleStatus | None = None  #: None: this user may not see it
     leading: tuple[SourceCounts, ...] = ()  #: LEADING sources of each: suppressed, aggregated, not created, evicted
 
@@ -490,8 +489,6 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
     Raises: BusUnavailable: call again.  BusRefused: this user may not look.
     Redis:  TIME, INFO, GET, HGETALL, XLEN, XRANGE, ZCARD, XINFO GROUPS, XINFO CONSUMERS, XPENDING.
     """
-    from eventbus.broker.health.key_checks import read_wrong_types  # it imports the rights of every role
-
     server = check_server(client)
     reads = [read_partition(node_of(client, keys.meta), keys, bus.options) for keys in bus.keys]
     meta, incoming = _sum_hashes(read.meta for read in reads), _sum_hashes(read.incoming_meta for read in reads)
@@ -511,7 +508,6 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
         counters={"published": incoming.get("events", 0), **counters},
         losses=_by_cause(incoming, "losses:"),
         buried=_buried(meta),
-        corrupt=read_wrong_types(client, bus.keys),
         lifecycle=read_lifecycle(bus, client),
         leading=leading(read_sources(bus, client), LEADING),
     )

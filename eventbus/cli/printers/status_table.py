@@ -56,7 +56,6 @@ def format_status(status: BusStatus, *, page: str = "", wide: bool = False, colo
     """
     parts = [
         _head(status) + (f"Page:     {page}\n" if page else ""),
-        _corrupt(status),
         _groups(status, colour) or "GROUPS: none yet; the first worker of a group creates it (eventbus worker log)\n",
         _workers(status, wide, colour),
         _lifecycle(status),
@@ -65,10 +64,6 @@ def format_status(status: BusStatus, *, page: str = "", wide: bool = False, colo
         _leading(status),
     ]
     return "\n".join(part for part in parts if part)
-
-
-def _corrupt(status: BusStatus) -> str:
-    return "".join(f"Corrupt:  {line}; see eventbus doctor\n" for line in status.corrupt)
 
 
 def group_rows(groups: tuple[Group, ...], *, colour: bool) -> Iterator[Row]:
