@@ -21,7 +21,7 @@ from eventbus.model.event import Event
 from tests.unit.cache.things import make_thing
 
 ADDED, UPDATED, DELETED = DeltaType.ADDED, DeltaType.UPDATED, DeltaType.DELETED
-SYNC, REPLACED = DeltaType.SYNC, DeltaType.REPLACED
+REPLACED = DeltaType.REPLACED
 
 
 def make_fifo(*known: Event, transform: Callable[[Event], Event] | None = None) -> DeltaFIFO[Event]:
@@ -140,7 +140,6 @@ def test_every_object_is_transformed_once_and_tombstones_are_not() -> None:
     fifo.delete(make_thing("foo", "3"))
     fifo.replace([make_thing("bar", "4")])
     fifo.replace([])
-    fifo.resync()
     assert drain(fifo) == [
         ["Added foo=1x", "Updated foo=2x", "Deleted foo=3x"],
         ["Replaced bar=4x", "Deleted bar=4x†"],
@@ -186,22 +185,6 @@ def test_a_list_after_an_addition_is_one_pop_with_the_newer_value_last() -> None
     fifo.add(make_thing("foo", "10"))
     fifo.replace([make_thing("foo", "15")])
     assert drain(fifo) == [["Added foo=10", "Replaced foo=15"]]
-
-
-@pytest.mark.parametrize(
-    ("before", "expected"),
-    [
-        pytest.param("delete", [["Deleted foo=1"]], id="deletion queued"),
-        pytest.param(None, [["Sync foo=1"]], id="nothing queued"),
-        pytest.param("update", [["Updated foo=1"]], id="update queued"),
-    ],
-)
-def test_a_resync_repeats_only_objects_that_have_nothing_queued(before: str | None, expected: list[list[str]]) -> None:
-    fifo = make_fifo(FOO)
-    if before:
-        getattr(fifo, before)(FOO)
-    fifo.resync()
-    assert drain(fifo) == expected
 
 
 KNOWN = [make_thing("foo", "5"), make_thing("bar", "6"), make_thing("baz", "7")]
