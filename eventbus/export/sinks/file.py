@@ -31,7 +31,6 @@ from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import encode_core
-from eventbus.util.log import log
 
 _BYTES: Final = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -42,14 +41,13 @@ _LONGEST_LINE: Final = 1 << 20
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a rotating file: its maximum size and age, the number of old files, and when it is synced."""
+    """The options of a rotating file: its maximum size and age, the number of old files, and whether it is synced."""
 
     max_bytes: int = 0  #: 0: no limit
     max_age_s: int = 0  #: 0: no limit
     keep: int = 5  #: rotated files; `.1` is the newest
     mode: int = 0o600  #: of a new file and of its lock file; an existing file keeps its mode
-    #: The maximum seconds between a write and its fsync. 0: sync before the write returns; negative: never call fsync.
-    fsync_every_s: float = 0.0
+    fsync: bool = True  #: before a write returns; else the kernel writes the lines to disk, after half a minute
 
 
 def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
@@ -62,7 +60,7 @@ def make_file_sink(url: str, options: SinkOptions) -> JsonLinesSink:
         raise ConfigError(f"sink {url!r}: give a path, like file:/var/log/events.jsonl")
     file = RotatingFile(Path(path), _parse_options(parts.query))
     file.check()
-    return JsonLinesSink(options.name, file.append, file.sync)
+    return JsonLinesSink(options.name, file.append)
 
 
 def make_stdout_sink(url: str, options: SinkOptions) -> JsonLinesSink:
@@ -73,14 +71,13 @@ def make_stdout_sink(url: str, options: SinkOptions) -> JsonLinesSink:
 
 
 class JsonLinesSink(AppendsBatches):
-    """A `BatchSink` that appends. *append* writes whole lines, all of them or none; both may raise OSError."""
+    """A `BatchSink` that appends. *append* writes whole lines, all of them or none; it may raise OSError."""
 
     mode = SinkMode.APPEND
 
-    def __init__(self, name: str, append: Callable[[bytes], None], close: Callable[[], None] | None = None) -> None:
+    def __init__(self, name: str, append: Callable[[bytes], None]) -> None:
         self.name = name
         self._append = append
-        self._close = close
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Append the batch in one write.
@@ -102,9 +99,7 @@ class JsonLinesSink(AppendsBatches):
         return answers
 
     def close(self) -> None:
-        """Sync written data. The sink keeps no file open. Raises: OSError."""
-        if self._close is not None:
-            self._close()
+        """Do nothing: the sink keeps no file open."""
 
 
 class RotatingFile:
@@ -117,7 +112,6 @@ class RotatingFile:
         self._path = path
         self._options = options
         self._now = now
-        self._delayed_sync = DelayedSync(options.fsync_every_s)
         # The file itself cannot be locked because it is renamed. Each append opens the lock file again, because a
         # flock belongs to the open file, not to the thread.
         self._lock_path = path.with_name(path.name + ".lock")
@@ -150,13 +144,10 @@ class RotatingFile:
                     os.utime(lock, (self._now(), self._now()))
                     self._sync_folder()
                 _write_whole(file, _after_torn_line(file) + data)
-                self._sync(file)
+                if self._options.fsync:
+                    os.fsync(file)
             finally:
                 os.close(file)
-
-    def sync(self) -> None:
-        """Sync unsynced data. Raises: OSError."""
-        self._delayed_sync.finish()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
@@ -192,18 +183,12 @@ class RotatingFile:
 
     def _sync_folder(self) -> None:
         """Sync the folder: a new file's name must be as durable as its content."""
-        if self._options.fsync_every_s >= 0:
+        if self._options.fsync:
             folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-
-    def _sync(self, file: int) -> None:
-        if self._options.fsync_every_s == 0:
-            os.fsync(file)
-        elif self._options.fsync_every_s > 0:
-            self._delayed_sync.appended(file)
 
 
 def line_of(write: SinkWrite) -> bytes:
@@ -273,14 +258,14 @@ def _write_stdout(data: bytes) -> None:
 
 def _parse_options(query: str) -> FileOptions:
     options: dict[str, str] = dict(parse_qsl(query, keep_blank_values=True))
-    parsers: dict[str, Callable[[str], dict[str, float]]] = {
+    parsers: dict[str, Callable[[str], dict[str, int]]] = {
         "max-size": lambda text: {"max_bytes": _number(text, r"(KiB|MiB|GiB|)", _BYTES)},
         "max-age": lambda text: {"max_age_s": _number(text, r"([smhd])", _SECONDS)},
         "keep": lambda text: {"keep": _number(text, r"()", _BYTES)},
         "mode": lambda text: {"mode": _mode(text)},
-        "fsync": lambda text: {"fsync_every_s": _fsync(text)},
+        "fsync": lambda text: {"fsync": _fsync(text)},
     }
-    fields: dict[str, float] = {}
+    fields: dict[str, int] = {}
     for name, text in options.items():
         if name not in parsers:
             raise ConfigError(f"file sink: unknown option {name!r}; there are {', '.join(parsers)}")
@@ -298,9 +283,10 @@ def _mode(text: str) -> int:
     return int(text, 8)
 
 
-def _fsync(text: str) -> float:
-    words = {"every": 0.0, "never": -1.0}
-    return words[text] if text in words else _number(text, r"([smhd])", _SECONDS)
+def _fsync(text: str) -> bool:
+    if text not in ("every", "never"):
+        raise ValueError(text)
+    return text == "every"
 
 
 def _number(text: str, unit: str, units: dict[str, int]) -> int:
@@ -308,62 +294,3 @@ def _number(text: str, unit: str, units: dict[str, int]) -> int:
     if not match:
         raise ValueError(text)
     return int(match[1]) * units[match[2]]
-
-
-class DelayedSync:
-    """Syncs appended data within *every_s* seconds, on a timer thread that ends after the sync."""
-
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
-        self._lock = threading.Lock()
-        self._file: int | None = None  # set if and only if data is not synced yet and a timer runs
-        self._timer: threading.Timer | None = None
-        self._error: OSError | None = None
-
-    def appended(self, file: int) -> None:
-        """Schedule a sync of *file*, which is open. Raises: OSError: the sync of earlier data failed."""
-        with self._lock:
-            self._raise_error()
-            if self._file is not None and not os.path.samestat(os.fstat(self._file), os.fstat(file)):
-                self._sync()  # it was rotated away
-                self._raise_error()
-            if self._file is None:
-                self._file = os.dup(file)
-                self._timer = threading.Timer(self._every_s, self._due)
-                self._timer.name, self._timer.daemon = "eventbus-fsync", True
-                self._timer.start()
-
-    def finish(self) -> None:
-        """Sync unsynced data, and wait until the timer thread has ended. Raises: OSError: the sync failed."""
-        with self._lock:
-            timer = self._timer
-            self._sync()
-        if timer is not None:
-            timer.join()
-        with self._lock:
-            self._raise_error()
-
-    def _due(self) -> None:
-        with self._lock:
-            if threading.current_thread() is self._timer:  # else the data was synced while this thread waited
-                self._sync()
-
-    def _sync(self) -> None:
-        file, timer = self._file, self._timer
-        if file is None or timer is None:
-            return
-        self._file = None
-        timer.cancel()
-        try:
-            os.fsync(file)
-        except OSError as error:
-            # The kernel reports a failed fsync once and does not retry. The next append raises it, so the loop waits.
-            log.error("fsync failed, the last lines of a file may be lost: %s", error.strerror)
-            self._error = error
-        finally:
-            os.close(file)
-
-    def _raise_error(self) -> None:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error

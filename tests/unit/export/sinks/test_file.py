@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import multiprocessing
 import os
@@ -17,7 +16,6 @@ from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, Si
 from eventbus.export.sinks.file import FileOptions, JsonLinesSink, RotatingFile
 from eventbus.model.event import Event, ObjectMeta
 from tests.builders import make_event
-from tests.waiting import eventually
 
 
 def event(name: str = "a", count: int = 1) -> Event:
@@ -220,7 +218,7 @@ def test_what_may_not_be_written_to_at_the_start_is_refused(tmp_path: Path, monk
         sink_of(path)
 
 
-@pytest.mark.parametrize(("policy", "syncs"), [("every", 3), ("never", 0), ("1h", 0)])
+@pytest.mark.parametrize(("policy", "syncs"), [("every", 3), ("never", 0)])
 def test_what_was_written_is_synced_as_the_policy_says(
     tmp_path: Path, policy: str, syncs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,75 +250,6 @@ def test_standard_output_has_the_same_lines_and_a_reader_that_left_ends_it(capfd
             os.close(file)
 
 
-@pytest.mark.parametrize(("policy", "more"), [("every", 0), ("1h", 1), ("never", 0)])
-def test_what_was_put_off_is_synced_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, more: int
-) -> None:
-    sink = sink_of(tmp_path / "events.jsonl", f"?fsync={policy}")
-    for name in "ab":
-        sink.create(event(name))
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
-    sink.close()
-    sink.close()
-    assert len(synced) == more
-
-
-@pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The inodes of what was synced, in order."""
-    found: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda file: found.append(os.fstat(file).st_ino))
-    return found
-
-
-def test_what_was_put_off_is_synced_also_if_nothing_follows(tmp_path: Path, synced: list[int]) -> None:
-    path = tmp_path / "events.jsonl"
-    sink = sink_of(path, "?fsync=1s")
-    for name in "ab":
-        sink.create(event(name))
-        eventually(lambda name=name: synced.count(path.stat().st_ino) == " ab".index(name), within_s=60)  # type: ignore[misc]
-    sink.close()
-    assert synced.count(path.stat().st_ino) == 2, "and nothing was left for the end"
-
-
-@pytest.mark.parametrize("by_another", [False, True])
-def test_a_file_that_was_rotated_away_is_synced_too(tmp_path: Path, synced: list[int], by_another: bool) -> None:
-    path = tmp_path / "events.jsonl"
-    sink = sink_of(path, "?fsync=1h&max-size=1000")
-    for _ in range(2):
-        sink.create(event())
-    first = path.stat().st_ino
-    synced.clear()
-    if by_another:
-        path.rename(tmp_path / "elsewhere")
-    for number in range(2, 4):
-        sink.create(event(count=number))
-    assert path.stat().st_ino != first
-    assert first in synced
-    sink.close()
-    assert path.stat().st_ino in synced
-
-
-def test_a_sync_that_failed_is_told_to_the_next_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_file: int) -> None:
-        tried.append(True)
-        raise OSError(errno.EIO, "Input/output error")
-
-    tried: list[bool] = []
-    path = tmp_path / "events.jsonl"
-    path.touch()
-    sink = sink_of(path, "?fsync=1s")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
-        sink.create(event())
-        eventually(lambda: bool(tried), within_s=60)
-        with pytest.raises(SinkUnreachable, match="Input/output"):
-            sink.create(event("b"))
-    sink.create(event("b"))
-    sink.close()
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -329,6 +258,7 @@ def test_a_sync_that_failed_is_told_to_the_next_write(tmp_path: Path, monkeypatc
         "file:/x?size=1",
         "file:/x?max-size=1MB",
         "file:/x?fsync=often",
+        "file:/x?fsync=5s",
         "stdout:x",
         "file:/x?keep=-1",
     ],

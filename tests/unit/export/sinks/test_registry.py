@@ -125,7 +125,7 @@ def test_a_scheme_of_two_words_gives_a_name_that_sinks_may_have() -> None:
 @pytest.mark.parametrize(
     ("url", "same"),
     [
-        ("file:/var/log/events.jsonl", "file:/var/log/events.jsonl?keep=9&fsync=5s"),
+        ("file:/var/log/events.jsonl", "file:/var/log/events.jsonl?keep=9&fsync=never"),
         ("postgresql://me@host/db", "postgresql://me@host/db?sslmode=verify-full&connect_timeout=3"),
         ("postgresql://me@host/db", "postgres://host:5432/db?options=-c%20statement_timeout%3D5s"),
         ("postgresql://me@host/db", "postgresql:///db?host=host&application_name=x"),
