@@ -12,9 +12,9 @@ from eventbus.broker.bus import open_bus
 from eventbus.cli.session import find_url
 from eventbus.errors import EventUnbuildable
 from eventbus.export.rules import ExportOptions, make_options, start_of
-from eventbus.export.sinks import EventSink, LaterSink, SinkWrite, Verb, make_sink
+from eventbus.export.sinks import EventSink, SinkWrite, Verb, make_sink
+from eventbus.export.sinks.common import json_line
 from eventbus.export.sinks.contract import CheckedSink
-from eventbus.export.sinks.file import line_of
 from eventbus.export.sinks.registry import given_url, safe_sink_url, split_counts
 from eventbus.export.worker import ExportRunner
 from eventbus.model.matchers import labels_of
@@ -103,15 +103,10 @@ def _dry_run(sink: EventSink, options: ExportOptions, target: str) -> int:
             matching += 1
             write = SinkWrite.of(Verb.CREATE, event)
             try:
-                problem = sink.prepare(event) if isinstance(sink, LaterSink) else None
-                line = line_of(write)
+                sys.stdout.buffer.write(json_line(write))
             except EventUnbuildable as error:
-                problem, line = error, b""
-            if isinstance(problem, EventUnbuildable):
                 refused += 1
-                click.echo(f"{write.delivery_id} cannot be sent, and would go to the dead letter: {problem}", err=True)
-            else:
-                sys.stdout.buffer.write(line)
+                click.echo(f"{write.delivery_id} cannot be sent, and would go to the dead letter: {error}", err=True)
         sys.stdout.flush()
     finally:
         client.close()

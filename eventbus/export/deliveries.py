@@ -19,7 +19,6 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
     *known* is the sink's last reply. *forget*: the event is gone from the store, so its reply is removed too.
     *waited*: its entries in `later` (its key or dead entries), which are removed when the event is settled.
-    *prepared*: the result of the sink's `prepare`.
     """
 
     key: str
@@ -31,7 +30,6 @@ class SinkDelivery(msgspec.Struct, frozen=True, kw_only=True):
     only_forget: bool = False  #: do not write the event
     forced: bool = False  #: requested by a user: written even if the sink has it
     waited: tuple[str, ...] = ()
-    prepared: object = None
 
     @property
     def version(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain, islice
 
@@ -47,8 +47,7 @@ KEEP_BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.5)
 class PartitionExporter:
     """Exports *partition* to *sink* as *consumer*. Start it in a thread of its own: `run`, which also closes the sink.
 
-    Args: shared: other exporters of this thread use *sink* too: their poller closes it, and its asynchronous writes
-            are not used.
+    Args: shared: other exporters of this thread use *sink* too: their poller closes it.
           rate: the rate limit shared with the exporters of other partitions; None: its own.
           sleep: waits for so many seconds; returns True if `stop` was called. For tests with a fake clock.
           calling: entered around each call of the sink; sends the heartbeats meanwhile. For pollers.
@@ -95,7 +94,6 @@ class PartitionExporter:
         self._writer = SinkWriter(
             sink,
             outage=options.outage,
-            asynchronous=not shared,
             progress=self._progress,
             wait=self._lease.wait,
             before=self._wait_for_rate,
@@ -122,7 +120,6 @@ class PartitionExporter:
         self._delayed = DelayedEvents(self._store, self._storage)
         self._rate = rate or RateLimit(options.rate_per_s, clock)
         self._reader: ChangeReader[Event] | None = None
-        self._ahead: Sequence[Change[Event]] = ()  #: changes that are read and not written yet
         self._collect_s = sink.collect_s if isinstance(sink, CollectingSink) else 0.0
         self._collect_until = float("-inf")  #: no read before this time, of the monotonic clock
         self._position: int | None = None
@@ -270,10 +267,8 @@ class PartitionExporter:
         yield from self._rounds.write_all(Round(deliveries=due, done=done) for due, done in delayed)
         reader = self._reader
         assert reader is not None, "acquire first"
-        changes, self._ahead = self._ahead, ()
         try:
-            if not changes:
-                changes = yield from self._read(reader, block_ms)
+            changes = yield from self._read(reader, block_ms)
         except Expired as error:
             log.warning("%s: %s; listing the store", self._title, error)
             yield from self._lost_rows.find(reader.after)
@@ -294,16 +289,13 @@ class PartitionExporter:
         return changes
 
     def _rounds_of(self, changes: Sequence[Change[Event]], reader: ChangeReader[Event]) -> Iterator[Round]:
-        """Yield the rounds of *changes*, the last read of *reader*, then read ahead for the next step."""
+        """Yield the rounds of *changes*, the last read of *reader*."""
         coalesce, most = self._options.outage is Outage.PAUSE, self._options.batch_events
         # Without changes, one empty round stores the new position.
         *former, last = make_rounds(changes, coalesce=coalesce, most=most) or [[]]
         for deliveries in former:
             yield Round(deliveries=deliveries)
         yield Round(deliveries=last, position=reader.after)
-        if self._writer.answers_later and changes:
-            with suppress(EventBusError):  # the next read reports it again
-                self._ahead = reader.read()
 
     def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> Waits[None]:
         """Write the stored events that changed after version *after*.
@@ -338,7 +330,7 @@ class PartitionExporter:
         return (event for _, event in self._scan(after))
 
     def _read_from(self, position: int) -> None:
-        self._position, self._ahead = position, ()
+        self._position = position
         self._reader = ChangeReader(
             bus=self._bus, client=self.client, storage=self._storage, partition=self._partition, after=position
         )
@@ -387,7 +379,7 @@ class PartitionExporter:
 
     def _let_go(self) -> None:
         self._progress.end()
-        self._reader, self._ahead = None, ()
+        self._reader = None
         self._lost_rows.forget()
 
     def close(self) -> None:

@@ -11,11 +11,10 @@ Source:   client-go-semantics section 3 (recordToSink, recordEvent). Departures:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, StrEnum
-from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -42,7 +41,6 @@ from eventbus.export.sinks.contract import (
     CountingSink,
     EventPatch,
     EventSink,
-    LaterSink,
     OpeningSink,
     OrderedSink,
     SinkAnswer,
@@ -96,7 +94,6 @@ class SinkWriter:
               before: called before each call with the number of events, for a rate limit; True: stop.
               rate_per_s: the rate limit of `before`. A call has at most the events of one second. With more, `before`
                 would wait for a long time and then send a burst. 0: no limit.
-              asynchronous: use the asynchronous writes of a `LaterSink`.
               calling: a context manager that is entered around each call of the sink.
               origin: returns the bus and partition of the deliveries; called before each write.
     """
@@ -110,7 +107,6 @@ class SinkWriter:
         wait: Callable[[float], Waits[bool]] = pause,
         before: Callable[[int], Waits[bool]] | None = None,
         rate_per_s: float = 0.0,
-        asynchronous: bool = True,
         calling: Callable[[], AbstractContextManager[None]] = nullcontext,
         uniform: Callable[[float, float], float] = random.uniform,
         origin: Callable[[], str] = str,
@@ -118,7 +114,6 @@ class SinkWriter:
         self._sink = sink
         self._origin = origin
         self._batch = sink if isinstance(sink, BatchSink) else None
-        self._later = sink if asynchronous and isinstance(sink, LaterSink) else None
         self._counting = sink if isinstance(sink, CountingSink) else None
         self._is_ordered = isinstance(sink, OrderedSink) and sink.ordered
         self._outage = outage
@@ -129,18 +124,6 @@ class SinkWriter:
         self._calling = calling
         self._uniform = uniform
         self._probes = 0
-
-    @property
-    def answers_later(self) -> bool:
-        """Return True if there is time for other work while the sink writes."""
-        return self._later is not None
-
-    def prepare(self, deliveries: Sequence[SinkDelivery]) -> Sequence[SinkDelivery]:
-        """Let the sink encode *deliveries* for a write; has no effect on the sink's system."""
-        if self._later is None:
-            return deliveries
-        prepare = self._later.prepare
-        return [msgspec.structs.replace(delivery, prepared=prepare(delivery.event)) for delivery in deliveries]
 
     def open(self) -> Waits[bool]:
         """Let a sink connect that wants to, waiting for it. True: stop. Raises: SinkGone."""
@@ -167,15 +150,8 @@ class SinkWriter:
                 self._answered()
                 return answer
 
-    def write(
-        self,
-        deliveries: Sequence[SinkDelivery],
-        settle: Callable[[Outcome], Waits[None]],
-        meanwhile: Callable[[], Waits[None]] | None = None,
-    ) -> Waits[None]:
+    def write(self, deliveries: Sequence[SinkDelivery], settle: Callable[[Outcome], Waits[None]]) -> Waits[None]:
         """Write *deliveries* of different events; *settle* is called with each outcome as soon as it is known.
-
-        *meanwhile* runs once, during the first call of an asynchronous sink; never with another sink.
 
         Ends early, with unsettled deliveries, only if `wait` or `before` returns True. Raises: SinkGone.
         """
@@ -196,10 +172,9 @@ class SinkWriter:
             retried = answered = 0
             queues: dict[tuple[str, str, str], list[_Item]] = {}  # object → the list with its first unsettled write
             failed_at: dict[tuple[str, str, str], _Item] = {}  # object → its first write that failed
-            answers = yield from self._call(chunk, meanwhile)
+            answers = self._call_each(chunk) if self._batch is None else self._call(self._batch, chunk)
             if self._counting is not None and (rejected := self._counting.take_rejected()):
                 self._progress.rejected(rejected)
-            meanwhile = None
             for item, answer in zip(chunk, answers, strict=True):
                 if isinstance(answer, NotSent):
                     place = queues.get(_about(item), first)
@@ -255,35 +230,11 @@ class SinkWriter:
             return RETRY_S * self._uniform(1, 1.25)
         return RETRY_S * (self._uniform(0, 1) if all(item.tries <= 1 for item in failed) else 1)
 
-    def _call(self, chunk: Sequence[_Item], meanwhile: Callable[[], Waits[None]] | None) -> Waits[Sequence[SinkAnswer]]:
-        if self._batch is None:
-            return self._call_each(chunk)
-        if self._later is None or meanwhile is None:
-            return self._answers(chunk, partial(self._batch.write, self._writes(chunk)))
-        begun = self._begin(self._later, chunk)
-        try:
-            yield from meanwhile()
-        except BaseException:
-            with suppress(Exception), self._calling():  # a later call must not receive this call's answer
-                begun()
-            raise
-        return self._answers(chunk, begun)
-
-    def _begin(self, sink: LaterSink, chunk: Sequence[_Item]) -> Callable[[], Sequence[SinkAnswer]]:
-        try:
-            with self._calling():
-                return sink.begin(self._writes(chunk))
-        except Exception as error:
-            return partial(_raise, error)
-
-    def _writes(self, chunk: Sequence[_Item]) -> list[SinkWrite]:
+    def _call(self, sink: BatchSink, chunk: Sequence[_Item]) -> Sequence[SinkAnswer]:
         origin = self._origin()
-        return [SinkWrite.of(item.verb, *_arguments(item), item.delivery.prepared, origin) for item in chunk]
-
-    def _answers(self, chunk: Sequence[_Item], write: Callable[[], Sequence[SinkAnswer]]) -> Sequence[SinkAnswer]:
         try:
             with self._calling():
-                answers = write()
+                answers = sink.write([SinkWrite.of(item.verb, *_arguments(item), origin) for item in chunk])
         except SinkGone:
             raise
         except (OSError, SinkUnreachable, Throttled) as error:
@@ -371,10 +322,6 @@ def _at_once(_events: int) -> Waits[bool]:
     return False
 
 
-def _raise(error: Exception) -> NoReturn:
-    raise error
-
-
 def _about(item: _Item) -> tuple[str, str, str]:
     return object_of(item.delivery.event)
 
@@ -423,15 +370,10 @@ class Round(msgspec.Struct, kw_only=True):
     deliveries: Sequence[SinkDelivery]
     position: int | None = None
     done: Sequence[str] = ()
-    selected: Sequence[SinkDelivery] | None = None  #: the deliveries to write; None: not selected yet
-    settled: ExportCheckpoint = msgspec.field(default_factory=ExportCheckpoint)  #: the results to store
 
 
 class RoundWriter:
-    """Writes rounds one after another.
-
-    While an asynchronous sink writes a round, the results of the previous round are stored, and the next round is read,
-    selected and prepared. Results are stored after the sink has answered, in the order of the rounds.
+    """Writes rounds one after another, and stores the results of each before the next is read.
 
     Args: keep: stores a checkpoint, and waits while Redis is unavailable. Raises: LeaseLost.
     """
@@ -449,53 +391,18 @@ class RoundWriter:
         self._progress = progress
         self._keep = keep
         self._clock = clock
-        self._written: ExportCheckpoint | None = None  #: of a written round, not stored yet
 
-    def write_all(self, rounds: Iterator[Round]) -> Waits[None]:
-        """Write *rounds* and store their results. The next round is read while the sink writes the current one.
+    def write_all(self, rounds: Iterable[Round]) -> Waits[None]:
+        """Write *rounds* and store their results.
 
         Raises: ExportStopped: some are not written; SinkGone, LeaseLost, and the errors of *rounds*.
         """
-        self._written = None
-        following = next(rounds, None)
-        while following is not None:
-            current, following = following, None
-            began, failed = False, None
+        for round_ in rounds:
+            yield from self._write(round_)
 
-            def meanwhile(current: Round = current) -> Waits[None]:
-                nonlocal following, began, failed
-                began = True
-                yield from self._keep_written()
-                try:
-                    if following := next(rounds, None):
-                        self._prepare(following, after=current)
-                except EventBusError as error:  # the sink's answer comes first
-                    failed = error
-
-            yield from self._write(current, meanwhile)
-            if not began:
-                yield from self._keep_written()
-                following = next(rounds, None)
-            elif failed is not None:
-                yield from self._keep_written()
-                raise failed
-        yield from self._keep_written()
-
-    def _prepare(self, following: Round, after: Round) -> None:
-        """Select and prepare the deliveries of *following*, unless they depend on the results of *after*."""
-        keys = {delivery.key for delivery in after.deliveries}
-        if keys.isdisjoint(delivery.key for delivery in following.deliveries):
-            following.selected = self._writer.prepare(self._select(following))
-
-    def _select(self, round_: Round) -> Sequence[SinkDelivery]:
-        round_.settled.done += round_.done
-        return list(self._filter.select(round_.deliveries, round_.settled))
-
-    def _write(self, round_: Round, meanwhile: Callable[[], Waits[None]]) -> Waits[None]:
-        if round_.selected is None:
-            yield from self._keep_written()  # it may be about the same events
-            round_.selected = self._select(round_)
-        deliveries, settled = round_.selected, round_.settled
+    def _write(self, round_: Round) -> Waits[None]:
+        settled = ExportCheckpoint(done=list(round_.done))
+        deliveries = list(self._filter.select(round_.deliveries, settled))
         figures, kept_at = self._progress.figures, self._clock.monotonic()
         figures.pending = len(deliveries)
 
@@ -504,17 +411,11 @@ class RoundWriter:
             failpoint("written")
             self._progress.settled(outcome, settled)
             if self._clock.monotonic() - kept_at >= KEEP_EVERY_S:
-                yield from self._keep_written()
                 yield from self._keep(settled)
                 settled, kept_at = ExportCheckpoint(), self._clock.monotonic()
 
-        try:
-            yield from self._writer.write(deliveries, settle, meanwhile)
-        except SinkGone:
-            yield from self._keep_written()
-            raise
+        yield from self._writer.write(deliveries, settle)
         if figures.pending:
-            yield from self._keep_written()
             yield from self._keep(settled)
             raise ExportStopped
         for delivery in round_.deliveries:
@@ -526,12 +427,5 @@ class RoundWriter:
         self._progress.round_done(settled)
         settled.position = round_.position
         failpoint("settled")
-        yield from self._keep_written()
-        self._written = settled
-
-    def _keep_written(self) -> Waits[None]:
-        """Store the results of the previous round, unless they are stored."""
-        written, self._written = self._written, None
-        if written is not None:
-            yield from self._keep(written)
-            failpoint("kept")
+        yield from self._keep(settled)
+        failpoint("kept")

@@ -22,7 +22,7 @@ from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import SystemClock
 from examples.sqlite_sink import SqliteSink
 from tests.builders import make_event
-from tests.support.exporting import MemoryBatchSink, MemoryLaterSink, MemorySink
+from tests.support.exporting import MemoryBatchSink, MemorySink
 from tests.support.harness import CuttingProxy, settings_of
 from tests.waiting import PATIENCE_S, eventually
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-@pytest.mark.parametrize("kind", [MemorySink, MemoryBatchSink, MemoryLaterSink])
+@pytest.mark.parametrize("kind", [MemorySink, MemoryBatchSink])
 def test_a_broadcaster_records_to_a_sink_of_ones_own(
     embedded_url: str, prefix: str, partitions: int, kind: type[MemorySink], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -53,8 +53,6 @@ def test_a_broadcaster_records_to_a_sink_of_ones_own(
         assert not sink.closed
     eventually(lambda: sink.closed)
     assert "does not close" not in caplog.text
-    if isinstance(sink, MemoryLaterSink) and partitions > 1:
-        assert not sink.log, "while it writes for one partition, it is not called for another"
 
 
 def test_an_export_says_when_nobody_correlates(

@@ -114,30 +114,6 @@ class MemoryBatchSink(MemorySink):
         return answers
 
 
-class MemoryLaterSink(MemoryBatchSink):
-    """The same, and it has its answers when they are waited for. *log* notes what the loop does, in order."""
-
-    def __init__(self, name: str = "memory", *, system: dict[str, Event] | None = None) -> None:
-        super().__init__(name, system=system)
-        self.log: list[str] = []
-        self.under_way = False
-
-    def prepare(self, event: Event) -> object:
-        return f"prepared {event.message}"
-
-    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
-        assert not self.under_way
-        self.under_way = True
-        self.log += [f"begin {write.event.message}" for write in writes]
-
-        def answers() -> Sequence[SinkAnswer]:
-            self.under_way = False
-            self.log += [f"answer {write.event.message}" for write in writes]
-            return self.write(writes)
-
-        return answers
-
-
 def make_exporter(
     bus: Bus,
     sink: EventSink,

@@ -25,6 +25,9 @@ CLOUD_EVENT_SOURCE: Final = "/eventbus"
 #: Of the addresses of a cluster.
 MOST_SERVERS: Final = 16
 
+#: The start of every `json_line`.
+LINE_START: Final = b'{"deliveryId":'
+
 #: Versions are compared as 64 bit integers, in PostgreSQL too.
 _MAX_VERSION: Final = 2**63 - 1
 
@@ -73,6 +76,11 @@ def core_json(event: Event) -> bytes:
         return encode_core(event)
     except InvalidEvent:
         return msgspec.json.encode(storable_core(event))
+
+
+def json_line(write: SinkWrite) -> bytes:
+    """Return a line of JSON Lines with the delivery id and the core/v1 event. Raises: EventUnbuildable."""
+    return b'%s%s,"event":%s}\n' % (LINE_START, msgspec.json.encode(write.delivery_id), core_json(write.event))
 
 
 def repaired(event: Event) -> Event:

@@ -6,7 +6,7 @@ that says whether the system is unreachable or the system answered and this even
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -70,7 +70,6 @@ class SinkWrite(msgspec.Struct, frozen=True, kw_only=True):
     """One write for `BatchSink.write`. *patch* is set if and only if *verb* is PATCH; *event* is always whole.
 
     *delivery_id* is `<event uid>/<count>`: the same if the write is repeated, different for every other write.
-    *prepared* is the result of `LaterSink.prepare`; None: it was not called.
     *origin* is the bus and the partition that the event comes from, as in `DeletingSink.held`.
     """
 
@@ -78,17 +77,12 @@ class SinkWrite(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
     patch: EventPatch | None = None
     delivery_id: str
-    prepared: object = None
     origin: str = ""
 
     @classmethod
-    def of(
-        cls, verb: Verb, event: Event, patch: EventPatch | None = None, prepared: object = None, origin: str = ""
-    ) -> SinkWrite:
+    def of(cls, verb: Verb, event: Event, patch: EventPatch | None = None, origin: str = "") -> SinkWrite:
         """Make a write with its delivery id."""
-        return cls(
-            verb=verb, event=event, patch=patch, delivery_id=delivery_id(event), prepared=prepared, origin=origin
-        )
+        return cls(verb=verb, event=event, patch=patch, delivery_id=delivery_id(event), origin=origin)
 
 
 #: The result of one write of a batch: the event as the system has it now, or the error of this event alone.
@@ -160,26 +154,6 @@ class OrderedSink(BatchSink, Protocol):
     """
 
     ordered: bool  #: True
-
-
-@runtime_checkable
-class LaterSink(BatchSink, Protocol):
-    """A sink with asynchronous writes: while the system works, the loop stores, reads and prepares.
-
-    The loop calls `begin` instead of `write`. Before any further call except `prepare`, it calls the function that
-    `begin` returned.
-    """
-
-    def prepare(self, event: Event) -> object:
-        """Encode *event* for a write; the result is passed in `SinkWrite.prepared`. No I/O; raises nothing."""
-        ...
-
-    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
-        """Send *writes*. Return a function that waits for the answers; it returns and raises as `write` does.
-
-        Returns as soon as the request is sent. Raises nothing: the returned function raises the errors.
-        """
-        ...
 
 
 @runtime_checkable

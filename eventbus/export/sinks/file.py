@@ -25,17 +25,14 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent, SinkGone, SinkUnreachable
-from eventbus.export.sinks.common import AppendsBatches
+from eventbus.errors import ConfigError, EventUnbuildable, SinkGone, SinkUnreachable
+from eventbus.export.sinks.common import LINE_START, AppendsBatches, json_line
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.decodable import decodable
-from eventbus.model.encoding.event_json import encode_core
 
 _BYTES: Final = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-#: The start of every line of this sink. An unfinished line is cut off only if it starts like this.
-_LINE_START: Final = b'{"deliveryId":'
 #: The last bytes of the file that are searched for the start of an unfinished line.
 _LONGEST_LINE: Final = 1 << 20
 
@@ -87,10 +84,10 @@ class JsonLinesSink(AppendsBatches):
         lines, answers = [], list[SinkAnswer]()
         for write in writes:
             try:
-                lines.append(line_of(write))
+                lines.append(json_line(write))
                 answers.append(write.event)
-            except InvalidEvent as error:
-                answers.append(EventUnbuildable(str(error)))
+            except EventUnbuildable as error:
+                answers.append(error)
         try:
             self._append(b"".join(lines))
         except OSError as error:
@@ -191,10 +188,6 @@ class RotatingFile:
                 os.close(folder)
 
 
-def line_of(write: SinkWrite) -> bytes:
-    return b'%s%s,"event":%s}\n' % (_LINE_START, msgspec.json.encode(write.delivery_id), encode_core(write.event))
-
-
 def _open(path: Path, mode: int) -> tuple[int, bool]:
     """Open the regular file *path* without following links. The second value is True if it was created, with *mode*.
 
@@ -235,7 +228,7 @@ def _after_torn_line(file: int) -> bytes:
         return b""
     tail = os.pread(file, size - start, start)
     torn = start + tail.rfind(b"\n") + 1
-    if not os.pread(file, len(_LINE_START), torn).startswith(_LINE_START):
+    if not os.pread(file, len(LINE_START), torn).startswith(LINE_START):
         return b"\n"
     os.ftruncate(file, torn)
     return b""

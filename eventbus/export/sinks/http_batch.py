@@ -11,9 +11,7 @@ import re
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import partial
 from typing import Final, Protocol, runtime_checkable
 from urllib.parse import urlsplit, urlunsplit
 
@@ -30,7 +28,7 @@ from eventbus.errors import (
     UnexpectedReply,
 )
 from eventbus.export.sinks.common import AppendsBatches, check_host, version_of
-from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite, Verb
+from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.event import Event
 from eventbus.util.http.guarded_http import GuardedClient, Reply, error_of
@@ -144,8 +142,6 @@ class HttpBatchSink(AppendsBatches):
         self._client = client
         self._sign = sign
         self._rejected = 0
-        self._thread: ThreadPoolExecutor | None = None
-        self._origin = ""  # of the last write
 
     def __repr__(self) -> str:
         # Not the URL: the path of many a webhook is its password.
@@ -166,38 +162,13 @@ class HttpBatchSink(AppendsBatches):
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Send them in order. After a request without an answer, the remaining writes are NotSent."""
-        return self._write(writes, self._encoded(writes))
-
-    def prepare(self, event: Event) -> bytes | EventUnbuildable:
-        """Return the part of a request for *event*, or why there is none. Its origin is that of the last write."""
-        try:
-            return self._format.encode(SinkWrite.of(Verb.UPDATE, event, origin=self._origin))
-        except EventUnbuildable as unbuildable:
-            return unbuildable
-
-    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
-        """Send them from another thread. Return a function that waits for the answers."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="eventbus-http-sink")
-        parts = self._encoded(writes)
-        try:
-            return self._thread.submit(self._write, writes, parts).result
-        except RuntimeError:  # the process may not start another thread
-            return partial(self._write, writes, parts)
-
-    def _encoded(self, writes: Sequence[SinkWrite]) -> Sequence[object]:
-        origin = writes[0].origin if writes else self._origin
-        same, self._origin = origin == self._origin, origin
-        return [(same and write.prepared) or self.prepare(write.event) for write in writes]
-
-    def _write(self, writes: Sequence[SinkWrite], encoded: Sequence[object]) -> Sequence[SinkAnswer]:
         answers: list[SinkAnswer] = [NotSent("not sent yet")] * len(writes)
         parts: list[tuple[int, bytes]] = []
-        for place, part in enumerate(encoded):
-            if isinstance(part, bytes):
-                parts.append((place, part))
-            elif isinstance(part, EventUnbuildable):
-                answers[place] = part
+        for place, write in enumerate(writes):
+            try:
+                parts.append((place, self._format.encode(write)))
+            except EventUnbuildable as unbuildable:
+                answers[place] = unbuildable
         requests = deque(self._requests(parts))
         accepted = rejected_alone = 0
         goes_on = True
@@ -231,8 +202,6 @@ class HttpBatchSink(AppendsBatches):
         return rejected
 
     def close(self) -> None:
-        if self._thread is not None:
-            self._thread.shutdown()
         self._client.close()
 
     def _requests(self, parts: Sequence[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:

@@ -150,27 +150,27 @@ class KafkaSink(AppendsBatches):
             raise SinkUnreachable(text)
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
-        """Publish them in order, and wait for all acknowledgements."""
-        return self.begin(writes)()
-
-    def prepare(self, event: Event) -> bytes | EventUnbuildable:
-        """Return the body of the message, or why there is none."""
-        try:
-            return core_json(event)
-        except EventUnbuildable as error:
-            return error
-
-    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
-        """Pass them to the client, which sends them. Return a function that waits for the acknowledgements."""
+        """Publish them in order, and wait for all acknowledgements. Raises: SinkUnreachable: nothing was sent."""
         batch = _Batch(writes)
-        try:
-            self._connected()
-        except SinkUnreachable as error:
-            batch.answers = [error] * len(writes)
-            return lambda: batch.answers
-        for place, write in enumerate(writes):
-            self._produce(batch, place, self.prepare(write.event) if write.prepared is None else write.prepared)
-        return partial(self._finish, batch)
+        self._connected()
+        for place in range(len(writes)):
+            self._produce(batch, place)
+        self._wait(batch)
+        failed, batch.failed = sorted(batch.failed), []
+        if len(writes) > 1:
+            # They were sent together with others, and one of these may be the reason.
+            for place in failed:
+                batch.answers[place] = SinkUnreachable("not acknowledged")
+            for place in failed:
+                self._produce(batch, place)
+                self._wait(batch)
+                if isinstance(batch.answers[place], SinkUnreachable):
+                    break
+        if any(isinstance(answer, SinkUnreachable) for answer in batch.answers):
+            self.close()  # late acknowledgements are not for the next batch
+        else:
+            self._problem = ""
+        return batch.answers
 
     def close(self) -> None:
         """Close the connections. Messages without an acknowledgement are given up."""
@@ -210,11 +210,13 @@ class KafkaSink(AppendsBatches):
                 raise SinkUnreachable(_text_of(error)) from error
         return self._producer
 
-    def _produce(self, batch: _Batch, place: int, body: object) -> None:
-        if not isinstance(body, bytes):
-            batch.answers[place] = body if isinstance(body, EventUnbuildable) else EventUnbuildable("it has no body")
-            return
+    def _produce(self, batch: _Batch, place: int) -> None:
         write, producer = batch.writes[place], self._connected()
+        try:
+            body = core_json(write.event)
+        except EventUnbuildable as error:
+            batch.answers[place] = error
+            return
         key, until = key_of(write.event), time.monotonic() + self._timeout_s
         while True:
             try:
@@ -241,24 +243,6 @@ class KafkaSink(AppendsBatches):
         batch.answers[place] = batch.writes[place].event if error is None else self._error_of(error)
         if error is not None and error.code() in _OF_ONE_MESSAGE:
             batch.failed.append(place)
-
-    def _finish(self, batch: _Batch) -> Sequence[SinkAnswer]:
-        self._wait(batch)
-        failed, batch.failed = sorted(batch.failed), []
-        if len(batch.writes) > 1:
-            # They were sent together with others, and one of these may be the reason.
-            for place in failed:
-                batch.answers[place] = SinkUnreachable("not acknowledged")
-            for place in failed:
-                self._produce(batch, place, self.prepare(batch.writes[place].event))
-                self._wait(batch)
-                if isinstance(batch.answers[place], SinkUnreachable):
-                    break
-        if any(isinstance(answer, SinkUnreachable) for answer in batch.answers):
-            self.close()  # late acknowledgements are not for the next batch
-        else:
-            self._problem = ""
-        return batch.answers
 
     def _wait(self, batch: _Batch) -> None:
         """Wait for the acknowledgements, for a time in which the client gives up messages."""

@@ -207,54 +207,42 @@ class NatsSink(AppendsBatches):
 
     def open(self) -> None:
         """Connect, and make the stream if it is missing. Raises: SinkUnreachable."""
-        self._start(self._connected())()
+        self._run(self._connected())
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Publish them in order, and wait for all acknowledgements."""
-        return self.begin(writes)()
-
-    def prepare(self, event: Event) -> bytes | EventUnbuildable:
-        """Return the body of the message, or why there is none."""
-        try:
-            return core_json(event)
-        except EventUnbuildable as error:
-            return error
-
-    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
-        """Publish them. Return a function that waits for the acknowledgements."""
-        return self._start(self._publish(writes))
+        return self._run(self._publish(writes))
 
     def close(self) -> None:
         """Close the connection, and end the thread."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
-        self._start(self._disconnect())()
+        self._run(self._disconnect())
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
         self._loop = self._thread = None
 
-    def _start(self, work: Coroutine[Any, Any, _T]) -> Callable[[], _T]:
-        """Run *work* in the event loop. Return a function that waits for it."""
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run *work* in the event loop, and wait for it."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="eventbus-nats", daemon=True)
             self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     # -- in the event loop --
 
     async def _publish(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         connection = await self._connected()
         batch = _Batch(len(writes))
-        bodies = [self.prepare(write.event) if write.prepared is None else write.prepared for write in writes]
         messages = []
-        for place, (write, body) in enumerate(zip(writes, bodies, strict=True)):
-            if isinstance(body, bytes):
-                messages.append((place, self._subject.of(write.event), body, write.delivery_id))
-            elif isinstance(body, EventUnbuildable):
-                batch.answer(place, body)
+        for place, write in enumerate(writes):
+            try:
+                messages.append((place, self._subject.of(write.event), core_json(write.event), write.delivery_id))
+            except EventUnbuildable as error:
+                batch.answer(place, error)
         await connection.publish(batch, messages, self._timeout_s)
         if any(isinstance(answer, SinkUnreachable) for answer in batch.answers):
             await self._disconnect()  # late acknowledgements are not for the next batch

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import msgspec
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from eventbus.errors import ConfigError, EventUnbuildable, SinkUnreachable
-from eventbus.export.sinks.common import AppendsBatches, check_host, core_json, query_of, version_of
+from eventbus.export.sinks.common import AppendsBatches, check_host, json_line, query_of, version_of
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.util.text import cut_bytes, printable
@@ -129,7 +128,7 @@ class S3Sink(AppendsBatches):
         for place, write in enumerate(writes):
             try:
                 version_of(write.event)
-                line = b'{"deliveryId":%s,"event":%s}\n' % (_ENCODE(write.delivery_id), core_json(write.event))
+                line = json_line(write)
             except EventUnbuildable as error:
                 answers[place] = error
                 continue
@@ -172,6 +171,3 @@ def object_name(writes: Sequence[SinkWrite], body: bytes) -> str:
     day = f"{first.last_seen:%Y/%m/%d}" if first.last_seen is not None else "unknown"
     digest = blake2b(body, digest_size=6).hexdigest()
     return f"{writes[0].origin or 'bus'}/{day}/{min(versions):019d}-{max(versions):019d}-{digest}.ndjson.gz"
-
-
-_ENCODE: Final = msgspec.json.Encoder().encode

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import partial
-from typing import Any, Final, LiteralString, NoReturn
+from typing import Any, Final, LiteralString
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import ExecStatus
 
 from eventbus.errors import (
     ConfigError,
@@ -200,31 +197,12 @@ class PostgresSink(AppendsBatches):
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Insert or replace the rows, up to 500 a statement; if one fails, so does every row that is left."""
-        return self.begin(writes)()
-
-    def prepare(self, event: Event) -> str | EventUnbuildable:
-        """Return the row's JSON, or why there is none."""
-        try:
-            version_of(event)
-            return _ENCODE(storable_core(event)).decode()
-        except EventUnbuildable as error:
-            return error
-
-    def begin(self, writes: Sequence[SinkWrite]) -> Callable[[], Sequence[SinkAnswer]]:
-        """Send the first statement. Return a function that waits for it, sends the others and answers as `write`."""
-        batch = _Batch(writes, self.prepare)
-        rows = batch.next(self._rows)
-        return partial(self._finish, batch, rows, self._send(rows, batch.origin) if rows else None)
-
-    def _finish(
-        self, batch: _Batch, rows: list[_Row], sent: Callable[[], Sequence[int]] | None
-    ) -> Sequence[SinkAnswer]:
-        while rows:
+        batch = _Batch(writes)
+        while rows := batch.next(self._rows):
             try:
-                self._put(batch, rows, sent)
+                self._put(batch, rows)
             except SinkError as error:
                 batch.fail(error)
-            rows, sent = batch.next(self._rows), None
         return batch.answers
 
     def held(self, origin: str, *, after: int, until: int, since: datetime, most: int) -> Sequence[Event]:
@@ -254,9 +232,9 @@ class PostgresSink(AppendsBatches):
         if connection is not None:
             connection.close()
 
-    def _put(self, batch: _Batch, rows: list[_Row], sent: Callable[[], Sequence[int]] | None = None) -> None:
+    def _put(self, batch: _Batch, rows: list[_Row]) -> None:
         try:
-            self._settle(batch, rows, (sent or self._send(rows, batch.origin))())
+            clashes = self._write_rows(rows, batch.origin)
         except psycopg.Error as error:
             translated = translate(error)
             if not is_of_one_row(translated):
@@ -268,34 +246,22 @@ class PostgresSink(AppendsBatches):
             middle = len(rows) // 2
             self._put(batch, rows[:middle])
             self._put(batch, rows[middle:])
-
-    def _send(self, rows: list[_Row], origin: str) -> Callable[[], Sequence[int]]:
-        """Send the statement that writes *rows*.
-
-        Return a function that waits for its end and returns the numbers of the rows with a name that an event of
-        another object uses. That function also raises the errors.
-        """
-        events = "[" + ",".join(row.json for row in rows) + "]"
-        try:
-            connection = self._connected()
-            rows_written = send(connection, self._upsert, (events, origin), timeout_s=self._timeout_s)
-        except (psycopg.Error, SinkError) as error:
-            return partial(_raise, error)
-
-        def clashes() -> Sequence[int]:
-            if rows_written() == len(rows):
-                return ()
-            # Rare: these rows had been written already, or another object has the name.
-            with hang_up_after(self._timeout_s, connection.fileno()):
-                return [number for (number,) in connection.execute(CLASHES, (events,)).fetchall()]
-
-        return clashes
-
-    def _settle(self, batch: _Batch, rows: list[_Row], clashes: Sequence[int]) -> None:
+            return
         for number in clashes:
             batch.answers[rows[number].place] = EventRejected("an event of another object has its name")
         batch.settle(rows)
         self._rows = min(self._rows * 2, STATEMENT_ROWS)
+
+    def _write_rows(self, rows: list[_Row], origin: str) -> Sequence[int]:
+        """Write *rows*. Return the numbers of those with a name that an event of another object uses."""
+        events = "[" + ",".join(row.json for row in rows) + "]"
+        connection = self._connected()
+        with hang_up_after(self._timeout_s, connection.fileno()):
+            if psycopg.RawCursor(connection).execute(self._upsert, (events, origin)).rowcount == len(rows):
+                return ()
+        # Rare: these rows had been written already, or another object has the name.
+        with hang_up_after(self._timeout_s, connection.fileno()):
+            return [number for (number,) in connection.execute(CLASHES, (events,)).fetchall()]
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
@@ -360,16 +326,19 @@ class _Row(msgspec.Struct, frozen=True):
 class _Batch:
     """The rows of the writes that can be built, and an answer for every write."""
 
-    def __init__(self, writes: Sequence[SinkWrite], prepare: Callable[[Event], str | EventUnbuildable]) -> None:
+    def __init__(self, writes: Sequence[SinkWrite]) -> None:
         self.answers: list[SinkAnswer] = [write.event for write in writes]
         self.origin = writes[0].origin if writes else ""
         rows = []
         for place, write in enumerate(writes):
-            prepared, metadata = write.prepared or prepare(write.event), write.event.metadata
-            if isinstance(prepared, EventUnbuildable):
-                self.answers[place] = prepared
-            elif isinstance(prepared, str):
-                rows.append(_Row(place, (metadata.namespace, metadata.name), prepared))
+            metadata = write.event.metadata
+            try:
+                version_of(write.event)
+                body = _ENCODE(storable_core(write.event)).decode()
+            except EventUnbuildable as error:
+                self.answers[place] = error
+            else:
+                rows.append(_Row(place, (metadata.namespace, metadata.name), body))
         # Two workers that write the same events in another order would wait for each other.
         self._left = sorted(rows, key=lambda row: row.key)
 
@@ -386,53 +355,6 @@ class _Batch:
     def fail(self, error: SinkError) -> None:
         """Note that all rows not settled failed."""
         self.settle(list(self._left), error)
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
-
-
-def send(
-    connection: psycopg.Connection[Any], statement: LiteralString, parameters: Sequence[str], *, timeout_s: float
-) -> Callable[[], int]:
-    """Send *statement* with its parameters, from $1. Return a function that waits and returns the number of rows.
-
-    The connection must not be used until that function returns. Raises: psycopg.Error, in both steps.
-    """
-    line, until = connection.pgconn, time.monotonic() + timeout_s
-    line.send_query_params(statement.encode(), [parameter.encode() for parameter in parameters])
-    while line.flush():  # not all bytes are sent yet
-        if _wait(line.socket, select.POLLIN | select.POLLOUT, until) & select.POLLIN:
-            line.consume_input()
-
-    def rows_written() -> int:
-        until, rows, failed = time.monotonic() + timeout_s, 0, None
-        while True:
-            while line.is_busy():
-                _wait(line.socket, select.POLLIN, until)
-                line.consume_input()
-            result = line.get_result()
-            if result is None:  # only now it can be sent another
-                break
-            if result.status == ExecStatus.COMMAND_OK:
-                rows = result.command_tuples or 0
-            else:
-                failed = psycopg.errors.error_from_result(result, connection.info.encoding)
-        if failed is not None:
-            raise failed
-        return rows
-
-    return rows_written
-
-
-def _wait(fileno: int, events: int, until: float) -> int:
-    """Wait for one of *events*, with a timeout, because a frozen server keeps its connections open."""
-    poll = select.poll()
-    poll.register(fileno, events)
-    ready = poll.poll(max(0.0, until - time.monotonic()) * 1000)
-    if not ready:
-        raise psycopg.OperationalError("no answer in time")
-    return ready[0][1]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import resource
 import signal
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,19 @@ def test_every_call_is_a_line_with_its_delivery_id_and_the_whole_event(tmp_path:
 
 def test_of_a_batch_what_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    good, bad = event(), make_event(message="lone \ud800 surrogate")
+    west = timezone(timedelta(hours=-5))
+    good, bad = event(), make_event(event_time=datetime(9999, 12, 31, 23, tzinfo=west))
     writes = [SinkWrite.of(Verb.CREATE, each) for each in (good, bad, event("b"))]
     answers = sink_of(path).write(writes)
     assert lines(path) == ["p:a/1", "p:b/1"]
     assert isinstance(answers[1], EventUnbuildable)
     assert answers[0] is good
+
+
+def test_a_lone_surrogate_is_replaced_as_in_every_sink(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    sink_of(path).create(make_event(message="lone \ud800 surrogate"))
+    assert json.loads(path.read_text("utf-8"))["event"]["message"] == "lone \ufffd surrogate"
 
 
 def test_a_full_file_is_rotated_and_only_so_many_are_kept(tmp_path: Path) -> None:
