@@ -66,20 +66,6 @@ _FILE = click.Path(path_type=Path)
     help="More grants, one a line as for --grant; # begins a comment. It is read again when it changes.",
 )
 @click.option("--name", "names", multiple=True, help="A host name that clients use for it; may be repeated.")
-@click.option(
-    "--event-rate-limit",
-    "rate_file",
-    type=_FILE,
-    hidden=True,
-    help="Removed: each user has a fixed limit.",
-)
-@click.option(
-    "--share-rate-limit",
-    "share_rates",
-    is_flag=True,
-    hidden=True,
-    help="Removed, with --event-rate-limit.",
-)
 @click.option("--audit", is_flag=True, help="Log a line for every write: user, object, client address, result.")
 @click.option(
     "--trusted-proxy",

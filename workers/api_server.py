@@ -21,7 +21,6 @@ from eventbus.api.auth.access import Access, Grant, grants_file
 from eventbus.api.auth.authentication import Authenticator, TokenFile
 from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.context import COMPONENT
-from eventbus.api.limits import EVENTS_PER_S
 from eventbus.api.listeners import DEFAULT_PORT, Address, Listener, check_protected
 from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.tls import Files, ServerTls, own_files
@@ -52,8 +51,6 @@ class ApiFlags(NamedTuple):
     grants: tuple[str, ...]
     grants_file: Path | None
     names: tuple[str, ...]
-    rate_file: Path | None
-    share_rates: bool
     audit: bool
     proxies: tuple[str, ...]
     proxy_protocol: bool
@@ -65,7 +62,6 @@ class ApiFlags(NamedTuple):
 
 def serve(flags: ApiFlags, *, metrics: str) -> int:
     """Serve until a signal. Returns: the exit code. Raises: ConfigError, before anything is served."""
-    _refuse_rate_file(flags)
     _import_kinds(flags.modules)
     if flags.make_token:
         _make_token(flags.token_file)
@@ -145,16 +141,6 @@ def _jwt_users(path: Path) -> JwtUsers:
     with extra_needed("oidc", "--authentication-config"):
         from eventbus.api.auth.oidc.tokens import JwtUsers
     return JwtUsers(path)
-
-
-def _refuse_rate_file(flags: ApiFlags) -> None:
-    """Reject the options of earlier versions. Raises: ConfigError."""
-    given = f"--event-rate-limit {flags.rate_file}" if flags.rate_file else "--share-rate-limit"
-    if flags.rate_file or flags.share_rates:
-        raise ConfigError(
-            f"{given}: EventRateLimit was removed. Each user may write {EVENTS_PER_S} events a second through a "
-            "worker. Remove --event-rate-limit and --share-rate-limit from the command line"
-        )
 
 
 def _tls(flags: ApiFlags, names: Sequence[str]) -> ServerTls | None:

@@ -215,8 +215,6 @@ def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
         (("--proxy-protocol",), "--proxy-protocol needs --trusted-proxy"),
         (("--proxy-protocol", "--trusted-proxy", "10.0.0.5"), "--proxy-protocol needs users"),
         (("--make-token",), "give both"),
-        (("--event-rate-limit", "limits.yaml"), "--event-rate-limit limits.yaml: EventRateLimit was removed"),
-        (("--share-rate-limit",), "Remove --event-rate-limit and --share-rate-limit"),
         (("--tls-cert", "/nowhere", "--tls-key", "/nowhere"), "No such file"),
     ],
 )
