@@ -1,9 +1,9 @@
-"""Options that every command accepts, before or after its name, as in kubectl: --context, -n, --kubeconfig."""
+"""Options that every command accepts, before or after its name, as in kubectl: --context and -n."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -27,19 +27,17 @@ def add_to_program(program: click.Group) -> None:
                      expose_value=False, callback=_context_of_program, shell_complete=complete_contexts),
         click.Option(["-n", "--namespace"], metavar="TEXT", help="Namespace for the command.",
                      expose_value=False, callback=_namespace, shell_complete=_complete_namespaces),
-        _kubeconfig(),
     ]  # fmt: skip
 
 
 def add_to_command(command: click.Command) -> None:
-    """Add hidden options --context and --kubeconfig to a command, unless it has options of the same name."""
-    taken = {name for param in command.params for name in param.opts}
-    options = [
+    """Add a hidden option --context to a command, unless it has an option of the same name."""
+    if any("--context" in param.opts for param in command.params):
+        return
+    command.params.append(
         click.Option(["--context"], hidden=True, is_eager=True, expose_value=False, callback=_context_of_command,
-                     shell_complete=complete_contexts),
-        _kubeconfig(),
-    ]  # fmt: skip
-    command.params += [option for option in options if not taken & set(option.opts)]
+                     shell_complete=complete_contexts)
+    )  # fmt: skip
 
 
 def complete_contexts(_ctx: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
@@ -89,15 +87,3 @@ def check_context(ctx: click.Context, word: str) -> None:
 def _namespace(ctx: click.Context, _parameter: click.Parameter, given: str | None) -> None:
     if given is not None:
         ctx.meta[_GIVEN_NAMESPACE] = os.environ[NAMESPACE_VARIABLE] = given
-
-
-def _kubeconfig() -> click.Option:
-    return click.Option(["--kubeconfig"], hidden=True, is_eager=True, expose_value=False, callback=_no_kubeconfig)
-
-
-def _no_kubeconfig(_ctx: click.Context, _parameter: click.Parameter, given: Any) -> None:
-    if given is not None:
-        raise click.UsageError(
-            "buses have contexts in a file of their own: --context NAME (eventbus config get-contexts), another file "
-            "in EVENTBUS_CONFIG. For kubectl itself, `eventbus kubeconfig` prints a kubeconfig"
-        )

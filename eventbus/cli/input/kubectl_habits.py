@@ -89,37 +89,17 @@ def _several_kinds(args: list[str]) -> list[str]:
     return args
 
 
-_INSTEAD: Final = {
-    "annotate": "kubectl annotate, through `eventbus worker api`",
-    "api-versions": "eventbus api-resources",
-    "attach": "the program's own terminal; `eventbus exec -- COMMAND` records its life",
-    "auth": "eventbus doctor for the rights of this user; kubectl auth can-i, through `eventbus worker api`",
-    "autoscale": "nothing here scales programs; `eventbus exec --restart` restarts one",
-    "cluster-info": "eventbus status",
-    "cordon": "kubectl cordon, through `eventbus worker api`",
-    "cp": "scp or rsync: pods have no file systems of their own",
-    "debug": "eventbus describe KIND/NAME for its events",
-    "diff": "eventbus get KIND/NAME -o yaml, and diff",
-    "drain": "kubectl drain, through `eventbus worker api`",
-    "edit": "kubectl edit, through `eventbus worker api`",
-    "explain": "kubectl explain events.involvedObject, through `eventbus worker api`",
-    "label": "kubectl label, through `eventbus worker api`",
-    "patch": "kubectl patch, through `eventbus worker api`",
-    "port-forward": "ssh -L",
-    "replace": "kubectl replace, through `eventbus worker api`",
-    "rollout": "eventbus events --for KIND/NAME",
-    "run": "eventbus exec -- COMMAND",
-    "scale": "nothing here scales programs; start more processes",
-    "taint": "kubectl taint, through `eventbus worker api`",
-    "top": "eventbus status for the bus, eventbus get nodes for machines",
-    "uncordon": "kubectl uncordon, through `eventbus worker api`",
-    "watch": "eventbus get events -w",
-}
+#: Commands of kubectl that work on the objects of the store, but only through the API.
+_OF_KUBECTL: Final = frozenset(
+    ("annotate", "cordon", "drain", "edit", "explain", "label", "patch", "replace", "taint", "uncordon")
+)
 
 
 def no_such_command(word: str, _commands: Sequence[str]) -> str:
-    """Return a hint for *word*, a command of kubectl; "": it is not a command, maybe a typo."""
-    return f"There is no `eventbus {word}`. Instead: {_INSTEAD[word]}" if word in _INSTEAD else ""
+    """Return a hint for *word* if only kubectl has it; "": it is another word, maybe a typo."""
+    if word not in _OF_KUBECTL:
+        return ""
+    return f"There is no `eventbus {word}`. Use `kubectl {word}`, through `eventbus worker api`"
 
 
 def no_such_kind(word: str, stored: Sequence[str]) -> str:

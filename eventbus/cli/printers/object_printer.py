@@ -20,19 +20,6 @@ from eventbus.util.yaml import dump_yaml
 #: Characters of `MODIFIED`; kubectl pads the other words to it, so that the columns stay aligned.
 _WORD = 8
 
-_GO_TEMPLATE = "'{{range .items}}{{.reason}} {{end}}'"
-#: Forms of `-o` that only kubectl has, each with an example.
-_KUBECTL_FORMS = {
-    "custom-columns": "custom-columns=REASON:.reason,COUNT:.count",
-    "custom-columns-file": "custom-columns-file=FILE",
-    "go-template": f"go-template={_GO_TEMPLATE}",
-    "go-template-file": "go-template-file=FILE",
-    "jsonpath-as-json": "jsonpath-as-json='{.items[*].reason}'",
-    "jsonpath-file": "jsonpath-file=FILE",
-    "template": f"go-template={_GO_TEMPLATE}",
-    "templatefile": "go-template-file=FILE",
-}
-
 
 class PrintedChange(NamedTuple):
     """An object, and its change, as `ADDED`."""
@@ -79,12 +66,10 @@ def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
             return _Documents(kind, look, dump_yaml, "---\n")
         case "name":
             return _Names(kind)
-    if form in _KUBECTL_FORMS:
-        raise ValueError(
-            f"-o {form} is not supported: use -o json and jq, or kubectl through `eventbus worker api`: "
-            f"kubectl get events -o {_KUBECTL_FORMS[form]}"
-        )
-    raise ValueError(f"unable to match a printer suitable for the output format {look.form!r}, allowed: {FORMS}")
+    raise ValueError(
+        f"unable to match a printer suitable for the output format {look.form!r}, allowed: {FORMS}. "
+        "kubectl has more forms, through `eventbus worker api`"
+    )
 
 
 def plain_of(kind: Kind[Any], item: Any) -> dict[str, Any]:

@@ -132,6 +132,5 @@ def test_an_empty_list(form: str, text: str) -> None:
 
 @pytest.mark.parametrize("form", ["custom-columns", "custom-columns=A:.a", "go-template={{.items}}", "jsonpath-file=f"])
 def test_a_form_that_only_kubectl_has_names_kubectl(form: str) -> None:
-    name = form.partition("=")[0]
-    with pytest.raises(ValueError, match=f"-o {name} is not supported.*kubectl get events -o {name}="):
+    with pytest.raises(ValueError, match=r"unable to match .*kubectl has more forms"):
         make_printer(NODE, PrintOptions(form=form))
