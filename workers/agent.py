@@ -38,7 +38,6 @@ from eventbus.workers.options import metrics_option, worker_help
     metavar="DIR",
     help="Run the Pods of the YAML and JSON files in this folder; they are read on changes and every 20 s.",
 )
-@click.option("--procfile", type=click.Path(path_type=Path), metavar="FILE", help="Run each line as a pod.")
 @click.option("--manifest-url", default="", metavar="URL", help="Run the Pods of this URL, which is read every 20 s.")
 @click.option(
     "--pods-from-bus",
@@ -98,7 +97,7 @@ def agent(labels: tuple[str, ...], metrics: str, **given: Any) -> None:
     status functions (eventbus.node_status). If the heartbeats stop, a lifecycle worker records it. A clean exit
     deletes the node. Needs pip install 'eventbus[agent]'.
 
-    With --manifests or --procfile it runs pods: groups of processes that start and end together, are checked by
+    With --manifests it runs pods: groups of processes that start and end together, are checked by
     probes, and are restarted with back-off. They run also without a bus, and continue if the agent is killed; the next
     agent takes over. The files must belong to root or the agent's user, and other users must not be able to write
     them. At a clean exit, pods get their grace period, but at most EVENTBUS_DRAIN_S; a second signal kills them.
@@ -109,7 +108,7 @@ def agent(labels: tuple[str, ...], metrics: str, **given: Any) -> None:
       eventbus worker agent
       eventbus worker agent --node-name db-1 --node-label zone=a
       eventbus worker agent --manifests /etc/eventbus/manifests
-      eventbus worker agent --procfile Procfile --standalone
+      eventbus worker agent --manifests ./pods --standalone
       eventbus worker agent --pods-from-bus jobs --allow-command '/opt/jobs/*'
     """
     from eventbus.agent.pods.options import PodOptions

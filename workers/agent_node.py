@@ -50,7 +50,7 @@ def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
     settings = Settings.from_environ(os.environ)
     options.check(settings, standalone=flags.standalone)
     if flags.standalone and not options.any:
-        raise click.UsageError("--standalone has no pods to run: add --manifests, --procfile or --manifest-url")
+        raise click.UsageError("--standalone has no pods to run: add --manifests or --manifest-url")
     with extra_needed("agent"):
         import psutil  # noqa: F401
 

@@ -35,7 +35,8 @@ LASTS_S, CONFIG_AFTER_S = 600, 180
 PAUSES_S = (0, 10, 20, 40, 80, 160, 300)
 #: A liveness probe asks every 10 s, and its third failure in a row ends the container.
 PERIOD_S, FAILURES = 10, 3
-PROCFILE = "web: exec sleep 1000\njob: exit 0\ncrash: exit 3\n"
+#: Pods of one command, each with its own name as the container's.
+COMMANDS = {"web": "exec sleep 1000", "job": "exit 0", "crash": "exit 3"}
 #: A command that is late by the real clock would fail with other words than one that says no.
 LIVENESS = {"periodSeconds": PERIOD_S, "failureThreshold": FAILURES, "timeoutSeconds": 60}
 SICK = {"livenessProbe": {"exec": {"command": ["/bin/false"]}} | LIVENESS}
@@ -88,10 +89,10 @@ def write(folder: Path, name: str, container: dict[str, Any], **spec: Any) -> No
 
 @pytest.fixture
 def story(tmp_path: Path, embedded_url: str, prefix: str, monkeypatch: Any) -> Iterator[Story]:
-    manifests, procfile = tmp_path / "manifests", tmp_path / "Procfile"
+    manifests = tmp_path / "manifests"
     manifests.mkdir(mode=0o700)
-    procfile.write_text(PROCFILE)
-    procfile.chmod(0o600)
+    for name, command in COMMANDS.items():
+        write(manifests, name, {"name": name, "command": ["/bin/sh", "-c", command]}, restartPolicy="OnFailure")
     write(manifests, "sick", SICK)
     write(manifests, "late", LATE, volumes=VOLUMES)
     clock = FakeClock(time.time_ns() - LASTS_S * 1_000_000_000)
@@ -103,7 +104,6 @@ def story(tmp_path: Path, embedded_url: str, prefix: str, monkeypatch: Any) -> I
         agent = DrivenAgent(
             tmp_path / "state",
             manifests=manifests,
-            procfile=procfile,
             events=events,
             clock=clock,
             monkeypatch=monkeypatch,

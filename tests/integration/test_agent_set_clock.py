@@ -41,13 +41,10 @@ class World:
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
             (manifests / f"{name}.yaml").write_text(yaml.safe_dump(pod))
             (manifests / f"{name}.yaml").chmod(0o600)
-        procfile = folder / "Procfile"
-        procfile.touch(mode=0o600)
         self.clock, self.told = SetClock(), Told()
         self.agent = DrivenAgent(
             folder / "state",
             manifests=manifests,
-            procfile=procfile,
             events=self.told,
             clock=self.clock,
             monkeypatch=monkeypatch,

@@ -51,11 +51,9 @@ class ClockedObserver(Observer):
 
 
 class DrivenAgent:
-    """Runs the pods of *manifests* and *procfile*. `close` ends them."""
+    """Runs the pods of *manifests*. `close` ends them."""
 
-    def __init__(
-        self, folder: Path, *, manifests: Path, procfile: Path, events: PodEvents, clock: FakeClock, monkeypatch: Any
-    ) -> None:
+    def __init__(self, folder: Path, *, manifests: Path, events: PodEvents, clock: FakeClock, monkeypatch: Any) -> None:
         self.clock, self._events = clock, events
         monkeypatch.setattr(process_runtime, "Observer", ClockedObserver)
         store_handle = StoreHandle()
@@ -77,7 +75,6 @@ class DrivenAgent:
                     config,
                     node="n1",
                     manifests=manifests,
-                    procfile=procfile,
                     invalid=lambda where, problem: None,
                     clock=clock,
                 )

@@ -1,4 +1,4 @@
-"""Pods from files: a folder of manifests, and a Procfile; read again when they change, and every 20 s."""
+"""Pods from files: a folder of manifests, read again when it changes, and every 20 s."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from eventbus.agent.config.manifest import MAX_BYTES, read_pods, static_pod
+from eventbus.agent.config.manifest import MAX_BYTES, read_pods
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import Source
-from eventbus.agent.procfile.procfile import parse_env_file, parse_procfile, procfile_pods
 from eventbus.errors import ConfigError, EventBusError
 from eventbus.model.objects.pod import Pod
 from eventbus.util.clock import Clock
@@ -33,8 +32,6 @@ class FileSource:
     An invalid file is reported once for each reason, and its former pods stay. A file that is removed
     takes its pods with it; a folder that cannot be read takes none.
 
-    The lines of a Procfile have the variables of the `.env` in its folder, which must be ours alone as well.
-
     Args: manifests: a folder; files with other endings or with a dot before their name are ignored.
     """
 
@@ -43,8 +40,7 @@ class FileSource:
         config: PodConfig,
         *,
         node: str,
-        manifests: Path | None,
-        procfile: Path | None,
+        manifests: Path,
         invalid: Invalid,
         clock: Clock,
     ) -> None:
@@ -52,12 +48,10 @@ class FileSource:
         self._config = config
         self._node = node
         self._manifests = manifests
-        self._procfile = procfile
-        self._environ_file = procfile.with_name(".env") if procfile is not None else None
         self._invalid = invalid
         self._clock = clock
         self._pods: dict[Path, list[Pod]] = {}
-        self._data: dict[Path, tuple[bytes, bytes]] = {}  # the bytes that each was made of: YAML takes long to read
+        self._data: dict[Path, bytes] = {}  # the bytes that each was made of: YAML takes long to read
         self._problems: dict[Path, str] = {}
         self._doubles: set[str] = set()  # the reports about pods of one name
         self._read_stamps: object = None
@@ -95,25 +89,14 @@ class FileSource:
         self._config.set(Source.FILE, self._without_doubles())
 
     def _pods_of(self, path: Path) -> list[Pod]:
-        if path == self._procfile:
-            check_own_folders(path.parent)
         data = read_own(path, MAX_BYTES)
-        environ = self._environ_file
-        variables = read_own(environ, MAX_BYTES) if path == self._procfile and environ and environ.exists() else b""
-        if self._data.get(path) == (data, variables) and path in self._pods and path not in self._problems:
+        if self._data.get(path) == data and path in self._pods and path not in self._problems:
             return self._pods[path]
-        self._data[path] = data, variables
-        if path != self._procfile:
-            return read_pods(data, str(path), node=self._node, source=Source.FILE)
-        assert environ is not None
-        pods = procfile_pods(parse_procfile(data, path), path.parent, parse_env_file(variables, environ))
-        return [static_pod(pod, node=self._node, source=Source.FILE, where=str(path)) for pod in pods]
+        self._data[path] = data
+        return read_pods(data, str(path), node=self._node, source=Source.FILE)
 
     def _paths(self) -> list[Path] | None:
         """Return the files to read; None: the folder cannot be read, or is not ours alone."""
-        paths = [self._procfile] if self._procfile is not None else []
-        if self._manifests is None:
-            return paths
         try:
             check_own_folders(self._manifests)
             names = sorted(os.listdir(self._manifests))
@@ -121,7 +104,7 @@ class FileSource:
             self._failed(self._manifests, str(error))
             return None
         self._problems.pop(self._manifests, None)
-        return paths + [self._manifests / name for name in names if name.endswith(_SUFFIXES) and name[0] != "."]
+        return [self._manifests / name for name in names if name.endswith(_SUFFIXES) and name[0] != "."]
 
     def _without_doubles(self) -> list[Pod]:
         """Return all pods; of two pods with the same name the first stays, as with the kubelet."""
@@ -148,12 +131,12 @@ class FileSource:
 
     def _stamps(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield the values that change with a file: name, inode, size, time of its change."""
-        paths = [str(path) for path in (self._manifests, self._procfile, self._environ_file) if path is not None]
+        folder = str(self._manifests)
         try:
-            names = sorted(os.listdir(self._manifests)) if self._manifests is not None else []
+            names = sorted(os.listdir(folder))
         except OSError:
             names = []
-        for path in [*paths, *(f"{self._manifests}/{name}" for name in names)]:
+        for path in [folder, *(f"{folder}/{name}" for name in names)]:
             try:
                 status = os.stat(path)
                 yield path, status.st_ino, status.st_size, status.st_mtime_ns

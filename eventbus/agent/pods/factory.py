@@ -186,17 +186,8 @@ def _sources_of(
 
     def sources(config: PodConfig) -> Sequence[PodSource]:
         opened: list[PodSource] = []
-        if options.manifests or options.procfile:
-            opened.append(
-                FileSource(
-                    config,
-                    node=node,
-                    manifests=options.manifests,
-                    procfile=options.procfile,
-                    invalid=invalid,
-                    clock=clock,
-                )
-            )
+        if options.manifests:
+            opened.append(FileSource(config, node=node, manifests=options.manifests, invalid=invalid, clock=clock))
         if options.manifest_url:
             opened.append(open_http_source(config, options.manifest_url, node=node, invalid=invalid, environ=environ))
         return opened

@@ -10,9 +10,7 @@ import msgspec
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.pods.updates import CONFIG_HASH, CONFIG_MIRROR, RUN_BY_UP, full_name
-from eventbus.agent.procfile.procfile import LINE_LABEL
 from eventbus.errors import AlreadyExists, Conflict, InvalidObject, NotFound
-from eventbus.model.objects.container import EnvVar
 from eventbus.model.objects.pod import Pod, PodSpec, PodStatus
 from eventbus.util.log import log
 
@@ -111,25 +109,18 @@ def mirror_of(static: Pod) -> Pod:
         static.metadata, annotations=annotations, uid="", resource_version="", creation_timestamp=None
     )
     spec = static.spec
-    if LINE_LABEL in metadata.labels:
-        # A line of `up` has the whole environment of a person's shell.
-        spec = _without_values(spec, names=RUN_BY_UP not in metadata.annotations)
+    if RUN_BY_UP in metadata.annotations:
+        spec = _without_variables(spec)
     return msgspec.structs.replace(static, metadata=metadata, spec=spec, status=PodStatus())
 
 
-def _without_values(spec: PodSpec, *, names: bool) -> PodSpec:
-    """Return *spec*, of a Procfile's line, without the variables of its `.env`, which may hold passwords.
+def _without_variables(spec: PodSpec) -> PodSpec:
+    """Return *spec*, of a line of `up`, without its variables except PORT.
 
-    Args: names: keep the names of the variables.
+    It has the whole environment of a person's shell, and a `.env` that may hold passwords.
     """
-
-    def shown(variable: EnvVar) -> EnvVar:
-        return variable if variable.name == "PORT" else EnvVar(name=variable.name)
-
     containers = tuple(
-        msgspec.structs.replace(
-            container, env=tuple(shown(variable) for variable in container.env if names or variable.name == "PORT")
-        )
+        msgspec.structs.replace(container, env=tuple(each for each in container.env if each.name == "PORT"))
         for container in spec.containers
     )
     return msgspec.structs.replace(spec, containers=containers)

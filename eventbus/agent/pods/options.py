@@ -27,7 +27,6 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The sources of pods, and the rights of pods that come from no file of ours."""
 
     manifests: Path | None = None
-    procfile: Path | None = None
     manifest_url: str = ""
     from_bus: tuple[str, ...] = ()  #: namespaces
     allow_commands: tuple[str, ...] = ()
@@ -41,7 +40,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def any(self) -> bool:
         """Return True if there is a source of pods."""
-        return bool(self.manifests or self.procfile or self.manifest_url or self.from_bus)
+        return bool(self.manifests or self.manifest_url or self.from_bus)
 
     def check(self, settings: Settings, *, standalone: bool) -> None:
         """Check the combination of options. Raises: ConfigError: names the missing option."""

@@ -34,16 +34,8 @@ def read_procfile(path: Path) -> dict[str, str]:
 
     Raises: ConfigError: it cannot be read, or a line is wrong; the message has its number.
     """
-    try:
-        return parse_procfile(path.read_bytes(), path)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def parse_procfile(data: bytes, path: Path) -> dict[str, str]:
-    """Parse the text of *path* and return its commands. Raises: ConfigError: as `read_procfile`."""
     commands: dict[str, str] = {}
-    for number, line in _lines(data, path):
+    for number, line in _lines(path):
         match = _COMMAND.fullmatch(line)
         if match is None:
             raise ConfigError(f"{path}:{number}: not of the form `name: command` (names: letters, digits, - and _)")
@@ -59,23 +51,13 @@ def read_env_file(path: Path) -> dict[str, str]:
 
     Raises: ConfigError: it cannot be read, or a line is none of these; the message has its number.
     """
-    try:
-        return parse_env_file(path.read_bytes(), path)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def parse_env_file(data: bytes, path: Path) -> dict[str, str]:
-    """Parse the text of *path* and return its variables. Raises: ConfigError: as `read_env_file`."""
-    match: dict[str, str] = {}
-    for number, line in _lines(data, path):
-        matched = _VARIABLE.fullmatch(line)
-        if matched is None:
+    variables: dict[str, str] = {}
+    for number, line in _lines(path, missing_ok=True):
+        match = _VARIABLE.fullmatch(line)
+        if match is None:
             raise ConfigError(f"{path}:{number}: not of the form NAME=value")
-        match[matched[1]] = _value(matched[2])
-    return match
+        variables[match[1]] = _value(match[2])
+    return variables
 
 
 def ports_of(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -98,7 +80,7 @@ def ports_of(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]
 def procfile_pods(commands: Mapping[str, str], folder: Path, environ: Mapping[str, str]) -> list[Pod]:
     """Return a pod a line, in their order. They run in *folder* and have the variables of *environ* and a PORT.
 
-    As with `eventbus up`, a line that ends with exit code 0 is complete.
+    A line that ends with exit code 0 is complete.
 
     Raises: InvalidObject: two lines have the same name as pods: `my_web` and `my-web`.  ConfigError: no such port.
     """
@@ -143,10 +125,12 @@ def line_pod(
     )
 
 
-def _lines(data: bytes, path: Path) -> list[tuple[int, str]]:
-    """Return the lines, stripped, each with its number; not empty ones and comments. Raises: ConfigError: no UTF-8."""
+def _lines(path: Path, *, missing_ok: bool = False) -> list[tuple[int, str]]:
+    """Return the lines, stripped, each with its number; not empty ones and comments. Raises: ConfigError."""
     try:
-        text = data.decode("utf-8")
+        text = path.read_text("utf-8") if path.exists() or not missing_ok else ""
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
@@ -159,10 +143,6 @@ def _value(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] == '"':
         return re.sub(r"\\[nt\"\\]", lambda match: _ESCAPES[match[0]], text[1:-1])
     return text
-
-
-def _unreadable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path} cannot be read: {error.strerror or error}")
 
 
 def _literal(word: str) -> str:

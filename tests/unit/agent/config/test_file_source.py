@@ -12,7 +12,6 @@ import pytest
 from eventbus.agent.config.file_source import READ_EVERY_S, FileSource
 from eventbus.agent.config.manifest import read_pods
 from eventbus.agent.config.pod_config import PodConfig
-from eventbus.agent.pods.mirrors import mirror_of
 from eventbus.agent.pods.updates import Op, PodUpdate, Source
 from eventbus.errors import InvalidObject
 from eventbus.testing.clock import FakeClock
@@ -34,8 +33,6 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "manifests"
         self.folder.mkdir(mode=0o700)
-        self.procfile = folder / "app" / "Procfile"
-        self.procfile.parent.mkdir(mode=0o700)
         self.updates: list[PodUpdate] = []
         self.invalid: list[tuple[str, str]] = []
         self.clock = FakeClock()
@@ -43,7 +40,6 @@ class World:
             PodConfig(self.updates.append),
             node="n1",
             manifests=self.folder,
-            procfile=self.procfile,
             invalid=lambda where, problem: self.invalid.append((where, problem)),
             clock=self.clock,
         )
@@ -64,10 +60,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     tmp_path.chmod(0o700)
-    made = World(tmp_path)
-    made.procfile.write_text("# none\n")
-    made.procfile.chmod(0o600)
-    return made
+    return World(tmp_path)
 
 
 def test_a_manifest_becomes_a_pod_of_this_node(world: World) -> None:
@@ -117,25 +110,11 @@ def test_a_folder_that_others_may_write_is_refused(world: World) -> None:
     assert "chmod go-w" in world.invalid[0][1]
 
 
-def test_a_procfile_in_a_folder_that_others_may_write_is_refused_and_manifests_go_on(world: World) -> None:
-    world.write("web.yaml", WEB)
-    world.procfile.write_text("job: sleep 1000\n")
-    world.procfile.parent.chmod(0o777)
-    assert world.look() == [(Op.ADD, ["web-n1"])]
-    assert world.invalid[0][0] == str(world.procfile)
-    assert f"chmod go-w {world.procfile.parent}" in world.invalid[0][1]
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_a_file_of_somebody_else_is_refused(world: World) -> None:
     os.chown(world.write("web.yaml", WEB), 12345, 12345)
     assert world.look() == [(Op.ADD, [])]
     assert "belongs to uid 12345" in world.invalid[0][1]
-
-
-def test_each_line_of_a_procfile_is_a_pod(world: World) -> None:
-    world.procfile.write_text("web: sleep 1000\nMy_Worker: sleep 2000\n")
-    assert world.look() == [(Op.ADD, ["web-n1", "my-worker-n1"])]
 
 
 def test_of_two_pods_of_one_name_the_first_stays(world: World) -> None:
@@ -201,33 +180,3 @@ def test_json_and_lists_are_read_as_well() -> None:
     pods = read_pods(text.encode(), "x.json", node="n1", source=Source.FILE)
     assert [pod.metadata.name for pod in pods] == ["a-n1", "b-n1"]
     assert len({pod.metadata.uid for pod in pods}) == 2
-
-
-def test_a_procfiles_lines_have_the_env_file_and_a_port_each_and_change_with_it(world: World) -> None:
-    world.procfile.write_text("web: a\nwork: b\n")
-    world.procfile.chmod(0o600)
-    environ = world.procfile.with_name(".env")
-    environ.write_text("PORT=7000\nTOKEN='$(x) $5'\n")
-    environ.chmod(0o600)
-    world.source.look()
-    web, work = world.updates[0].pods
-    assert {one.name: one.value for one in web.spec.containers[0].env} == {"PORT": "7000", "TOKEN": "$$(x) $$5"}
-    assert {one.name: one.value for one in work.spec.containers[0].env}["PORT"] == "7100"
-    shown = mirror_of(web).spec.containers[0].env
-    assert {one.name: one.value for one in shown} == {"PORT": "7000", "TOKEN": ""}
-
-    world.updates.clear()
-    environ.write_text("PORT=7000\nTOKEN=other\n")
-    world.clock.advance(20)
-    assert [op for op, _ in world.look()] == [Op.REMOVE, Op.ADD]
-
-
-def test_an_env_file_that_others_may_write_takes_the_procfile_with_it(world: World) -> None:
-    world.procfile.write_text("web: a\n")
-    world.procfile.chmod(0o600)
-    environ = world.procfile.with_name(".env")
-    environ.write_text("PATH=/tmp/theirs\n")
-    environ.chmod(0o666)
-    world.source.look()
-    assert [one.pods for one in world.updates] == [()]
-    assert "chmod go-w" in world.invalid[0][1]

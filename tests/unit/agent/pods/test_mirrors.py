@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from eventbus.agent.pods.mirrors import Mirrors
+from eventbus.agent.pods.mirrors import Mirrors, mirror_of
 from eventbus.agent.pods.pod_manager import PodManager
+from eventbus.agent.pods.updates import RUN_BY_UP
+from eventbus.agent.procfile.procfile import line_pod
 from eventbus.errors import AlreadyExists, InvalidObject, NotFound
 from eventbus.model.objects.pod import Pod
 from tests.unit.agent.pods.pods import a_pod
@@ -91,3 +94,10 @@ def test_of_a_mirror_that_the_bus_has_told_of_the_store_is_not_asked() -> None:
     assert not mirrors.ensure(store, pod)
     manager.remove(manager.mirrors()[0])
     assert mirrors.ensure(store, pod)
+
+
+def test_the_mirror_of_a_line_of_up_shows_no_variable_but_its_port() -> None:
+    line = line_pod("web", ["a"], {"PORT": "7000", "TOKEN": "secret"}, Path("/"))
+    metadata = msgspec.structs.replace(line.metadata, annotations={RUN_BY_UP: "host:/up"})
+    [container] = mirror_of(msgspec.structs.replace(line, metadata=metadata)).spec.containers
+    assert {one.name: one.value for one in container.env} == {"PORT": "7000"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.procfile.procfile import ports_of, read_env_file, read_procfile
+from eventbus.agent.procfile.procfile import ports_of, procfile_pods, read_env_file, read_procfile
 from eventbus.errors import ConfigError
 
 
@@ -75,3 +75,11 @@ def test_a_port_that_is_none_is_refused_where_a_line_needs_it(port: str) -> None
 def test_the_last_line_must_have_a_port_too() -> None:
     with pytest.raises(ConfigError, match="PORT='65500' leaves none for the last of 2 lines, each 100 above the one"):
         ports_of(["web", "queue"], {"PORT": "65500"})
+
+
+def test_each_line_is_a_pod_with_the_variables_and_a_port_as_they_are_written(tmp_path: Path) -> None:
+    web, worker = procfile_pods({"web": "a $HOME", "My_Worker": "b"}, tmp_path, {"PORT": "7000", "TOKEN": "$(x) $5"})
+    assert (web.metadata.name, worker.metadata.name) == ("web", "my-worker")
+    assert web.spec.containers[0].command == ("/bin/sh", "-c", "a $$HOME")
+    assert {one.name: one.value for one in web.spec.containers[0].env} == {"PORT": "7000", "TOKEN": "$$(x) $$5"}
+    assert {one.name: one.value for one in worker.spec.containers[0].env}["PORT"] == "7100"
