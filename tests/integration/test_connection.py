@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -74,11 +73,6 @@ def test_check_server_tells_what_it_is(server_url: str) -> None:
         assert not info.cluster
 
 
-def test_an_embedded_server_keeps_a_log(client: redis.Redis) -> None:
-    info: Any = client.info()
-    assert (info["aof_enabled"], info["maxmemory"]) == (1, 0)
-
-
 def test_a_blocking_read_may_block_as_long_as_the_client_was_made_for(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,19 +95,6 @@ def test_a_call_whose_reply_is_lost_has_run_once(tmp_path: Path) -> None:
             client.incr("runs")
         with make_client(server.url or "") as direct:
             assert direct.get("runs") == b"1"
-
-
-def test_the_control_a_client_of_redis_pys_own_making_runs_it_again(tmp_path: Path) -> None:
-    port = free_port()
-    with (
-        _server(tmp_path / "own", port=str(port)) as server,
-        _losing_replies(port, to=b"INCR") as lossy_port,
-        redis.Redis(port=lossy_port) as client,
-    ):
-        with pytest.raises(redis.ConnectionError):
-            client.incr("runs")
-        with make_client(server.url or "") as direct:
-            assert int(direct.get("runs") or 0) > 1
 
 
 def test_a_client_connects_again_by_itself_after_the_server_was_away(server: EmbeddedServer) -> None:
@@ -279,12 +260,6 @@ def _tls_server(folder: Path, **more: str) -> Iterator[int]:
         pytest.skip(f"redis-server without TLS: {error}")
     finally:
         server.stop()
-
-
-def test_tls_with_the_right_certificate_connects(tls: tuple[int, Path]) -> None:
-    port, certificate = tls
-    with connect(f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate}") as client:
-        assert client.ping()
 
 
 def test_a_certificate_nobody_vouches_for_is_refused_with_the_option_to_set(tls: tuple[int, Path]) -> None:

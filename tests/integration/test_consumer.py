@@ -301,20 +301,6 @@ def test_a_handler_that_hangs_is_taken_over(
         done.set()
 
 
-def test_workers_that_live_take_nothing_from_each_other(embedded_url: str, settings: Settings) -> None:
-    """Idle for longer than a dead one is given."""
-    bus = open_for(embedded_url, settings)
-    clock = FakeClock()
-    handle = slow_once([], threading.Event())
-    with consuming(bus, handle, take_over_s=0.3, clock=clock), consuming(bus, handle, take_over_s=0.3, clock=clock):
-        eventually(lambda: len(_workers(bus)) == 2)
-        before = _workers(bus)
-        pass_time(clock, bus, 1, step_s=0.06)
-        assert _workers(bus) == before
-        with bus.client() as client:
-            assert not client.exists(bus.keys[0].attempts + b"sink")
-
-
 def test_workers_that_could_all_not_work_for_long_take_nothing_from_each_other(
     embedded_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

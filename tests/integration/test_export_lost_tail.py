@@ -496,20 +496,12 @@ def test_control_an_event_that_was_deleted_stays_though_similar_ones_are_combine
     assert status_of(partition.bus).deleted == 0
 
 
-def test_another_message_about_the_same_object_is_another_event(
+def test_another_message_or_container_is_another_event(
     partition: Partition, exporter: PartitionExporter, url: str
 ) -> None:
-    lose_a_tail(partition, exporter, happened(1, "one"))
-    record(partition, "b", happened(1, "another", ago_s=1))
-    go_on(exporter)
-    assert rows(url) == stored(partition) | {"a:1": 1}
-
-
-def test_the_same_message_about_another_container_is_another_event(
-    partition: Partition, exporter: PartitionExporter, url: str
-) -> None:
-    lose_a_tail(partition, exporter, happened(1, field_path="spec.containers{one}"))
-    record(partition, "b", happened(1, ago_s=1, field_path="spec.containers{two}"))
+    lose_a_tail(partition, exporter, happened(1, "one", field_path="spec.containers{one}"))
+    record(partition, "b", happened(1, "another", ago_s=1, field_path="spec.containers{one}"))
+    record(partition, "b2", happened(1, "one", ago_s=1, field_path="spec.containers{two}"))
     go_on(exporter)
     assert rows(url) == stored(partition) | {"a:1": 1}
     assert status_of(partition.bus).deleted == 0

@@ -97,7 +97,7 @@ def test_a_worker_whose_sink_is_down_stops_at_once_and_lets_the_next_one_begin(
         stack.enter_context(Program("worker", "sink", env=env, folder=tmp_path))
         first = stack.enter_context(Program(*export, env=env, folder=tmp_path))
         record(broadcaster, 10)
-        eventually(lambda: lag_of(bus, "http") >= 0 and status_of(bus, "http").parts[0].probes > 3)
+        eventually(lambda: lag_of(bus, "http") >= 0 and status_of(bus, "http").parts[0].probes > 0)
         assert first.stop() == 0
         assert status_of(bus, "http").holders == ()
         system.down = False
@@ -148,18 +148,6 @@ def test_what_will_not_do_is_said_at_once_with_the_cure(env: dict[str, str]) -> 
         assert problem in done.stderr
         assert "Traceback" not in done.stderr
         assert "hunter2" not in done.stderr
-
-
-def test_standard_output_has_the_lines(env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path) -> None:
-    export = ("worker", "export", "--from", "beginning", "--to", "stdout:")
-    with (
-        Program("worker", "sink", env=env, folder=tmp_path),
-        Program(*export, env=env, folder=tmp_path) as worker,
-    ):
-        record(broadcaster, 3)
-        eventually(lambda: worker.out.count('"Tested"') == 3)
-        assert worker.stop() == 0
-        assert all(json.loads(line)["event"]["kind"] == "Event" for line in worker.out.splitlines())
 
 
 def test_a_matcher_that_nearly_matches_stored_events_is_named_at_the_start(

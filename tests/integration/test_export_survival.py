@@ -15,7 +15,7 @@ from tests.thin import thin
 
 EVENTS = 150
 #: What every run tries.
-SOME = thin(SYSTEMS, lambda name: name in ("file", "otlp"))
+SOME = thin(SYSTEMS, lambda name: name == "otlp")
 
 
 @pytest.mark.parametrize("name", SOME)

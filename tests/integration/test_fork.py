@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -435,48 +434,3 @@ def test_a_fork_while_the_first_event_imports_what_resolves_a_name_leaves_no_loc
         ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
         assert (ran.returncode, ran.stdout) == (0, f"{code}\n"), ran.stderr
         assert len(read_incoming(server.url or "", settings)) == arrive
-
-
-# -- multiprocessing -----------------------------------------------------------------------------------------------
-
-PROGRAM = """
-import multiprocessing, sys
-from eventbus import EventBroadcaster, ObjectReference, Settings
-
-POD = ObjectReference("Pod", "default", "web-0")
-settings = Settings(prefix=sys.argv[2], flush_s=60)
-
-def inherited(n):
-    recorder.event(POD, "Normal", "Said", f"child {n}")
-
-def made_there(n):
-    own = EventBroadcaster(sys.argv[1], settings=settings).new_recorder("c")
-    own.event(POD, "Normal", "Said", f"child {n}")
-
-if __name__ in ("__main__", "__mp_main__"):
-    recorder = EventBroadcaster(sys.argv[1], settings=settings).new_recorder("c")
-if __name__ == "__main__":
-    context = multiprocessing.get_context(sys.argv[3])
-    recorder.event(POD, "Normal", "Said", "parent")
-    children = [context.Process(target=globals()[sys.argv[4]], args=(n,)) for n in range(3)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
-        assert child.exitcode == 0, child.exitcode
-"""
-
-
-@pytest.mark.parametrize("broadcaster_is", one(["inherited", "made_there"]))
-@pytest.mark.parametrize("method", one(multiprocessing.get_all_start_methods()))
-def test_children_of_multiprocessing_flush_at_their_end(
-    embedded_url: str, settings: Settings, tmp_path: Path, method: str, broadcaster_is: str
-) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    command = [sys.executable, str(program), embedded_url, settings.prefix, method, broadcaster_is]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    events = read_incoming(embedded_url, settings)
-    assert sorted(messages(events)) == ["child 0", "child 1", "child 2", "parent"]
-    assert len(producers_of(events)) == 4

@@ -81,13 +81,6 @@ def test_what_is_due_expires_however_much_there_is(make: Callable[..., Partition
     assert partition.letters().count("D") == len(events)
 
 
-def test_what_is_not_due_stays(make: Callable[..., Partition]) -> None:
-    partition = make()
-    partition.record(*distinct(5))
-    assert housekeeper_of(partition).sweep(partition.admin, 0) == 0
-    assert len(partition.stored()) == 5
-
-
 def test_beyond_max_stored_it_evicts_what_is_too_much(make: Callable[..., Partition]) -> None:
     partition = make(max_stored=100)
     for start in range(0, 250, 50):
@@ -174,13 +167,6 @@ def test_exports_are_looked_at_once_an_hour(make: Callable[..., Partition], monk
 
 
 # -- trimming -------------------------------------------------------------------------------------------------------
-
-
-def test_what_every_group_has_finished_with_goes(make: Callable[..., Partition]) -> None:
-    partition = make()
-    partition.record(*distinct(5))
-    housekeeper_of(partition).trim(partition.admin, 0)
-    assert partition.admin.xlen(partition.keys.incoming) == 0
 
 
 def test_a_group_that_was_moved_on_is_told_with_what_it_lost(

@@ -266,7 +266,7 @@ def test_alerts_of_a_real_alertmanager_appear_in_the_story_of_their_object(
             store.objects(EVENT).create(make_event(involved_object=pod, reason="Unhealthy", type="Warning"))
         with alertmanager_server(tmp_path, configured(url)) as alertmanager:
             fire(alertmanager, ends=timedelta(hours=1), pod="web-0", namespace="shop")
-            eventually(lambda: results(url).get("accepted", 0) >= 3)  # repeated each second
+            eventually(lambda: results(url).get("accepted", 0) >= 2)  # repeated each second
             eventually(lambda: ("Warning", "HighLatency", 1) in told())
             fire(alertmanager, ends=timedelta(seconds=-1), pod="web-0", namespace="shop")
             eventually(lambda: ("Normal", "Resolved", 1) in told())

@@ -15,24 +15,19 @@ import pytest
 
 from eventbus import (
     EVENT,
-    LEASE,
     NODE,
     AlreadyExists,
     BusRefused,
     BusUnavailable,
     Conflict,
     Event,
-    EventBroadcaster,
     Expired,
     InvalidObject,
-    Lease,
-    LeaseSpec,
     ListOptions,
     Node,
     NodeStatus,
     NotFound,
     ObjectMeta,
-    ObjectReference,
     ObjectStore,
     Settings,
     SharedInformerFactory,
@@ -41,9 +36,7 @@ from eventbus import (
 )
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.client import connection
-from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.errors import ClientWatchDecoding
-from eventbus.util.clock import SystemClock
 from tests.builders import make_event
 from tests.support.api_in_process import serving
 from tests.support.ports import free_port
@@ -74,23 +67,6 @@ def node(name: str, **labels: str) -> Node:
 # -- the store -----------------------------------------------------------------------------------------------------
 
 
-def test_an_object_is_created_read_changed_and_deleted(store: ObjectStore) -> None:
-    nodes = store.objects(NODE)
-    made = nodes.create(node("n1", zone="a"))
-    assert nodes.get("n1") == made
-    changed = nodes.update(msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels={})))
-    assert (changed.metadata.labels, changed.metadata.uid) == ({}, made.metadata.uid)
-    patched = nodes.patch("n1", {"metadata": {"labels": {"zone": "b"}}})
-    assert patched.metadata.labels == {"zone": "b"}
-    with pytest.raises(Conflict):
-        nodes.update(made)
-    with pytest.raises(AlreadyExists):
-        nodes.create(node("n1"))
-    nodes.delete("n1")
-    with pytest.raises(NotFound, match='nodes "n1" not found'):
-        nodes.get("n1")
-
-
 def test_a_status_is_written_by_itself(store: ObjectStore) -> None:
     nodes = store.objects(NODE)
     nodes.create(node("n1"))
@@ -99,16 +75,6 @@ def test_a_status_is_written_by_itself(store: ObjectStore) -> None:
     assert told.status.conditions[0].type == "Ready"
     emptied = nodes.update_status(msgspec.structs.replace(told, status=NodeStatus()))
     assert emptied.status.conditions == ()
-
-
-def test_a_namespaced_object_lies_in_its_namespace(store: ObjectStore) -> None:
-    leases = store.objects(LEASE)
-    leases.create(Lease(metadata=ObjectMeta(name="l", namespace="shop"), spec=LeaseSpec(holder_identity="me")))
-    assert leases.get("l", "shop").spec.holder_identity == "me"
-    assert [one.metadata.name for one in leases.list(ListOptions(namespace="shop")).items] == ["l"]
-    assert leases.list(ListOptions(namespace="bank")).items == ()
-    with pytest.raises(NotFound):
-        leases.get("l", "bank")
 
 
 def test_a_list_comes_in_pages_and_by_selectors(store: ObjectStore) -> None:
@@ -124,20 +90,6 @@ def test_a_list_comes_in_pages_and_by_selectors(store: ObjectStore) -> None:
     assert [one.metadata.name for one in nodes.list(ListOptions(field_selector="metadata.name=n3")).items] == ["n3"]
     with pytest.raises((InvalidObject, BusRefused)):
         nodes.list(ListOptions(label_selector="=x"))
-
-
-def test_a_watch_tells_what_changes_behind_a_list(store: ObjectStore) -> None:
-    nodes = store.objects(NODE)
-    nodes.create(node("n0"))
-    version = nodes.list().resource_version
-    watch = nodes.watch(ListOptions(resource_version=version))
-    nodes.create(node("n1"))
-    nodes.patch("n1", {"metadata": {"labels": {"a": "b"}}})
-    nodes.delete("n1")
-    told = [event for _, event in zip(range(3), watch, strict=False)]
-    watch.stop()
-    assert [event.type for event in told] == ["ADDED", "MODIFIED", "DELETED"]
-    assert [event.object.metadata.name for event in told if event.object] == ["n1"] * 3
 
 
 def test_a_watch_ends_when_its_time_is_over_and_when_it_is_stopped(
@@ -165,44 +117,7 @@ def raise_told(watch: Iterable[WatchEvent[Any]]) -> None:
             raise event.error
 
 
-def test_events_are_listed_got_and_deleted(bus: Bus, url: str, store: ObjectStore) -> None:
-    pod = ObjectReference("Pod", "shop", "web-0", "uid", "v1")
-    with EventBroadcaster(url) as broadcaster:
-        recorder = broadcaster.new_recorder("tests")
-        recorder.event(pod, "Normal", "Pulled", "image")
-        recorder.event(ObjectReference("Node", "", "n1"), "Warning", "Slow", "disk")
-    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=100)
-    runner.start()
-    try:
-        eventually(lambda: len(store.list().items) == 2)
-    finally:
-        runner.stop(30)
-    [event] = store.list("shop").items
-    assert [one.reason for one in store.list(None, kind="node", name="n1").items] == ["Slow"]
-    assert store.get("shop", event.metadata.name) == event
-    store.delete("shop", event.metadata.name)
-    assert store.list("shop").items == ()
-
-
-def test_an_event_is_written_as_other_recorders_do(store: ObjectStore) -> None:
-    made = store.objects(EVENT).create(make_event(metadata=ObjectMeta(name="e1", namespace="default")))
-    assert store.get("default", "e1") == made
-
-
 # -- informers -----------------------------------------------------------------------------------------------------
-
-
-def test_informers_mirror_what_is_there_and_what_changes(bus: Bus, store: ObjectStore) -> None:
-    store.objects(NODE).create(node("n0"))
-    with SharedInformerFactory(store) as factory:
-        nodes, leases = factory.nodes(), factory.leases()
-        factory.start()
-        factory.wait_for_cache_sync(60)
-        store.objects(NODE).create(node("n1"))
-        store.objects(LEASE).create(Lease(metadata=ObjectMeta(name="l", namespace="shop")))
-        store.objects(NODE).delete("n0")
-        eventually(lambda: [one.metadata.name for one in nodes.lister().list()] == ["n1"])
-        eventually(lambda: len(leases.lister().list()) == 1)
 
 
 def test_an_informer_goes_on_with_a_worker_that_was_started_anew_and_misses_nothing(bus: Bus) -> None:

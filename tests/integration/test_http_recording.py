@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,6 @@ from tests.support.harness import incoming_of
 from tests.support.ports import free_port
 from tests.thin import one
 from tests.waiting import eventually
-
-POD = ObjectReference("Pod", "default", "web-0", "uid-0", "v1")
 
 
 @pytest.fixture(params=one([3, 1]))
@@ -40,25 +37,9 @@ def say(broadcaster: EventBroadcaster, n: int, *, namespace: str = "default") ->
         recorder.eventf(pod, "Normal", "Said", "message %d", i)
 
 
-def test_what_is_recorded_over_http_lies_in_the_stream_once(bus: Bus, url: str) -> None:
-    with EventBroadcaster(url) as broadcaster:
-        say(broadcaster, 500)
-        assert broadcaster.flush(60)
-    messages = Counter(event.message for event in incoming_of(bus))
-    assert messages == Counter(f"message {i}" for i in range(500))
-    assert broadcaster.losses.counts == {}
-
-
 def test_the_setting_url_goes_before_that_of_redis(bus: Bus, url: str) -> None:
     settings = Settings(url=url, redis_url="redis://127.0.0.1:1/0")
     with EventBroadcaster(settings=settings) as broadcaster:
-        say(broadcaster, 3)
-        assert broadcaster.flush(60)
-    assert len(incoming_of(bus)) == 3
-
-
-def test_a_unix_socket_will_do(bus: Bus, short_path: Path) -> None:
-    with serving(bus, socket=short_path / "api.sock") as url, EventBroadcaster(url) as broadcaster:
         say(broadcaster, 3)
         assert broadcaster.flush(60)
     assert len(incoming_of(bus)) == 3
@@ -146,32 +127,6 @@ def test_a_token_does_not_travel_in_the_clear() -> None:
 # -- watchers -----------------------------------------------------------------------------------------------------
 
 
-def test_a_watcher_over_http_sees_what_every_process_records_from_now_on(bus: Bus, url: str) -> None:
-    seen: list[str] = []
-    with EventBroadcaster(url) as broadcaster:
-        say(broadcaster, 5)
-        broadcaster.flush(60)
-        watcher = broadcaster.start_event_watcher(lambda event: seen.append(event.message))
-        assert repr(watcher) == "<RemoteWatcher: running, 0 missed, 0 skipped>"
-        say(broadcaster, 20)
-        with EventBroadcaster(bus.url, settings=Settings(prefix=bus.prefix)) as other:
-            say(other, 20)
-        eventually(lambda: len(seen) == 40)
-        watcher.stop()
-    assert Counter(seen) == Counter([f"message {i}" for i in range(20)] * 2)
-
-
-def test_a_watcher_begins_in_the_past_where_it_is_told_to(url: str) -> None:
-    seen: list[str] = []
-    with EventBroadcaster(url) as broadcaster:
-        say(broadcaster, 5)
-        broadcaster.flush(60)
-        broadcaster.start_event_watcher(
-            lambda event: seen.append(event.message), since=datetime.now(UTC) - timedelta(minutes=1)
-        )
-        eventually(lambda: len(seen) == 5)
-
-
 def test_a_watcher_goes_on_behind_the_last_event_when_the_api_worker_was_away(bus: Bus) -> None:
     seen: list[str] = []
     several = threading.Event()
@@ -183,7 +138,7 @@ def test_a_watcher_goes_on_behind_the_last_event_when_the_api_worker_was_away(bu
     port = free_port()
     with serving(bus, port=port) as url:
         reader = EventBroadcaster(url)
-        reader.start_event_watcher(see)
+        assert repr(reader.start_event_watcher(see)) == "<RemoteWatcher: running, 0 missed, 0 skipped>"
         with EventBroadcaster(url) as broadcaster:
             say(broadcaster, 30)
         assert several.wait(60)

@@ -24,10 +24,11 @@ from eventbus import (
 from tests.builders import make_reference
 from tests.support.both_ways import BOTH, either_way
 from tests.support.harness import settings_of
+from tests.thin import one
 from tests.waiting import PATIENCE_S, eventually
 
 
-@pytest.fixture(params=[1, 3], ids=["1 partition", "3 partitions"])
+@pytest.fixture(params=one([3, 1]), ids="{} partitions".format)
 def settings(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Settings:
     return settings_of(prefix, partitions=request.param, redis_url=embedded_url)
 

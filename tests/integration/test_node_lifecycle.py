@@ -25,7 +25,7 @@ from tests.support.node_world import GIB, FakeMachine, NodeWorld
 from tests.thin import one
 
 #: Of a lease that holds for long; each minute of it is some calls.
-HOURS = 3
+HOURS = 1
 
 
 @pytest.fixture
@@ -166,20 +166,6 @@ def test_a_node_that_falls_silent_is_lost_once_after_its_grace_and_back_once(wor
     assert world.reasons("n1") == {"NodeReady": 2, "Starting": 2, "NodeNotReady": 1}
     assert "NodeNotReady" not in world.reasons("n2") | world.reasons("n3")
     assert world.followed == [("n1", "NodeNotReady")]
-
-
-def test_an_agent_that_was_frozen_is_lost_and_then_back(world: NodeWorld) -> None:
-    world.worker()
-    agent = world.agent("n1")
-    world.run(60)
-    agent.frozen = True
-    world.run(100)
-    assert world.ready("n1") == "Unknown"
-    agent.frozen = False
-    world.run(1)
-    assert world.ready("n1") == "True"
-    world.run(200)
-    assert world.reasons("n1") == {"NodeReady": 2, "Starting": 1, "NodeNotReady": 1}
 
 
 @pytest.mark.parametrize("agent_s", one([3600.0, 0.0, -3600.0]))
@@ -486,11 +472,11 @@ def test_an_agent_whose_node_alone_was_deleted_comes_back(world: NodeWorld) -> N
 
 
 def test_nodes_that_are_silent_for_long_leave(world: NodeWorld) -> None:
-    world.worker(pace=Pace(forget_after_s=600))
+    world.worker(pace=Pace(forget_after_s=200))
     world.agent("n1")
     world.run(20)
     world.kill("n1")
-    world.run(600)
+    world.run(200)
     assert world.ready("n1") == "Unknown"
     world.run(60)
     assert world.ready("n1") == ""

@@ -26,7 +26,7 @@ from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT
-from eventbus.notify import bus_time
+from eventbus.notify import bus_time, change_reader
 from eventbus.notify import notifier as notifier_module
 from eventbus.notify import senders as senders_module
 from eventbus.notify.group_reader import read_groups
@@ -96,6 +96,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
 
     monkeypatch.setattr(WebhookConfig, "open", open_)
     monkeypatch.setattr(senders_module, "BACKOFF", Backoff(first_s=0.01, last_s=0.05))
+    monkeypatch.setattr(change_reader, "BLOCK_MS", 50)
     monkeypatch.setattr(notifier_module, "LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(notifier_module, "BEAT_EVERY_S", 0.05)
     monkeypatch.setattr(notifier_module, "LOOK_FOR_RULES_S", 0.05)
@@ -377,7 +378,7 @@ def test_an_outage_with_a_few_accepted_messages_in_between_drops_none(
 
     def fail(_url: str, _notification: Notification) -> None:
         calls["all"] += 1
-        if calls["all"] <= 300 and calls["all"] % 50:
+        if calls["all"] <= 120 and calls["all"] % 20:
             raise error
 
     service.answer = fail
@@ -385,7 +386,7 @@ def test_an_outage_with_a_few_accepted_messages_in_between_drops_none(
     for number in range(20):
         warn(store, f"web-{number}")
     eventually(lambda: sorted(set(service.names())) == sorted(f"web-{number}" for number in range(20)))
-    assert calls["all"] > 300
+    assert calls["all"] > 120
     assert len(service.keys()) == len(set(service.keys()))
     assert notifier.loop_health()[1].counts["dropped"] == 0
 

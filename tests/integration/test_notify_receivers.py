@@ -354,6 +354,7 @@ def test_pagerduty_accepts_any_text(pager: Receiver, duty: PagerDuty, make: Any)
     assert not any(character in str(duty.open) for character in "\x1b\u202e")
 
 
+@pytest.mark.parametrize("fault", one(FAULTS), indirect=True)
 def test_pagerduty_is_called_again_after_a_fault(
     fault: tuple[Answer, type[EventBusError]], pager: Receiver, duty: PagerDuty
 ) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.keys import version_in
-from eventbus.cache.factory import SharedInformerFactory
 from eventbus.errors import AlreadyExists, Conflict, Expired, InvalidObject, NotFound
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import EVENT, LEASE, NODE, Kind
@@ -29,12 +28,13 @@ from eventbus.store.writer import ObjectWriter
 from tests.builders import make_reference
 from tests.support.api_in_process import serving
 from tests.support.harness import bus_with, settings_of, stored_events
-from tests.waiting import PATIENCE_S, eventually
+from tests.thin import one
+from tests.waiting import eventually
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-@pytest.fixture(params=[1, 4], ids=["1 partition", "4 partitions"])
+@pytest.fixture(params=one([4, 1]), ids="{} partitions".format)
 def settings(request: pytest.FixtureRequest, prefix: str) -> Settings:
     return settings_of(prefix, partitions=request.param)
 
@@ -300,17 +300,6 @@ def test_nodes_and_leases_have_no_generation_as_in_kubernetes(
     assert nodes.patch("n1", {"spec": {"unschedulable": True}}).metadata.generation == 0
     leases.create(lease())
     assert leases.patch("n1", {"spec": {"holderIdentity": "me"}}, "kube-node-lease").metadata.generation == 0
-
-
-def test_a_kind_that_nobody_registered_is_mirrored_with_what_changes_later(store: ObjectStore) -> None:
-    racks = store.objects(RACK)
-    racks.create(Rack(metadata=ObjectMeta(name="a", namespace="x")))
-    with SharedInformerFactory(store) as factory:
-        informer = factory.informer_for(RACK)
-        factory.start()
-        assert factory.wait_for_cache_sync(PATIENCE_S) == {"racks": True}
-        racks.patch("a", {"rowNumber": 7}, "x")
-        eventually(lambda: [rack.row_number for rack in informer.lister().list()] == [7])
 
 
 # -- listing -------------------------------------------------------------------------------------------------------
@@ -589,25 +578,6 @@ def test_a_watch_that_wants_no_initial_events_begins_now(nodes: ObjectWriter[Nod
     watch.stop()
 
 
-@over_both
-def test_a_watch_that_wants_no_initial_events_goes_on_from_its_version(nodes: ObjectWriter[Node]) -> None:
-    begin = nodes.list().resource_version
-    nodes.create(node("a"))
-    match = VersionMatch.NOT_OLDER_THAN
-    watch = nodes.watch(ListOptions(resource_version=begin, send_initial_events=False, version_match=match))
-    assert told(watch, 1) == ["ADDED a"]
-    watch.stop()
-
-
-@over_both
-def test_no_bookmark_ends_the_initial_events_of_who_wants_none(nodes: ObjectWriter[Node]) -> None:
-    nodes.create(node("a"))
-    watch = nodes.watch(ListOptions(send_initial_events=True, version_match=VersionMatch.NOT_OLDER_THAN))
-    nodes.create(node("b"))
-    assert told(watch, 2) == ["ADDED a", "ADDED b"]
-    watch.stop()
-
-
 def _name(event: WatchEvent[Node]) -> str:
     return event.object.metadata.name if event.object is not None else ""
 
@@ -636,15 +606,6 @@ def test_writes_of_another_kind_pass_no_watcher_and_move_no_version(
     leases.create(lease())
     assert nodes.list().resource_version == listed == made.metadata.resource_version
     assert version(nodes.create(node("n2"))) == version(made) + 1
-
-
-@over_both
-def test_a_watch_of_a_kind_that_nobody_has_written_yet_is_told_of_the_first(nodes: ObjectWriter[Node]) -> None:
-    watch = nodes.watch(ListOptions(resource_version=nodes.list().resource_version))
-    nodes.create(node("a"))
-    nodes.create(node("b"))
-    assert told(watch, 2) == ["ADDED a", "ADDED b"]
-    watch.stop()
 
 
 @over_both

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from eventbus.api.page import session
 from eventbus.api.tls import ServerTls, own_files
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.settings import Settings
@@ -167,7 +168,10 @@ def nobodies(url: str, count: int, sent: bytes) -> Iterator[list[socket.socket]]
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"token": "a wrong"}'], ids=["silent", "wrong"])
-def test_who_is_nobody_yet_keeps_nobody_from_signing_in_and_writing(url: str, sent: bytes) -> None:
+def test_who_is_nobody_yet_keeps_nobody_from_signing_in_and_writing(
+    url: str, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_BODY_S", 1.0)
     with nobodies(url, 250, sent) as crowd:
         for _ in range(3):
             signed_in(url, "admin-token")

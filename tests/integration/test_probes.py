@@ -113,7 +113,9 @@ def test_a_probe_has_its_timeout_as_a_whole_and_not_for_each_byte(
     context = make_certificate(tmp_path, "IP:127.0.0.1")[1] if scheme == "HTTPS" else None
     with dribbling(whole, context) as port:
         probe = Probe(http_get=HTTPGetAction(scheme=scheme, port=port))
-        answer = ask(probed.world.runtime.exec_in, UID, Container(name="main"), probe, 1.0)  # of the four that it takes
+        answer = ask(
+            probed.world.runtime.exec_in, UID, Container(name="main"), probe, 0.3
+        )  # of the four seconds that it takes
     assert answer == (False, f'Get "{scheme.lower()}://127.0.0.1:{port}": timed out')
 
 

@@ -22,6 +22,7 @@ from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock
 from tests.builders import make_event
 from tests.integration.test_acl import WEB_0, As, as_role, bus_made, record, settings
+from tests.thin import one
 from tests.waiting import eventually
 
 __all__ = ["as_role", "bus_made", "settings"]  # fixtures
@@ -170,7 +171,7 @@ def forged(what: str, admin: Any, bus: Bus) -> dict[str, Any]:
     return {"n": 1, "to": int(numbers[b"events"]) + 1, "at": int(numbers[b"bytes"]), "b": body}
 
 
-@pytest.mark.parametrize("what", ["any", "lie", "like ours"])
+@pytest.mark.parametrize("what", one(["lie", "any", "like ours"]))
 @pytest.mark.parametrize("entry_id", [f"{2**64 - 1}-{2**64 - 1}", f"{2**53 - 1}-0", f"{2**64 - 1}-0", f"{2**42}-7"])
 def test_a_stream_whose_ids_are_used_up_goes_back_to_the_clocks_time_when_it_has_been_worked(
     bus: Bus, bus_made: As, attacker: Any, admin: Any, recording: EventBroadcaster, settings: Settings,

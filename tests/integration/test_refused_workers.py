@@ -44,9 +44,11 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_module, "CHECK_EVERY_S", 0.1)
     monkeypatch.setattr(consumer_module, "LEFT_S", 0.2)
     monkeypatch.setattr(consumer_module, "BEAT_EVERY_S", 0.05)
-    monkeypatch.setattr(consumer_module, "BACKOFF", Backoff(first_s=0.1, last_s=0.1))
+    monkeypatch.setattr(consumer_module, "BACKOFF", Backoff(first_s=0.03, last_s=0.03))
     monkeypatch.setattr(heartbeat, "EVERY_S", 0.05)
-    monkeypatch.setattr(rebalancer, "STILL_S", 1.5)
+    monkeypatch.setattr(rebalancer, "STILL_S", 1.0)
+    monkeypatch.setattr(rebalancer, "EVERY_S", 0.1)
+    monkeypatch.setattr(rebalancer, "SOON_S", 0.05)
 
 
 @contextmanager

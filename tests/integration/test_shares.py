@@ -12,8 +12,10 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.functions import GroupPolicy
 from eventbus.broker.groups import delete_group, share_group
+from eventbus.broker.health import status
 from eventbus.broker.health.status import read_status
 from eventbus.broker.keys import partition_of
+from eventbus.consume import consumer, heartbeat, poller, rebalancer
 from eventbus.consume.poller import POLLERS
 from eventbus.consume.watchers import GroupWatcher
 from eventbus.correlate.store_recorded_events import sink_worker
@@ -27,6 +29,18 @@ from tests.waiting import PATIENCE_S, eventually
 
 PARTITIONS = 8
 OBJECTS = [make_reference(name=f"web-{n}") for n in range(24)]
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker looks at the others about ten times as often."""
+    monkeypatch.setattr(rebalancer, "EVERY_S", 0.1)
+    monkeypatch.setattr(rebalancer, "SOON_S", 0.05)
+    monkeypatch.setattr(rebalancer, "HEARTBEAT_S", 0.3)
+    monkeypatch.setattr(poller, "HAND_OVER_CHECK_S", 0.05)
+    monkeypatch.setattr(heartbeat, "EVERY_S", 0.1)
+    monkeypatch.setattr(consumer, "BEAT_EVERY_S", 0.1)
+    monkeypatch.setattr(status, "HEARTBEAT_S", 0.3)
 
 
 @pytest.fixture
@@ -139,8 +153,8 @@ def test_a_handler_that_takes_its_time_stops_neither_heartbeats_nor_the_other_po
     broadcaster: EventBroadcaster, bus: Bus
 ) -> None:
     slow, *others = OBJECTS
-    poller = partition_of(slow, PARTITIONS) % POLLERS
-    free = [about.name for about in others if partition_of(about, PARTITIONS) % POLLERS != poller]
+    number = partition_of(slow, PARTITIONS) % POLLERS
+    free = [about.name for about in others if partition_of(about, PARTITIONS) % POLLERS != number]
     go, heard = threading.Event(), Heard()
 
     def handle(event: Event) -> None:

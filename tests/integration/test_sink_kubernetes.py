@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, kubernetes, make_sink
+from eventbus.export.sinks import EventPatch, EventSink, kubernetes, make_sink
 from eventbus.model.event import Event
 from tests.builders import NOW, make_event, make_reference
 from tests.support.api_server import STRATEGIC_MERGE, ApiServer, Fault, serving
@@ -27,8 +27,6 @@ from tests.support.certificates import make_certificate
 from tests.support.kubeconfig import TOKEN, write_kubeconfig
 
 VERSION = "eventbus/resource-version"
-
-MakeSink = Callable[..., EventSink]
 
 
 @pytest.fixture
@@ -69,12 +67,6 @@ def patch_of(event: Event, before: Event) -> EventPatch:
 
 def in_cluster(api: ApiServer) -> dict[str, Any]:
     return api.objects["default", "web-0.1"]
-
-
-def test_it_is_a_sink_that_upserts_one_by_one(sink: EventSink) -> None:
-    assert isinstance(sink, EventSink)
-    assert not isinstance(sink, BatchSink)
-    assert sink.mode is SinkMode.UPSERT
 
 
 def test_create_posts_the_core_event_without_what_the_server_sets_itself(api: ApiServer, sink: EventSink) -> None:

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from eventbus.errors import ConfigError, EventRejected, EventUnbuildable, SinkUnreachable, Throttled
-from eventbus.export.sinks import BatchSink, EventPatch, SinkMode, SinkWrite, Verb, make_sink
+from eventbus.export.sinks import EventPatch, SinkWrite, Verb, make_sink
 from eventbus.export.sinks.contract import OpeningSink
 from eventbus.export.sinks.postgres.schema import STEPS
 from eventbus.export.sinks.postgres.sink import PostgresSink
@@ -109,11 +109,6 @@ def rows(url: str, columns: str = "name, rv, count", where: str = "true") -> lis
     with psycopg.connect(url) as connection:
         query: Any = f"SELECT {columns} FROM eventbus_events WHERE {where} ORDER BY namespace, name"
         return connection.execute(query).fetchall()
-
-
-def test_it_is_a_sink_that_upserts_in_batches(sink: PostgresSink) -> None:
-    assert isinstance(sink, BatchSink)
-    assert sink.mode is SinkMode.UPSERT
 
 
 def test_a_row_holds_the_whole_event_and_what_is_asked_for_in_columns(sink: PostgresSink, url: str) -> None:

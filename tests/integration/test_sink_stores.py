@@ -1,9 +1,10 @@
-"""The sinks for Elasticsearch, ClickHouse and Splunk: what arrives, and the answers that are their own."""
+"""The sinks for Elasticsearch, ClickHouse, Splunk and Loki: what arrives, and the answers that are their own."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,8 +17,13 @@ from eventbus.export.sinks.http_batch import HttpBatchSink
 from eventbus.model.encoding.event_json import decode_core
 from eventbus.model.event import Event
 from tests.integration.test_sink_otlp import ALLOWED, body_of, stored
+from tests.support.clickhouse_server import ClickHouse
+from tests.support.elasticsearch_server import Elasticsearch
+from tests.support.otlp_server import Loki
 from tests.support.strict_stores import STRICT_STORES, StrictStore
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
+
+MOMENT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -151,6 +157,32 @@ def test_an_id_that_is_too_long_is_a_digest() -> None:
     assert len(document_id("é" * 300)) == 64
 
 
+@only("store", ["elasticsearch", "opensearch"], indirect=True)
+def test_documents_are_found_by_their_fields_and_by_the_words_of_the_message(
+    store: StrictStore, sink: HttpBatchSink
+) -> None:
+    server = store.service
+    assert isinstance(server, Elasticsearch)
+    labels = {"app": "shop", "app.kubernetes.io/name": "shop"}
+    events = [stored(1, annotations=labels), stored(2, type="Warning", reason="BackOff", message="Back-off, 5m0s")]
+    assert write(sink, *events) == events
+
+    def found(**term: str) -> list[str]:
+        return [document["uid"] for document in server.search("events", term=term, since="2023-12-31T00:00:00Z")]
+
+    assert found(type="Warning", object_name="web-0", reason="BackOff") == ["producer:2"]
+    assert found(message="container STARTED") == ["producer:1"]
+    assert found(namespace="default", component="kubelet") == ["producer:1", "producer:2"]
+
+
+@only("store", ["elasticsearch"], indirect=True)
+def test_without_a_template_for_the_stream_the_sink_waits(store: StrictStore, sink: HttpBatchSink) -> None:
+    assert isinstance(store.service, Elasticsearch)
+    store.service.templates.clear()
+    (answer,) = write(sink, stored(1))
+    assert isinstance(answer, SinkUnreachable)
+
+
 # -- ClickHouse ----------------------------------------------------------------------------------------------------
 
 
@@ -179,10 +211,13 @@ def test_the_rows_of_an_insert_have_one_token(store: StrictStore, sink: HttpBatc
         (Answer(500, {"X-ClickHouse-Exception-Code": "252"}, b"Too many parts"), SinkUnreachable),
         (Answer(200, {"X-ClickHouse-Exception-Code": "241"}), SinkUnreachable),
         (Answer(404, {"X-ClickHouse-Exception-Code": "60"}, b"no table"), SinkUnreachable),
+        (Answer(500, {"X-ClickHouse-Exception-Code": "202"}), SinkUnreachable),
+        (Answer(404, {"X-ClickHouse-Exception-Code": "81"}), SinkUnreachable),
+        (Answer(403, {"X-ClickHouse-Exception-Code": "516"}), SinkUnreachable),
         (Answer(500, {"X-ClickHouse-Exception-Code": "49"}), UnexpectedReply),
         (Answer(400, {"X-ClickHouse-Exception-Code": "27"}), EventRejected),
     ],
-    ids=["too many parts", "after the head", "no table", "bug", "row"],
+    ids=["too many parts", "after the head", "no table", "queries", "no database", "password", "bug", "row"],
 )
 def test_the_meaning_of_an_exception(
     store: StrictStore, sink: HttpBatchSink, answer: Answer, error: type[SinkError]
@@ -190,6 +225,24 @@ def test_the_meaning_of_an_exception(
     store.service.answers.append(answer)
     (found,) = write(sink, stored())
     assert type(found) is error
+
+
+@only("store", ["clickhouse"], indirect=True)
+def test_rows_have_the_time_in_utc_whatever_the_servers_zone_is(store: StrictStore, sink: HttpBatchSink) -> None:
+    assert isinstance(store.service, ClickHouse)
+    event = stored(7, type="Warning", first_timestamp=None, last_timestamp=MOMENT)
+    assert write(sink, event) == [event]
+    (row,) = store.service.select("eventbus_events", type="Warning", object_name="web-0")
+    assert (row["last_seen"], row["first_seen"], row["version"]) == (MOMENT, None, 7)
+
+
+@only("store", ["clickhouse"], indirect=True)
+def test_events_of_more_months_than_one_insert_may_have_are_sent_in_parts(
+    store: StrictStore, sink: HttpBatchSink
+) -> None:
+    events = [stored(month, last_timestamp=MOMENT - timedelta(days=31 * month)) for month in range(150)]
+    assert write(sink, *events) == events
+    assert len(store.ids) == 150
 
 
 # -- Splunk --------------------------------------------------------------------------------------------------------
@@ -226,6 +279,31 @@ def test_the_meaning_of_a_code(store: StrictStore, sink: HttpBatchSink, answer: 
     store.service.answers.append(answer)
     (found,) = write(sink, stored())
     assert type(found) is error
+
+
+@only("store", ["splunk"], indirect=True)
+def test_an_invalid_event_repeats_the_others_at_most_once(store: StrictStore, sink: HttpBatchSink) -> None:
+    """Splunk stores the events before the invalid one."""
+    store.service.refused_text = "spoiled"
+    answers = write(sink, *(stored(n, message="spoiled" if n in (30, 31, 63) else f"good {n}") for n in range(64)))
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, EventRejected)] == [30, 31, 63]
+    assert (len(store.repeats), max(store.repeats.values())) == (61, 2)
+    assert len(writes_of(store)) <= 8
+
+
+# -- Loki ----------------------------------------------------------------------------------------------------------
+
+
+@only("store", ["loki"], indirect=True)
+def test_lines_are_found_by_namespace_and_metadata_and_name_their_object(
+    store: StrictStore, sink: HttpBatchSink
+) -> None:
+    assert isinstance(store.service, Loki)
+    now = datetime.now(UTC)
+    write(sink, stored(1, last_timestamp=now), stored(2, last_timestamp=now, reason="BackOff", message='of "web"\n'))
+    labels = {"k8s_namespace_name": "default"}
+    (found,) = store.service.query(labels=labels, k8s_event_reason="BackOff", severity_text="Normal")
+    assert found.line == 'kind=Pod name=web-0 type=Normal reason=BackOff id=producer:2/1 msg="of \\"web\\"\\n"'
 
 
 # -- opening, and URLs ---------------------------------------------------------------------------------------------

@@ -246,7 +246,7 @@ def test_addresses_that_swallow_connections_leave_a_dripping_one_no_time_of_its_
     assert port
     answer_names(monkeypatch, {"hooks.test": ["127.0.0.2", "127.0.0.3", "127.0.0.1"]})
     endpoint.answers.append(Answer(200, drip_s=0.05))
-    client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=1.5)
+    client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=0.6)
     with black_hole("127.0.0.2", port), black_hole("127.0.0.3", port), pytest.raises(SinkUnreachable):
         client.post(f"http://hooks.test:{port}/", {"content-length": "0"}, b"")
     client.close()
@@ -269,8 +269,8 @@ def black_hole(address: str, port: int) -> Iterator[None]:
 
 def test_an_endpoint_that_never_answers_is_left_after_the_timeout(sinks: list[EventSink]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        sinks.append(make_sink(f"http://127.0.0.1:{silent.getsockname()[1]}/", ALLOWED, timeout_s=1))
-        with pytest.raises(SinkUnreachable, match=r"^no whole answer within 1 s$"):
+        sinks.append(make_sink(f"http://127.0.0.1:{silent.getsockname()[1]}/", ALLOWED, timeout_s=0.3))
+        with pytest.raises(SinkUnreachable, match=r"^no whole answer within 0\.3 s$"):
             sinks[-1].create(stored())
 
 
@@ -391,13 +391,13 @@ def export(sink: EventSink, *events: Event, told: Told | None = None, time: Time
 
 
 def test_several_requests_are_under_way_at_once_and_one_of_an_object(sinks: list[EventSink]) -> None:
-    endpoint = Busy(together=8)
+    endpoint = Busy(together=5)
     with receiving(endpoint) as port:
-        sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED, timeout_s=60))
+        sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED | {"EVENTBUS_WEBHOOK_REQUESTS": "5"}, timeout_s=60))
         events = [of_object(number, number % 10) for number in range(100)]
         assert len(export(sinks[-1], *events)) == 100
     assert endpoint.most_of_an_object == 1
-    assert endpoint.connections <= 8
+    assert endpoint.connections <= 5
     assert in_order(endpoint.deliveries) == {f"pod-{n}": list(range(n, 100, 10)) for n in range(10)}
 
 
@@ -420,15 +420,6 @@ def test_without_a_thread_for_each_request_there_are_fewer_at_once_and_none_is_r
         sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED, timeout_s=60))
         assert len(export(sinks[-1], *(of_object(number, number % 10) for number in range(50)))) == 50
     assert in_order(endpoint.deliveries) == {f"pod-{n}": list(range(n, 50, 10)) for n in range(10)}
-
-
-def test_of_one_object_one_request_is_under_way(sinks: list[EventSink]) -> None:
-    endpoint = Busy(together=1)
-    with receiving(endpoint) as port:
-        sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED | {"EVENTBUS_WEBHOOK_REQUESTS": "3"}, timeout_s=60))
-        assert len(export(sinks[-1], *(of_object(number, 1) for number in range(50)))) == 50
-    assert in_order(endpoint.deliveries) == {"pod-1": list(range(50))}
-    assert endpoint.connections == 1
 
 
 class Failing(Endpoint):
@@ -650,12 +641,6 @@ def test_settings_that_will_not_do_are_a_config_error(url: str, environ: dict[st
     with pytest.raises(ConfigError) as caught:
         make_sink(url, environ)
     assert "hunter2" not in str(caught.value)
-
-
-def test_a_newline_behind_a_token_is_not_sent(endpoint: Endpoint, url: str, sinks: list[EventSink]) -> None:
-    sinks.append(make_sink(url, ALLOWED | {"EVENTBUS_WEBHOOK_TOKEN": "hunter2\n"}))
-    sinks[-1].create(stored())
-    assert endpoint.deliveries[0].headers["authorization"] == "Bearer hunter2"
 
 
 def test_a_token_file_that_goes_wrong_is_an_outage_that_does_not_tell_it(

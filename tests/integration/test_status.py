@@ -32,6 +32,12 @@ from tests.waiting import eventually
 PODS = [ObjectReference("Pod", "default", f"web-{number}", f"uid-{number}", "v1") for number in range(40)]
 
 
+@pytest.fixture(autouse=True)
+def _look_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only tests that say so have workers that beat between two looks."""
+    monkeypatch.setattr(status_module, "HEARTBEAT_S", 0.01)
+
+
 @pytest.fixture
 def settings(prefix: str) -> Settings:
     return settings_of(prefix)

@@ -181,15 +181,6 @@ def _waiting(bus: Bus) -> int:
     return sum(info["pending"] + (info["lag"] or 0) for found in groups for info in found)
 
 
-def test_iterating_a_watch_ends_when_it_is_stopped(bus: Bus, store: ObjectStore, broadcaster: EventBroadcaster) -> None:
-    with watching(store, store.list().resource_version) as watch:
-        say(broadcaster, "x")
-        for change in watch:
-            assert change.object is not None
-            assert change.object.message == "x"
-            watch.stop()
-
-
 # -- changes that are lost -----------------------------------------------------------------------------------------
 
 

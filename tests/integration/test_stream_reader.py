@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from eventbus.broker.functions import GroupPolicy
-from eventbus.broker.stream_reader import READ_COUNT, Delivery, GroupReader, Position
+from eventbus.broker.stream_reader import READ_COUNT, Delivery, Position
 from eventbus.errors import GroupMissing
 from tests.builders import make_event
 from tests.functions.partition import Partition, changed
-from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture
@@ -31,19 +28,6 @@ def publish(partition: Partition, *sizes: int) -> None:
 
 def ids(deliveries: list[Delivery]) -> list[bytes]:
     return [delivery.id for delivery in deliveries]
-
-
-def reader_of(partition: Partition, consumer: str = "one", group: str = "sink") -> GroupReader:
-    """A member with a connection of its own, as workers have."""
-    return GroupReader(
-        bus=partition.bus,
-        client=partition.bus.client(block_ms=5_000),
-        partition=0,
-        group=group,
-        consumer=consumer,
-        policy=GroupPolicy.WAIT,
-        start="0",
-    )
 
 
 def position_of(partition: Partition) -> Position:
@@ -71,13 +55,6 @@ def test_members_share_the_entries_and_each_is_given_once(partition: Partition) 
     assert not set(ids(mine)) & set(ids(theirs))
 
 
-def test_groups_do_not_disturb_each_other(partition: Partition) -> None:
-    publish(partition, 1, 1)
-    log = partition.reader(group="log")
-    log.open()
-    assert len(log.read(0)) == len(partition.reader().read(0)) == 2
-
-
 def test_one_round_trip_acknowledges_beats_and_reads(partition: Partition) -> None:
     publish(partition, 1, 1)
     reader = partition.reader()
@@ -96,17 +73,6 @@ def test_a_read_blocks_no_longer_than_told(partition: Partition) -> None:
         assert partition.reader().read(0) == []
         said = next(line["command"] for line in monitor.listen() if "XREADGROUP" in line["command"])
     assert "BLOCK" not in said
-
-
-def test_a_blocked_read_wakes_with_the_next_entry(partition: Partition) -> None:
-    reader, got = reader_of(partition), []
-    thread = threading.Thread(target=lambda: got.extend(reader.read(5_000)))
-    thread.start()
-    eventually(lambda: any(client["cmd"] == "xreadgroup" for client in partition.admin.client_list()))
-    publish(partition, 1)
-    thread.join(PATIENCE_S)
-    reader._client.close()
-    assert len(got) == 1
 
 
 def test_what_was_given_and_not_acknowledged_is_found_again(partition: Partition) -> None:
@@ -243,13 +209,6 @@ def test_from_the_end_it_sees_what_comes_and_nothing_before(partition: Partition
     (delivery,) = position.read(1)
     assert (delivery.events, delivery.to) == (2, 3)
     assert position.missed == 0
-
-
-def test_from_the_end_of_an_empty_stream_it_sees_everything(partition: Partition) -> None:
-    position = position_of(partition)
-    position.at_end()
-    publish(partition, 1)
-    assert len(position.read(1)) == 1
 
 
 @pytest.mark.parametrize(("ms", "seen"), [(0, 4), (1, 4), (99, 4), (100, 3), (101, 1), (102, 0)])

@@ -100,16 +100,6 @@ def test_a_watcher_sees_the_events_of_other_processes(broadcaster: EventBroadcas
     assert sorted(messages(seen)) == ["a", "b", "c"]
 
 
-@over_both
-def test_nameless_watchers_each_see_everything(broadcaster: EventBroadcaster) -> None:
-    seen: list[list[Event]] = [[], []]
-    for each in seen:
-        broadcaster.start_event_watcher(each.append)
-    say(broadcaster, *texts(100))
-    eventually(lambda: all(len(each) == 100 for each in seen))
-    assert [messages(each) for each in seen] == [texts(100)] * 2
-
-
 def test_with_many_partitions_the_order_of_each_object_is_kept(embedded_url: str, prefix: str) -> None:
     with EventBroadcaster(embedded_url, settings=settings_of(prefix, partitions=4)) as broadcaster:
         seen: list[Event] = []
@@ -413,22 +403,6 @@ def test_a_watcher_and_its_writer_never_miss_each_other_at_the_start(embedded_ur
 # -- named groups --------------------------------------------------------------------------------------------------
 
 
-def test_the_workers_of_a_group_share_each_event_reaches_one(
-    broadcaster: EventBroadcaster, other: EventBroadcaster
-) -> None:
-    seen: list[list[Event]] = [[], []]
-    broadcaster.start_event_watcher(seen[0].append, group="audit")
-    other.start_event_watcher(seen[1].append, group="audit")
-    said = 0
-    while said < 1_000 or (not all(seen) and said < 50_000):  # one of the two may be late
-        say(broadcaster, *texts(20, said))
-        assert broadcaster.flush(60)
-        said += 20
-    eventually(lambda: sum(map(len, seen)) == said)
-    assert sorted(int(text) for each in seen for text in messages(each)) == list(range(said))
-    assert all(seen)
-
-
 def test_groups_do_not_share_with_each_other(broadcaster: EventBroadcaster) -> None:
     seen: list[list[Event]] = [[], []]
     for name, each in zip(("a", "b"), seen, strict=True):
@@ -436,15 +410,6 @@ def test_groups_do_not_share_with_each_other(broadcaster: EventBroadcaster) -> N
     say(broadcaster, *texts(200))
     eventually(lambda: all(len(each) == 200 for each in seen))
     assert [messages(each) for each in seen] == [texts(200)] * 2
-
-
-def test_a_new_group_sees_nothing_from_before_the_call_and_everything_after(broadcaster: EventBroadcaster) -> None:
-    seen: list[Event] = []
-    say(broadcaster, "before")
-    broadcaster.start_event_watcher(seen.append, group="audit")
-    say(broadcaster, *texts(300))
-    eventually(lambda: len(seen) == 300)
-    assert messages(seen) == texts(300)
 
 
 def test_a_new_group_may_begin_in_the_past(broadcaster: EventBroadcaster) -> None:

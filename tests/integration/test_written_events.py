@@ -14,14 +14,13 @@ from eventbus.broker.bus import Bus
 from eventbus.errors import AlreadyExists, BusFull, Conflict, InvalidObject, NotFound
 from eventbus.model.encoding.event_json import to_core
 from eventbus.model.encoding.wire import unpack_batch, unpack_event
-from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
+from eventbus.model.event import Event, EventSeries, ObjectMeta, ObjectReference
 from eventbus.model.kinds import EVENT, EVENTS_V1
 from eventbus.model.list_watch import ListOptions, WatchEventType
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import MIB, Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.store.writer import ObjectWriter
-from eventbus.util.clock import SystemClock
 from tests.builders import make_event, make_reference
 from tests.faults.checker import hold_stream
 from tests.support.harness import bus_with, settings_of
@@ -339,42 +338,3 @@ def test_a_selector_sees_the_overlay(events: ObjectWriter[Event], broadcaster: E
     events.patch(event.metadata.name, {"metadata": {"labels": {"a": None}}}, "default")
     assert next(changes).type is WatchEventType.DELETED
     watch.stop()
-
-
-def test_who_leaves_a_selection_of_written_events_is_told_as_deleted(events: ObjectWriter[Event]) -> None:
-    made = events.create(make_event(metadata=ObjectMeta(name="w", namespace="default", labels={"a": "b"})))
-    watch = events.watch(ListOptions(resource_version=events.list().resource_version, label_selector="a=b"))
-    events.patch(made.metadata.name, {"metadata": {"labels": {"a": None}}}, "default")
-    assert next(iter(watch)).type is WatchEventType.DELETED
-    watch.stop()
-
-
-def test_three_hundred_equal_events_are_shown_as_three_hundred(
-    embedded_url: str, prefix: str, events: ObjectWriter[Event]
-) -> None:
-    """client-go's numbers write 25 of them; the rest is held back, and shown."""
-    settings = settings_of(f"{prefix}x")
-    bus = bus_with(embedded_url, settings, refresh_s=1)
-    with (
-        EventBroadcaster(embedded_url, settings=settings, clock=SystemClock()) as broadcaster,
-        bus.client() as client,
-        ObjectStore(bus, client) as store,
-    ):
-        shown = store.objects(EVENT)
-        watch = shown.watch(ListOptions(resource_version=shown.list().resource_version))
-        broadcaster.start_recording_to_sink()
-        recorder = broadcaster.new_recorder("c")
-        for _ in range(300):
-            recorder.event(make_reference(), "Normal", "Said", "the same")
-        assert broadcaster.flush(60)
-        eventually(lambda: [event.count for event in named(shown, "Said")] == [300])
-        for step in watch:
-            if step.object is not None and step.object.reason == "Said" and step.object.count == 300:
-                break
-        watch.stop()
-
-
-def test_source_and_reporter_are_kept(events: ObjectWriter[Event]) -> None:
-    made = events.create(written(source=EventSource("kubelet", "n1"), reporting_component="", reporting_instance=""))
-    assert (made.source, made.reporting_component) == (EventSource("kubelet", "n1"), "")
-    assert events.get("web-0.1", "default") == made

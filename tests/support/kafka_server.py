@@ -104,7 +104,13 @@ class StoredMessages:
     def __init__(self, address: str) -> None:
         self.messages: list[tuple[int, str, dict[str, str], dict[str, Any]]] = []
         self._consumer = Consumer(
-            {"bootstrap.servers": address, "group.id": "test", "log_level": 0, "reconnect.backoff.max.ms": 100}
+            {
+                "bootstrap.servers": address,
+                "group.id": "test",
+                "log_level": 0,
+                "reconnect.backoff.max.ms": 100,
+                "fetch.wait.max.ms": 10,
+            }
         )
         self._next = dict.fromkeys(range(PARTITIONS), 0)
         self._consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in self._next])
@@ -116,7 +122,7 @@ class StoredMessages:
             for partition in self._next
         }
         while any(self._next[partition] < end for partition, end in ends.items()):
-            for message in self._consumer.consume(1_000, 0.1):
+            for message in self._consumer.consume(1_000, 0.02):
                 if (error := message.error()) is not None:
                     raise KafkaException(error)
                 found: Any = message  # its parts are optional, because it may be an error
