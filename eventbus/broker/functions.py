@@ -7,7 +7,7 @@ in the order of the header of its Lua file. Nothing here retries: callers know w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,7 @@ class CorrelateCall(msgspec.Struct, frozen=True):
     bodies: Sequence[bytes]
     batches: Sequence[bytes]
     burials: Sequence[int]  #: the number of dead letters that each batch makes
+    unfolded: Callable[[], Sequence[bytes]]  #: returns the batches with a row for each event
     members: bytes = b""  #: packed, by id: the members of both indexes that lead to corrupt events
 
 
@@ -197,14 +198,18 @@ class Functions:
         return self._correlated(pending.replies()[0], group, consumer, options, call)
 
     def _correlated(self, reply: Any, group: str, consumer: str, options: Options, call: CorrelateCall) -> list[str]:
-        """Decode the reply. If it asks for the index members of corrupt events, read them and call again."""
+        """Decode the reply. If it asks for more, call again: with index members of corrupt events, or unfolded."""
         members: dict[bytes, list[bytes]] = {}
-        while isinstance(reply, list) and reply[:2] == [b"!", b"members"]:
-            members |= self._members_of([key[-ID_CHARS:] for key in reply[2:] if key.startswith(self._keys.object)])
-            call = msgspec.structs.replace(call, members=pack_argument(members))
+        while True:
+            if reply[:2] == [b"!", b"members"]:
+                members |= self._members_of([key[-ID_CHARS:] for key in reply[2:] if key.startswith(self._keys.object)])
+                call = msgspec.structs.replace(call, members=pack_argument(members))
+            elif reply == b"unfold" or reply[:2] == [b"!", b"unfold"]:
+                call = msgspec.structs.replace(call, batches=call.unfolded())
+            else:
+                return [each.decode() for each in unwrap_reply(reply)]
             with redis_errors():
                 reply = self._client.execute_command(*self._correlate_command(group, consumer, options, call))
-        return [each.decode() for each in unwrap_reply(reply)]
 
     def _members_of(self, ids: Sequence[bytes]) -> dict[bytes, list[bytes]]:
         """Find the members of both indexes that lead to *ids*; b"": there is none. In pages, so that no call is long.

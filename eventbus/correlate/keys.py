@@ -7,6 +7,7 @@ without a separator, so that its keys collide; here every field is prefixed with
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -36,6 +37,9 @@ MAX_CALL_WEIGHT = 640
 
 #: Bytes of the tag of a set of similar messages. A source and object have few sets.
 TAG_BYTES = 8
+
+#: Place of the last time in the row of the latest event: a row has eight values.
+_LAST_AT: Final = -3
 
 #: `Subject.exempt` of events that form a series: neither similar events nor the spam filter matter to them.
 IN_SERIES = 2
@@ -285,6 +289,7 @@ class CallBuilder:
         self._locals: list[bytes] = []
         self._subject_row: list[Any] = []
         self._batches: list[bytes] = []
+        self._added: list[tuple[list[Any], Sequence[KeyedEvent]]] = []  #: each batch without its rows, and its events
         self._burials: list[int] = []
         self.events = 0
 
@@ -302,20 +307,19 @@ class CallBuilder:
         self,
         entry: bytes,
         clock_ms: int,
-        events: Iterable[KeyedEvent],
+        events: Sequence[KeyedEvent],
         burials: Sequence[tuple[str, int, bytes]] = (),
         *,
         start: int = 0,
         next_position: int | None = None,
     ) -> None:
         """Add a batch, or its part from *start*: events, and (cause, deaths, bytes) of each dead letter."""
-        row: list[Any] = []
-        for event in events:
-            self._add_event(row, event)
-        self.events += len(row) // 8
+        self.events += len(events)
         position = "" if next_position is None else str(next_position)
         minute = _number(self._minutes, b"%d" % (clock_ms // 60_000)) if self._by_minute else 0
-        self._batches.append(pack_argument((entry, clock_ms, position, burials, start, minute, row)))
+        head = [entry, clock_ms, position, burials, start, minute]
+        self._batches.append(pack_argument((*head, self._folded_rows(events))))
+        self._added.append((head, events))
         self._burials.append(len(burials))
 
     def call(self) -> CorrelateCall:
@@ -334,7 +338,49 @@ class CallBuilder:
             list(self._bodies),
             self._batches,
             self._burials,
+            self._unfolded_batches,
         )
+
+    def _unfolded_batches(self) -> list[bytes]:
+        """Pack the batches again, with a row for each event."""
+        batches = []
+        for head, events in self._added:
+            rows: list[Any] = []
+            for event in events:
+                self._add_event(rows, event)
+            batches.append(pack_argument((*head, rows)))
+        return batches
+
+    def _folded_rows(self, events: Iterable[KeyedEvent]) -> list[Any]:
+        """Return the rows of *events*: a run of events that differ only in name, times and uid is one row.
+
+        It has name, first time and uid of the first, and the last times of all, which do not decrease.
+        """
+        rows: list[Any] = []
+        run: KeyedEvent | None = None  # the latest event with a row, if others may join it
+        lasts: list[int] = []
+        for keyed in events:
+            last_us, is_single = keyed.event.last_us, keyed.event.count == 1
+            if (
+                run is not None
+                and keyed.body == run.body
+                and keyed.key == run.key
+                and keyed.subject is run.subject
+                and is_single
+                and last_us is not None
+                and last_us >= lasts[-1]
+            ):
+                lasts.append(last_us)
+                continue
+            if len(lasts) > 1:
+                rows[_LAST_AT] = _pack_times(lasts)
+            self._add_event(rows, keyed)
+            run, lasts = None, []
+            if is_single and keyed.local and last_us is not None and last_us >= 0:
+                run, lasts = keyed, [last_us]
+        if len(lasts) > 1:
+            rows[_LAST_AT] = _pack_times(lasts)
+        return rows
 
     def _add_event(self, row: list[Any], keyed: KeyedEvent) -> None:
         event, numbers, bodies = keyed.event, self._events, self._bodies
@@ -377,6 +423,10 @@ class CallBuilder:
         )
         number = self._subjects[subject.aggregate_object, subject.namespace] = len(self._subjects) + 1
         return number
+
+
+def _pack_times(times_us: Sequence[int]) -> bytes:
+    return struct.pack(f">{len(times_us)}Q", *times_us)
 
 
 def _number(numbers: dict[bytes, int], key: bytes) -> int:

@@ -30,12 +30,15 @@
 --           start  position of the first event in its batch; events before the noted next position are stored already
 --           event  eight values in one array: subject, event key (0: of a series), body, name, first µs | '',
 --                  last µs | '', count, uid
+--           run    the same values of several events with the same subject, key and body, and a count of 1: those of the
+--                  first; its last µs are those of all, which do not decrease, in eight bytes each, big-endian
 -- Reply   one string a batch: '-' another worker has taken the batch over: nothing was done, '<' it starts before the noted
 --         next position (nothing was done: read the note again and continue there), else a letter an event:
 --         c create  k create, replacing its former self  p patch  r patch, then create (it had expired)
 --         n patch, then create, of an event never seen  s suppressed as spam  m not created, memory is full
 --         u counted in a series, not written
 --         upper case: an aggregate
+--         Or 'unfold': nothing was done. The count of an event would leave 1 to 2^31-1 in a run: call again without runs.
 --         Or 'members': nothing was done. The named keys have corrupt events: find their members in the indexes, in pages,
 --         and call again with them.
 -- Writes  all of them; allowed when memory is full, since it drains.
@@ -59,8 +62,9 @@ local function occurrence_field(known, namespace, dimensions)
   return field
 end
 
--- Decides every event of the batches that this consumer owns. Returns replies, batches done, burials, occurrences by key, events.
-local function decide_batches(batches, subjects, decide)
+-- Decides every event of the batches that this consumer owns. Returns replies, batches done, burials, occurrences by key, events;
+-- nil: a run must be unfolded.
+local function decide_batches(batches, subjects, decide, decide_run)
   local replies, done, buried, occurrences, decided, known = {}, {}, {}, {}, 0, {}
   for b, batch in ipairs(batches) do
     if not batch.owned then replies[b] = '-'
@@ -74,13 +78,20 @@ local function decide_batches(batches, subjects, decide)
       end
       for e = 1, #events, EVENT_FIELDS do
         at = at + 1
-        letters[at] = decide(entry, at_ms, unpack(events, e, e + EVENT_FIELDS - 1))
+        local lasts, times = events[e + EVENT_LAST - 1], 1
+        if type(lasts) == 'string' and #lasts > 0 then
+          times = #lasts / TIME_BYTES
+          letters[at] = decide_run(entry, at_ms, unpack(events, e, e + EVENT_FIELDS - 1))
+          if not letters[at] then return nil end
+        else
+          letters[at] = decide(entry, at_ms, unpack(events, e, e + EVENT_FIELDS - 1))
+        end
         if counts then
           local n = events[e]
-          counts[n] = (counts[n] or 0) + 1
+          counts[n] = (counts[n] or 0) + times
         end
+        decided = decided + times
       end
-      decided = decided + at
       replies[b] = table.concat(letters)
       for _, burial in ipairs(batch[4]) do buried[#buried + 1] = { batch[1], burial } end
       done[#done + 1] = batch
@@ -287,12 +298,16 @@ local function correlate_and_store(keys, args)
   state.read_all(subjects, rules.max_events, batches[1] and batches[1][2] or 0)
 
   -- Decide.
-  local decide, tally, by_subject = new_decision({
+  local decide, decide_run, tally, by_subject = new_decision({
     subjects = subjects, locals = locals, bodies = bodies, rules = rules, now_ms = now_ms, full = full,
     similar = state.similar, bucket = state.bucket, object = state.object, free_name = state.free_name,
     source_id = state.source_id, number_of = state.number_of,
   })
-  local replies, done, buried, occurrences, decided = decide_batches(batches, subjects, decide)
+  local replies, done, buried, occurrences, decided = decide_batches(batches, subjects, decide, decide_run)
+  if not replies then
+    corrupt.counted = #corrupt.keys -- the repeated call counts them
+    return 'unfold'
+  end
   if #done == 0 then return replies end
 
   -- Write.

@@ -17,6 +17,8 @@ local REPORT_EVERY_MS = 60000
 
 -- A subject is nine values in one array for all subjects, an event eight: a table each would cost more than the decision.
 local SUBJECT_FIELDS, EVENT_FIELDS = 9, 8
+-- The last time of an event; of a run, the last times of its events.
+local EVENT_LAST, TIME_BYTES = 6, 8
 local STATE, SET, AGGREGATE, REPORT, EXEMPT, SUBJECT_NAMESPACE, OBJECT_NAME, ABOUT, DIMENSIONS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 -- EXEMPT of a subject with events that form a series.
@@ -194,7 +196,7 @@ end
 -- *given*: subjects, locals, bodies, rules (burst, qps, max_events, max_interval_ms, prefix, reporting, report_message,
 -- report_type), now_ms, full (no memory), and the readers of the state under key i: bucket(i), similar(i, tag), object(i),
 -- free_name(namespace, name, i), source_id(i); and number_of(id, is_new), the i of an object that is not among KEYS.
--- Returns a function that decides one event, and its counters.
+-- Returns a function that decides one event, another one that decides a run, and their counters.
 local function new_decision(given)
   local subjects, rules, now_ms, full = given.subjects, given.rules, given.now_ms, given.full
   local locals, bodies = given.locals, given.bodies
@@ -206,21 +208,22 @@ local function new_decision(given)
   }
   local by_subject = { S = {}, A = {}, M = {} }
 
-  local function note(letter, s)
+  local function note(letter, s, times)
     local counts, dimensions = by_subject[letter], subjects[s + DIMENSIONS]
-    counts[dimensions] = (counts[dimensions] or 0) + 1
+    counts[dimensions] = (counts[dimensions] or 0) + times
   end
 
-  local function report_suppressed(bucket, s, at_ms, entry, body, closing)
+  -- *times*: events suppressed since the last call; 0: an event has passed.
+  local function report_suppressed(bucket, s, at_ms, entry, body, times)
     local r = object_of(report_at + subjects[s + REPORT])
     local o = r.o
     r.source = subjects[s + STATE]
     -- The bucket is forgotten long before the count of the report: the count never decreases.
-    local total, counted = bucket[SUPPRESSED], (o[COUNT] or 0) + (closing and 0 or 1)
+    local total, counted = bucket[SUPPRESSED], (o[COUNT] or 0) + times
     if counted > total then total = counted end
     if total > MOST_COUNT then total = MOST_COUNT end
     bucket[SUPPRESSED], o[COUNT], o[ENTRY] = total, total, entry
-    if closing or not r.present or r.dirty or at_ms - bucket[REPORTED_MS] >= REPORT_EVERY_MS then
+    if times == 0 or not r.present or r.dirty or at_ms - bucket[REPORTED_MS] >= REPORT_EVERY_MS then
       if r.present then
         o[STORED_COUNT], o[LAST], o[SEEN], o[ONCE], r.dirty = total, at_ms * 1000, false, false, true
       else
@@ -278,13 +281,13 @@ local function new_decision(given)
     return r, i, seen
   end
 
-  local function held_back(bucket, s, at_ms, entry, body)
-    tally.suppressed = tally.suppressed + 1
-    note('S', s)
-    bucket[SUPPRESSED] = (bucket[SUPPRESSED] or 0) + 1
+  local function held_back(bucket, s, at_ms, entry, body, times)
+    tally.suppressed = tally.suppressed + times
+    note('S', s, times)
+    bucket[SUPPRESSED] = (bucket[SUPPRESSED] or 0) + times
     if not bucket[REPORTED] then bucket[REPORTED], bucket[REPORTED_MS] = 0, 0 end
     if rules.reporting and (not full or object_of(report_at + subjects[s + REPORT]).stored) then
-      report_suppressed(bucket, s, at_ms, entry, body, false)
+      report_suppressed(bucket, s, at_ms, entry, body, times)
     end
   end
 
@@ -320,7 +323,7 @@ local function new_decision(given)
     end
     if full then
       tally.not_created = tally.not_created + 1
-      note('M', s)
+      note('M', s, 1)
       return 'm'
     end
     tally.created = tally.created + 1
@@ -343,15 +346,15 @@ local function new_decision(given)
     local bucket = exempt ~= 1 and bucket_of(subjects[s + STATE])
     if bucket and not pass_filter(bucket, at_ms, burst, qps) then
       if r.present then count_unwritten(r, last) end
-      held_back(bucket, s, at_ms, entry, body)
+      held_back(bucket, s, at_ms, entry, body, 1)
       return aggregated and 'S' or 's'
     end
     if bucket and bucket[SUPPRESSED] and rules.reporting and bucket[SUPPRESSED] > (bucket[REPORTED] or 0) and not full then
-      report_suppressed(bucket, s, at_ms, entry, body, true)
+      report_suppressed(bucket, s, at_ms, entry, body, 0)
     end
     if aggregated then
       tally.aggregated = tally.aggregated + 1
-      note('A', s)
+      note('A', s, 1)
     end
 
     local letter
@@ -363,7 +366,7 @@ local function new_decision(given)
       if patch(r, entry, message, last) then tally.late = tally.late + 1 end
     elseif full then
       tally.not_created, letter = tally.not_created + 1, 'm'
-      note('M', s)
+      note('M', s, 1)
     else
       tally.created = tally.created + 1
       -- It had expired, and another event may have taken its name.
@@ -373,5 +376,49 @@ local function new_decision(given)
     return aggregated and string.upper(letter) or letter
   end
 
-  return decide, tally, by_subject
+  -- Decides a run as if each event was decided alone. After the first one, the set of similar messages does not change, the
+  -- bucket gets no tokens, and no event is created: the first was, or none can be. So the rest needs no loop. Returns nil if
+  -- the count leaves the usual numbers: then an event in the middle may begin another one, with its own name and uid.
+  local function decide_run(entry, at_ms, n, key, n_body, name, first, lasts, times, uid)
+    local repeats = #lasts / TIME_BYTES - 1
+    local function last_of(place)
+      return cmsgpack.unpack('\207' .. sub(lasts, (place - 1) * TIME_BYTES + 1, place * TIME_BYTES))
+    end
+    local letter = decide(entry, at_ms, n, key, n_body, name, first, last_of(1), times, uid)
+    local s = (n - 1) * SUBJECT_FIELDS
+    local aggregated = letter == string.upper(letter)
+    local r = object_of(aggregated and report_at + subjects[s + AGGREGATE] or key)
+    local o = r.o
+    if o[COUNT] < 1 or o[COUNT] > MOST_COUNT - repeats then return nil end
+
+    local bucket = subjects[s + EXEMPT] ~= 1 and bucket_of(subjects[s + STATE])
+    local passed = bucket and 0 or repeats
+    while passed < repeats and pass_filter(bucket, at_ms, burst, qps) do passed = passed + 1 end
+    local suppressed = repeats - passed
+    if passed > 0 then
+      o[COUNT] = o[COUNT] + passed
+      if aggregated then
+        tally.aggregated = tally.aggregated + passed
+        note('A', s, passed)
+      end
+      if r.present then
+        tally.patched = tally.patched + passed
+        local is_late = patch(r, entry, false, aggregated and at_ms * 1000 or last_of(1 + passed))
+        if is_late then tally.late = tally.late + passed end
+      else
+        tally.not_created = tally.not_created + passed
+        note('M', s, passed)
+      end
+    end
+    if suppressed > 0 then
+      o[COUNT] = o[COUNT] + suppressed
+      if r.present then count_unwritten(r, aggregated and at_ms * 1000 or last_of(1 + repeats)) end
+      held_back(bucket, s, at_ms, entry, bodies[n_body], 1) -- this one may create the report
+      if suppressed > 1 then held_back(bucket, s, at_ms, entry, bodies[n_body], suppressed - 1) end
+    end
+    local letters = letter .. string.rep(r.present and 'p' or 'm', passed) .. string.rep('s', suppressed)
+    return aggregated and string.upper(letters) or letters
+  end
+
+  return decide, decide_run, tally, by_subject
 end

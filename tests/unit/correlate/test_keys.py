@@ -7,6 +7,7 @@ import struct
 import tracemalloc
 from typing import Any
 
+import msgpack
 import msgspec
 import pytest
 from hypothesis import given
@@ -282,6 +283,21 @@ def test_every_key_is_passed_once_however_many_events_need_it() -> None:
     # the state of the source; two events, the folded one, the report; the minute of both batches
     assert kinds == [b"corr", b"object", b"object", b"object", b"object", b"occurrences"]
     assert len(call.batches) == 2
+
+
+def rows_of(batch: bytes) -> int:
+    values = msgpack.unpackb(batch, raw=True)[6]
+    return len(values) // 8
+
+
+def test_equal_events_of_a_batch_are_one_row_unless_their_times_decrease() -> None:
+    def at(us: int, **fields: Any) -> Event:
+        return make_event(first_timestamp=from_microseconds(10**15 + us), **fields)
+
+    batch = [at(0), at(5), at(5), at(9), at(8), at(9), at(9, message="other"), at(9), at(9, count=2), at(9)]
+    call = call_of(batch, [at(10)])
+    assert [rows_of(each) for each in call.batches] == [6, 1]
+    assert [rows_of(each) for each in call.unfolded()] == [10, 1]
 
 
 def test_a_first_batch_always_fits_and_a_second_while_the_call_is_light() -> None:
