@@ -23,8 +23,8 @@ from eventbus.broker import function_library
 from eventbus.broker.bus import Bus, open_bus, read_options
 from eventbus.broker.connection.address import safe_url
 from eventbus.broker.connection.connect import Client, connect
-from eventbus.broker.embedded.refcount import Reference, holders
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
+from eventbus.broker.embedded.server_process import other_user_of, take_reference
 from eventbus.broker.function_library import prune
 from eventbus.cli.process.signal_queue import ENDING, JOB_CONTROL, SignalQueue, passed_on
 from eventbus.cli.session import find_url
@@ -479,16 +479,17 @@ class ServerKeeper:
         self._ours = not server.running()
         self._gone_s = 0.0  # time of the exit, seconds since 1970; 0.0: it runs
         self._others_reported = False
-        self._lock = Reference(server.directory)
+        self._reference: int | None = None
 
     def start(self) -> str:
         """Find or start the server; return its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""
         url = self._server.start()
         if not self._others_reported:
-            if processes := holders(self._server.directory):
-                self._report(f"another eventbus up (process {', '.join(processes)}) uses this server too")
+            if (process := other_user_of(self._server.directory)) is not None:
+                self._report(f"another eventbus up (process {process}) uses this server too")
             self._others_reported = True
-        self._lock.take()  # from now on `eventbus down` would have no effect
+        if self._reference is None:  # from now on `eventbus down` would have no effect
+            self._reference = take_reference(self._server.directory)
         return url
 
     def look(self) -> None:
@@ -520,4 +521,6 @@ class ServerKeeper:
         """Stop the server, unless another process had started it."""
         if self._ours:
             self._server.stop()
-        self._lock.release()
+        if self._reference is not None:
+            os.close(self._reference)
+            self._reference = None

@@ -35,21 +35,6 @@ def judge_disk(directory: Path, free: int) -> Finding:
     return warning("disk", text, cure) if free < DISK_WARNING else ok("disk", text)
 
 
-def check_keepers(environ: Mapping[str, str]) -> Finding:
-    """Check that each `eventbus up` which keeps the embedded server running is a process that lives."""
-    from eventbus.broker.embedded.refcount import held_references
-    from eventbus.broker.embedded.server import default_directory
-
-    locks = held_references(default_directory(environ))
-    for lock in locks:
-        if lock.is_stale:
-            text = f"{lock.path} names process {lock.named}, which has ended; processes that it started hold the lock"
-            left = " ".join(lock.holders)
-            return warning("up", text, f"kill {left}" if left else f"end the processes that have {lock.path} open")
-    living = ", ".join(pid for lock in locks for pid in lock.holders)
-    return ok("up", f"process {living} keeps the embedded server running" if living else "none keeps it running")
-
-
 def check_left_lines(environ: Mapping[str, str]) -> Finding:
     """Check that no lines of a killed `eventbus up` are still running."""
     if directory := _up_directory(environ):

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -92,36 +88,6 @@ def test_the_embedded_server_is_started_and_its_disk_looked_at(short_path: Path,
 
 
 #: An `up` that has died and left its lock to a child.
-DEAD_UP = """
-import os, signal, sys
-from pathlib import Path
-from eventbus.broker.embedded.refcount import Reference
-Reference(Path(sys.argv[1])).take()
-if os.fork():
-    os._exit(0)
-print(os.getpid(), flush=True)
-signal.pause()
-"""
-
-
-def test_a_dead_process_that_still_keeps_the_server_is_named_with_what_it_left(short_path: Path, prefix: str) -> None:
-    env, server = environment("", prefix, state_dir=str(short_path)), EmbeddedServer(short_path)
-    server.start()
-    try:
-        with subprocess.Popen([sys.executable, "-c", DEAD_UP, short_path], stdout=subprocess.PIPE, text=True) as dead:
-            assert dead.stdout
-            left = dead.stdout.readline().strip()
-            dead.wait()
-        code, found = look(env)
-        assert (code, found["up"]["cure"]) == (1, f"kill {left}")
-        assert f"names process {dead.pid}, which has ended" in found["up"]["message"]
-        assert f"`eventbus up` (process {left}) keeps the server" in run("down", env=env).stderr
-        os.kill(int(left), signal.SIGKILL)
-        eventually(lambda: look(env)[1]["up"]["message"] == "none keeps it running")
-    finally:
-        server.stop()
-
-
 @pytest.mark.parametrize(
     ("config", "check", "severity"),
     [

@@ -1,10 +1,11 @@
-"""Asks the kernel which process is the embedded server, and which is at the other end of a socket.
+"""Asks the kernel which process is the embedded server, which listens at a socket, and which other one uses the server.
 
 A file can name any process, and the number of an ended process is reused.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from eventbus.errors import ConfigError
 
 #: sys/un.h of macOS: level, and the options for the credentials and the process at the other end
 _SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = 0, 1, 2
@@ -79,6 +82,44 @@ def send_signal(pid: int, number: signal.Signals, *, if_true: Callable[[], bool]
         if handle is not None:
             os.close(handle)
     return True
+
+
+#: Each `eventbus up` that uses the server of a state directory has a shared lock of this file there.
+_REFERENCE: Final = "up.lock"
+
+
+def take_reference(directory: Path) -> int:
+    """Let the server of *directory* run for this process, until it ends or closes the descriptor that is returned.
+
+    It is a POSIX lock: a child does not inherit it, and closing any other descriptor of the file would end it as well.
+
+    Raises: ConfigError: the file cannot be written.
+    """
+    path = directory / _REFERENCE
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        fcntl.lockf(file, fcntl.LOCK_SH)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): mend that, or free space") from error
+    return file
+
+
+def other_user_of(directory: Path) -> int | None:
+    """Return one of the other processes with a reference; None: there is none, 0: it is in another container."""
+    try:
+        file = os.open(directory / _REFERENCE, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if sys.platform == "darwin":  # sys/fcntl.h: start, length, process, type, whence
+            form, wanted = "=qqihh", (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            _, _, pid, kind, _ = struct.unpack(form, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(form, *wanted)))
+        else:
+            form, wanted = "hhqqi4x", (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = struct.unpack(form, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(form, *wanted)))
+    finally:
+        os.close(file)
+    return None if kind == fcntl.F_UNLCK else int(pid)
 
 
 def _is_file(descriptor: Path, wanted: os.stat_result) -> bool:

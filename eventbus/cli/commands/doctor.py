@@ -79,12 +79,12 @@ def _look_at_server(settings: Settings, role: str | None) -> list[Finding]:
 
 
 def _embedded() -> list[Finding]:
-    from eventbus.cli.this_machine import check_disk, check_keepers, check_left_lines
+    from eventbus.cli.this_machine import check_disk, check_left_lines
 
     try:
         disk = check_disk(os.environ)
         lines = check_left_lines(os.environ)
-        return [disk, lines] if os.environ.get("EVENTBUS_REDIS_URL") else [disk, check_keepers(os.environ), lines]
+        return [disk, lines]
     except (EventBusError, OSError) as problem:
         return [warning("disk", str(problem), "set EVENTBUS_STATE_DIR to a folder of yours")]
 

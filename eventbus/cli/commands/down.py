@@ -35,17 +35,17 @@ def down(state_dir: str | None) -> None:
       1  it does not stop, or an `eventbus up` keeps it running
       2  that directory is not this user's alone
     """
-    from eventbus.broker.embedded.refcount import holders
     from eventbus.broker.embedded.server import EmbeddedServer, default_directory
+    from eventbus.broker.embedded.server_process import other_user_of
     from eventbus.errors import BusUnavailable
 
     server = EmbeddedServer(Path(state_dir) if state_dir else default_directory(os.environ))
     ended = _end_left_lines(server.directory)
     running = server.running()
-    if processes := holders(server.directory):
+    if (process := other_user_of(server.directory)) is not None:
         raise BusUnavailable(
-            f"`eventbus up` (process {', '.join(processes)}) keeps the server in {server.directory} running: "
-            f"end that one, by Ctrl-C or kill {' '.join(processes)}"
+            f"`eventbus up` (process {process}) keeps the server in {server.directory} running: "
+            f"end that one, by Ctrl-C or kill {process}"
         )
     if not running:
         click.echo(f"no embedded server is running in {server.directory}")

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.broker.embedded.server_process import has_open, peer_of, processes_with, send_signal
+from eventbus.broker.embedded.server_process import (
+    has_open,
+    other_user_of,
+    peer_of,
+    processes_with,
+    send_signal,
+    take_reference,
+)
+from eventbus.errors import ConfigError
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc")
 
@@ -57,3 +65,62 @@ def test_the_peer_is_who_listens(short_path: Path) -> None:
         pid, uid = peer_of(client)
     assert pid in (os.getpid(), None)
     assert uid in (os.geteuid(), None)
+
+
+USER = """
+import os, signal, sys
+from pathlib import Path
+from eventbus.broker.embedded.server_process import take_reference
+take_reference(Path(sys.argv[1]))
+if not os.fork():
+    signal.pause()
+print("taken", flush=True)
+signal.pause()
+"""
+
+
+def _user(directory: Path) -> subprocess.Popen[str]:
+    """Start a process with a reference, and with a child that outlives it, in a group of their own."""
+    user = subprocess.Popen(
+        [sys.executable, "-c", USER, directory], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert user.stdout
+    assert user.stdout.readline() == "taken\n"
+    return user
+
+
+def test_another_user_of_the_server_is_named_as_long_as_it_lives_and_its_children_are_none(tmp_path: Path) -> None:
+    assert other_user_of(tmp_path) is None
+    with _user(tmp_path) as first, _user(tmp_path) as second:
+        try:
+            assert other_user_of(tmp_path) in (first.pid, second.pid)
+            second.kill()
+            second.wait()
+            assert other_user_of(tmp_path) == first.pid
+            first.kill()
+            first.wait()
+            assert other_user_of(tmp_path) is None
+        finally:
+            for user in (first, second):
+                os.killpg(user.pid, signal.SIGKILL)
+
+
+def test_a_process_that_closes_its_reference_uses_the_server_no_more(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from eventbus.broker.embedded.server_process import other_user_of; "
+        "print(other_user_of(Path(sys.argv[1])))"
+    )
+
+    def seen() -> str:
+        return subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True).stdout
+
+    reference = take_reference(tmp_path)
+    assert seen() == f"{os.getpid()}\n"
+    os.close(reference)
+    assert seen() == "None\n"
+
+
+def test_a_folder_that_is_gone_has_no_user_and_takes_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file or directory"):
+        take_reference(tmp_path / "gone")
+    assert other_user_of(tmp_path / "gone") is None
