@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from eventbus.model.objects.cluster import Lease, LeaseSpec, Node, NodeCondition, NodeSpec, NodeStatus
     from eventbus.record.broadcaster import EventBroadcaster
     from eventbus.record.default import make_event_recorder, make_events_recorder
-    from eventbus.record.local_watchers import FullQueue
     from eventbus.record.process_hooks import install_signal_handlers
     from eventbus.record.recorder import EventRecorder, EventsRecorder
     from eventbus.settings import FullBuffer, Options, Settings
@@ -99,7 +98,6 @@ _MODULES = {
     ),
     "eventbus.record.broadcaster": ("EventBroadcaster",),
     "eventbus.record.default": ("make_event_recorder", "make_events_recorder"),
-    "eventbus.record.local_watchers": ("FullQueue",),
     "eventbus.record.process_hooks": ("install_signal_handlers",),
     "eventbus.record.recorder": ("EventRecorder", "EventsRecorder"),
     "eventbus.settings": (
@@ -133,7 +131,6 @@ __all__ = [
     "install_signal_handlers",
     "heartbeat",
     "FullBuffer",
-    "FullQueue",
     # values
     "Event",
     "EventSeries",

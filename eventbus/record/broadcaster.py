@@ -19,7 +19,6 @@ from eventbus.errors import BroadcasterStopped, ConfigError
 from eventbus.record import bus_watchers, process_hooks
 from eventbus.record.local_watchers import (
     QUEUE_LENGTH,
-    FullQueue,
     LocalWatcher,
     LocalWatchers,
     log_line,
@@ -52,7 +51,6 @@ class EventBroadcaster:
 
     Args:     url: where Redis is, or an API worker (http, https, http+unix); None: EVENTBUS_URL, EVENTBUS_REDIS_URL,
               else the embedded server.  settings: None: from the environment.  clock: for tests.
-              full_queue: for local watchers that are slower than the recorders.
     Raises:   ConfigError: the url or a setting is not valid; the message names the cure.
     Nothing is sent or started before the first event or watcher. The first recorder or watcher of a process installs a
     handler of SIGTERM, if the program has none: it flushes, as the exit of the process does.
@@ -69,7 +67,6 @@ class EventBroadcaster:
         *,
         settings: Settings | None = None,
         clock: Clock | None = None,
-        full_queue: FullQueue = FullQueue.DROP,
     ) -> None:
         self.settings = Settings.from_environ(os.environ) if settings is None else settings
         self._url = _checked_url(url, self.settings)
@@ -77,7 +74,7 @@ class EventBroadcaster:
         self._clock = clock or SystemClock()
         self.losses = Losses(self._clock, on_first=process_hooks.start)
         self._publishing = (self._url or "").lower() != "none"
-        self._local = LocalWatchers(full_queue=full_queue, losses=self.losses, counts_refused=not self._publishing)
+        self._local = LocalWatchers(losses=self.losses, counts_refused=not self._publishing)
         self._bus = LazyBus(self._url, self.settings)
         self._outbox = Outbox(
             connect=self._connect,
@@ -145,7 +142,7 @@ class EventBroadcaster:
         Args:     scope: `bus` all processes, `local` this process's own recorders, without Redis.
                   group: a consumer group: workers of one group share its events, each reaches one of them.
                   since: aware; begin with the events recorded then (bus only, as far as the stream reaches back).
-                  queue_length: how many events may wait for a local watcher; then *full_queue* decides.
+                  queue_length: how many events may wait for a local watcher; it misses others, counted as `missed`.
         Returns:  a Watcher; `stop` it, or `shutdown` the broadcaster.
         Without *since*, a watcher without a group gets all events that this process records after the call returns, and
         none from before the call. A handler that raises is tried 3 times, logged with the event's uid, then the event

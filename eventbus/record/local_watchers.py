@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -23,29 +22,20 @@ from eventbus.util.text import printable
 
 #: events that wait in one watcher's queue: client-go's number
 QUEUE_LENGTH = 1_000
-#: events beyond its queue's length that may wait for a watcher under `FullQueue.WAIT`
-BACKLOG = 1_000
-
-
-class FullQueue(StrEnum):
-    """The policy for a full queue of a local watcher. No call of a recorder ever waits for it."""
-
-    DROP = "drop"  #: the watcher misses the event, counted; the others get it
-    WAIT = "wait"  #: up to `BACKLOG` more events wait for this watcher; then it misses events, counted
 
 
 class LocalWatchers:
     """The watchers of one broadcaster, which all get the same events in the same order.
 
-    A watcher gets every event that is put after it was started and before it is stopped. Its thread starts with it, so
-    a broadcaster without local watchers has none.
+    A watcher gets every event that is put after it was started and before it is stopped. If its queue is full it misses
+    the event, which is counted; the others get it, and no call of a recorder waits. Its thread starts with it, so a
+    broadcaster without local watchers has none.
 
     Args:   counts_refused: count events that cannot be built; False: the outbox does.
     Source: apimachinery `pkg/watch/mux.go`. Departures: docs/decisions/0015-mux-departures.md.
     """
 
-    def __init__(self, *, full_queue: FullQueue, losses: Losses, counts_refused: bool) -> None:
-        self._backlog = BACKLOG if full_queue is FullQueue.WAIT else 0
+    def __init__(self, *, losses: Losses, counts_refused: bool) -> None:
         self._losses = losses
         self._counts_refused = counts_refused
         self._closed = False
@@ -56,12 +46,11 @@ class LocalWatchers:
     def start(self, handler: Handler, queue_length: int) -> LocalWatcher:
         """Start a watcher. After `close` it gets nothing.
 
-        Args:   queue_length: 0 or more; 0: an event is only taken while the handler waits for one.
-        Raises: ConfigError: *queue_length* is negative.
+        Raises: ConfigError: *queue_length* is less than 1.
         """
-        if queue_length < 0:
-            raise ConfigError(f"queue_length must be 0 or more, not {queue_length}")
-        watcher = LocalWatcher(self, handler, queue_length, self._backlog)
+        if queue_length < 1:
+            raise ConfigError(f"queue_length must be 1 or more, not {queue_length}")
+        watcher = LocalWatcher(self, handler, queue_length)
         watcher.start()
         with self._lock:
             if not self._closed:
@@ -126,14 +115,13 @@ class LocalWatchers:
 class LocalWatcher:
     """Calls *handler* with each event, one at a time, in a thread of its own. Made by `LocalWatchers.start`."""
 
-    def __init__(self, watchers: LocalWatchers, handler: Handler, queue_length: int, backlog: int) -> None:
+    def __init__(self, watchers: LocalWatchers, handler: Handler, queue_length: int) -> None:
         self.handler = handler
         self.stopped = False
         self.missed = 0  #: events that its queue had no room for
         self._watchers = watchers
         self._queue: deque[_Item] = deque()
         self._queue_length = queue_length
-        self._backlog = backlog
         self._waiting = False
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -159,7 +147,7 @@ class LocalWatcher:
 
     def offer(self, item: _Item) -> bool:
         """Queue *item*. False: there is no room, and it is counted. The caller holds the lock of `LocalWatchers`."""
-        if len(self._queue) >= (self._queue_length or int(self._waiting)) + self._backlog:
+        if len(self._queue) >= self._queue_length:
             self.missed += 1
             return False
         self._queue.append(item)

@@ -21,7 +21,6 @@ import pytest
 from eventbus.errors import BroadcasterStopped, BusRefused, BusUnavailable, ConfigError
 from eventbus.model.event import Event, ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster, Scope
-from eventbus.record.local_watchers import FullQueue
 from eventbus.settings import Settings
 from eventbus.testing.clock import FakeClock
 from eventbus.util.text import printable
@@ -444,7 +443,7 @@ def test_shutdown_has_distributed_and_sent_everything_when_it_returns(
     url: str, embedded_url: str, settings: Settings
 ) -> None:
     seen: list[Event] = []
-    broadcaster = EventBroadcaster(url, settings=settings, full_queue=FullQueue.WAIT)
+    broadcaster = EventBroadcaster(url, settings=settings)
     broadcaster.start_event_watcher(seen.append, scope="local")
     say(broadcaster, *map(str, range(900)))
     assert broadcaster.shutdown()

@@ -26,7 +26,6 @@ from eventbus import (
     EventType,
     Expired,
     FullBuffer,
-    FullQueue,
     InvalidEvent,
     NotFound,
     ObjectMeta,
@@ -71,7 +70,7 @@ def record(recorder: EventRecorder) -> None:
 def broadcast() -> None:
     settings = Settings(redis_url="redis://localhost:6379/0", buffer_full=FullBuffer.WAIT, flush_s=1)
     assert_type(Settings.from_environ({"EVENTBUS_PREFIX": "eb"}), Settings)
-    with EventBroadcaster("none", settings=settings, clock=FakeClock(), full_queue=FullQueue.WAIT) as broadcaster:
+    with EventBroadcaster("none", settings=settings, clock=FakeClock()) as broadcaster:
         assert_type(broadcaster, EventBroadcaster)
         assert_type(broadcaster.new_recorder("scheduler"), EventRecorder)
         record(broadcaster.new_recorder("scheduler", host="node-1"))
@@ -99,7 +98,6 @@ def broadcast() -> None:
         broadcaster.start_event_watcher(lambda: None)  # type: ignore[arg-type, misc]
         broadcaster.start_recording_to_sink("postgres")  # type: ignore[arg-type]
     EventBroadcaster()
-    EventBroadcaster(full_queue="drop")  # type: ignore[arg-type]
     record(make_event_recorder("scheduler"))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from eventbus.errors import ConfigError
 from eventbus.model.event import Event
-from eventbus.record.local_watchers import BACKLOG, FullQueue, LocalWatcher, LocalWatchers
+from eventbus.record.local_watchers import LocalWatcher, LocalWatchers
 from eventbus.record.losses import Losses
 from eventbus.record.packing import Pending
 from eventbus.util.clock import SystemClock
@@ -33,9 +33,9 @@ def _no_thread_is_left() -> Iterator[None]:
     assert not [thread.name for thread in left if thread.is_alive()]
 
 
-def make(full_queue: FullQueue = FullQueue.DROP, *, counts_refused: bool = True) -> tuple[LocalWatchers, Losses]:
+def make(*, counts_refused: bool = True) -> tuple[LocalWatchers, Losses]:
     losses = Losses(SystemClock())
-    return LocalWatchers(full_queue=full_queue, losses=losses, counts_refused=counts_refused), losses
+    return LocalWatchers(losses=losses, counts_refused=counts_refused), losses
 
 
 def pending(message: object) -> Pending:
@@ -88,7 +88,7 @@ def test_every_watcher_gets_every_event_in_order_and_then_the_end() -> None:
 
 
 def test_all_watchers_get_events_of_many_threads_in_one_order() -> None:
-    watchers, losses = make(FullQueue.WAIT)
+    watchers, losses = make()
     seen: list[list[str]] = [[], [], []]
     watching = [watchers.start(into(each), 2_000) for each in seen]
     threads = [
@@ -122,37 +122,10 @@ def test_a_full_watcher_misses_what_came_later_counted_and_the_others_get_it() -
     assert (seen, other.missed) == (list("abcd"), 0)
 
 
-def test_under_wait_a_slow_watcher_may_fall_behind_by_the_backlog_and_delays_nobody() -> None:
-    watchers, losses = make(FullQueue.WAIT)
-    watcher, slow = stuck(watchers, queue_length=1)
-    seen: list[str] = []
-    other = watchers.start(into(seen), 2 * BACKLOG)
-    for number in range(BACKLOG + 3):
-        watchers.put(pending(str(number)))
-    assert watcher.missed == 2
-    assert losses.counts == {"missed": 2}
-    eventually(lambda: len(seen) == BACKLOG + 3)
-    slow.go.set()
-    end(watcher, other)
-    assert slow.seen == ["first", *map(str, range(BACKLOG + 1))]
-
-
-def test_a_queue_of_length_zero_takes_an_event_only_while_the_handler_waits() -> None:
+def test_a_queue_without_room_is_refused() -> None:
     watchers, _ = make()
-    watcher, slow = stuck(watchers, queue_length=0)
-    watchers.put(pending("missed"))
-    slow.go.set()
-    eventually(lambda: watcher._waiting)
-    watchers.put(pending("second"))
-    end(watcher)
-    assert slow.seen == ["first", "second"]
-    assert watcher.missed == 1
-
-
-def test_a_negative_length_is_refused() -> None:
-    watchers, _ = make()
-    with pytest.raises(ConfigError, match="-1"):
-        watchers.start(print, -1)
+    with pytest.raises(ConfigError, match="not 0"):
+        watchers.start(print, 0)
     assert not watchers.running
 
 
@@ -170,8 +143,8 @@ def test_a_stopped_watcher_handles_what_it_holds_and_gets_no_more() -> None:
 
 
 def test_a_handler_may_stop_its_own_watcher_and_another_whose_queue_is_full() -> None:
-    watchers, _ = make(FullQueue.WAIT)
-    other, slow = stuck(watchers, queue_length=0)
+    watchers, _ = make()
+    other, slow = stuck(watchers, queue_length=1)
     seen: list[str] = []
 
     def handle(event: Event) -> None:
