@@ -273,11 +273,9 @@ def test_a_reader_watches_the_stream(bus_made: As, settings: Settings) -> None:
         eventually(lambda: len(seen) == 3)
 
 
-def test_no_function_of_a_role_stops_half_way(client_of: Callable[[Role], Any], prefix: str) -> None:
+def test_a_user_of_a_role_lacks_no_right_of_it(client_of: Callable[[Role], Any], prefix: str) -> None:
     for role in Role:
-        rights = read_rights(client_of(role), prefix)
-        assert rights.roles[role] == []
-        assert rights.half == {}
+        assert read_rights(client_of(role), prefix).roles[role] == []
 
 
 def test_a_right_that_is_missing_inside_a_function_is_found(
@@ -287,10 +285,8 @@ def test_a_right_that_is_missing_inside_a_function_is_found(
     with make_client(any_server_url) as admin:
         rules = [rule.replace(" +zrem", "") for rule in acl_rules(Role.WORKER, prefix)]
         admin.execute_command("ACL", "SETUSER", f"{prefix}-worker", *rules)
-    assert "ZREM index_forget" in read_rights(client, prefix).half[function_name("correlate_and_store")]
-    found = check_rights(client, prefix, None)
-    assert found.severity is Severity.ERROR
-    assert "half-way" in found.message
+    assert "ZREM index_forget" in read_rights(client, prefix).roles[Role.WORKER]
+    assert check_rights(client, prefix, Role.WORKER).severity is Severity.ERROR
 
 
 def test_the_doctor_names_what_a_user_lacks_for_its_role(client_of: Callable[[Role], Any], prefix: str) -> None:
@@ -320,7 +316,6 @@ def test_every_dry_run_is_of_a_call_that_the_server_knows(server_url: str, prefi
     with make_client(server_url) as admin:
         rights = read_rights(admin, prefix)
     assert all(lacking == [] for lacking in rights.roles.values())
-    assert rights.half == {}
 
 
 @pytest.mark.parametrize("role", [Role.METRICS, Role.DEPLOY])

@@ -18,7 +18,6 @@ from eventbus.broker.acl import (
     name_of,
     role_functions,
     role_uses,
-    uses_of,
 )
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.address import parse_address
@@ -120,7 +119,6 @@ class Rights(msgspec.Struct, frozen=True):
 
     user: str
     roles: dict[Role, list[str]]
-    half: dict[str, list[str]]  #: functions that may be called and would stop half-way
 
 
 def check_rights(client: Client, prefix: str, role: Role | None) -> Finding:
@@ -132,12 +130,6 @@ def check_rights(client: Client, prefix: str, role: Role | None) -> Finding:
             "acl", "this user may not ask for its rights", "give it +acl|whoami +acl|dryrun, as `eventbus acl` does"
         )
     user = f"user {rights.user}"
-    for name, lacking in rights.half.items():
-        return error(
-            "acl",
-            f"{user} may call {name}, which would stop half-way, for want of {_named(lacking)}",
-            f"make the user again: eventbus acl --role {role or Role.WORKER}; the server does not roll back",
-        )
     filled = [one for one, lacking in rights.roles.items() if not lacking]
     if role is not None and role not in filled:
         return error(
@@ -188,38 +180,15 @@ def read_rights(client: Client, prefix: str) -> Rights:
     with redis_errors():
         user = node.execute_command("ACL", "WHOAMI").decode()
         node.execute_command("ACL", "DRYRUN", user, "PING")
-    functions = functions_used().values()
-    wanted = {right.what: right for each in functions for right in _rights_of(keys, prefix, each.uses)}
-    wanted |= {call.what: call for call in (_call_of(keys, prefix, each) for each in functions)}
-    callers = {function.name: [role for role in Role if function in role_functions(role)] for function in functions}
-    for role in Role:
-        wanted |= {right.what: right for right in _rights_of(keys, prefix, role_uses(role))}
-    denied = _denied(node, user, list(wanted.values()))
-    roles = {role: _missing(denied, keys, prefix, role) for role in Role}
-    half = {
-        function.name: lacking
-        for function in functions
-        if function.name not in denied
-        and (
-            lacking := _least_lacking(
-                denied, keys, prefix, [uses_of(role, function) for role in callers[function.name]]
-            )
-        )
+    wanted = {
+        role: [
+            *_rights_of(keys, prefix, role_uses(role)),
+            *(_call_of(keys, prefix, function) for function in role_functions(role)),
+        ]
+        for role in Role
     }
-    return Rights(user, roles, half)
-
-
-def _missing(denied: set[str], keys: Keys, prefix: str, role: Role) -> list[str]:
-    rights = [*_rights_of(keys, prefix, role_uses(role))]
-    for function in role_functions(role):
-        rights.append(_call_of(keys, prefix, function))
-    return sorted({right.what for right in rights if right.what in denied})
-
-
-def _least_lacking(denied: set[str], keys: Keys, prefix: str, ways: Iterable[Iterable[Use]]) -> list[str]:
-    """Return the missing rights of the role that lacks least for a function; empty: one role has all."""
-    lacking = [[right.what for right in _rights_of(keys, prefix, uses) if right.what in denied] for uses in ways]
-    return sorted(sorted(lacking, key=len)[0]) if lacking else []
+    denied = _denied(node, user, list({right.what: right for rights in wanted.values() for right in rights}.values()))
+    return Rights(user, {role: sorted({right.what for right in rights} & denied) for role, rights in wanted.items()})
 
 
 def _call_of(keys: Keys, prefix: str, function: Function) -> _Right:
