@@ -16,7 +16,7 @@ from eventbus.broker.stream_reader import Delivery, GroupReader, Position
 from eventbus.consume.consumer import BEAT_EVERY_S
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.handler import Handler, call_handler
-from eventbus.consume.poller import POLLERS, Poller, Slot
+from eventbus.consume.poller import Poller, Slot
 from eventbus.errors import BusUnavailable, DeadCause, EventBusError, PoisonBatch
 from eventbus.model.encoding.wire import Batch, unpack_batch, unpack_event
 from eventbus.util.backoff import Backoff
@@ -126,31 +126,28 @@ class GroupWatcher:
 class StreamWatcher:
     """A watcher without a group: it reads from a position, from now on or from a time, and stores nothing in Redis.
 
-    The stream does not wait for it: events that were trimmed before it could read them are counted in `missed`. An
-    event is skipped if the handler raised three times or it cannot be decoded. It is and counted in `skipped`.
+    One thread reads all partitions and calls the handler. The stream does not wait for it: events that were trimmed
+    before it could read them are counted in `missed`. An event is skipped, and counted in `skipped`, if the handler
+    raised three times or it cannot be decoded.
     """
 
-    def __init__(self, *, bus: Bus, handler: Handler, clock: Clock, since_ms: int | None, block_ms: int) -> None:
+    def __init__(self, *, bus: Bus, handler: Handler, since_ms: int | None, block_ms: int) -> None:
         self._handler = handler
+        self._block_ms = block_ms
         self._stop = threading.Event()
         self.skipped = 0
-        self._clients = [bus.client(block_ms=block_ms, name="eventbus-watch") for _ in range(bus.partitions)]
-        self._positions = [
-            Position(bus=bus, client=client, partition=partition) for partition, client in enumerate(self._clients)
+        self._client = bus.client(block_ms=block_ms, name="eventbus-watch")
+        self._slots = [
+            _PositionSlot(self._client, Position(bus=bus, client=self._client, partition=partition))
+            for partition in range(bus.partitions)
         ]
-        for position in self._positions:
+        for slot in self._slots:
             if since_ms is None:
-                position.at_end()
+                slot.position.at_end()
             else:
-                position.at_time(since_ms)
-        positions = list(zip(self._clients, self._positions, strict=True))
-        pollers = min(POLLERS, bus.partitions)
-        self._pollers = [
-            PositionPoller(
-                positions[number::pollers], self._deliver, block_ms=block_ms, name=f"eventbus-watch-{number}"
-            )
-            for number in range(pollers)
-        ]
+                slot.position.at_time(since_ms)
+        self._poller = Poller(time.monotonic)
+        self._thread = threading.Thread(target=self._run, name="eventbus-watch", daemon=True)
 
     def __repr__(self) -> str:
         state = "stopped" if self._stop.is_set() else "running"
@@ -159,85 +156,26 @@ class StreamWatcher:
     @property
     def missed(self) -> int:
         """Return how many events were trimmed before this watcher could read them."""
-        return sum(position.missed for position in self._positions)
+        return sum(slot.position.missed for slot in self._slots)
 
     def start(self) -> None:
-        for poller in self._pollers:
-            poller.thread.start()
+        self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End the pollers and wait at most *timeout_s* for their threads; 0: do not wait."""
+        """End after the event that is being handled; waits at most *timeout_s*, in the handler not at all."""
         self._stop.set()
-        for poller in self._pollers:
-            poller.stop()
-        if not timeout_s:
-            return
-        deadline = time.monotonic() + timeout_s
-        for poller in self._pollers:
-            if poller.thread.ident is not None and poller.thread is not threading.current_thread():
-                poller.thread.join(max(0.0, deadline - time.monotonic()))
-        for client in self._clients:
-            client.close()
+        self._poller.wake()
+        if timeout_s and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
 
     @property
     def ended(self) -> bool:
         """Return True if it was stopped and its last handler has returned."""
-        return self._stop.is_set() and not any(poller.thread.is_alive() for poller in self._pollers)
-
-    def _deliver(self, delivery: Delivery) -> None:
-        try:
-            batch = unpack_batch(delivery.body)
-        except PoisonBatch:
-            self.skipped += max(1, delivery.events)
-            return
-        for packed, uid in zip(batch.events, batch.uids(), strict=True):
-            if self._stop.is_set():
-                return
-            try:
-                event = unpack_event(packed, uid)
-            except PoisonBatch:
-                self.skipped += 1
-                continue
-            try:
-                handled = call_handler(self._handler, event)
-            except SystemExit:  # of the handler
-                self.stop(0)
-                raise
-            if not handled:
-                self.skipped += 1
-
-
-class PositionPoller:
-    """Calls *handle* with each delivery of *positions*, in the order of each, in one thread, until `stop`.
-
-    A slow handler delays the other partitions of this poller only.
-    """
-
-    def __init__(
-        self,
-        positions: Sequence[tuple[Client, Position]],
-        handle: Callable[[Delivery], None],
-        *,
-        block_ms: int,
-        name: str,
-    ) -> None:
-        self._slots = [_PositionSlot(client, position) for client, position in positions]
-        self._handle = handle
-        self._block_ms = block_ms
-        self._stop = False
-        self._poller = Poller(time.monotonic)
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def stop(self) -> None:
-        """End after the delivery that is being handled; returns at once. Idempotent."""
-        self._stop = True
-        self._poller.wake()
-        if self.thread.ident is None:
-            self._close()
+        return self._stop.is_set() and not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
-            while not self._stop:
+            while not self._stop.is_set():
                 for slot in self._slots:
                     if slot.reads_until is None and time.monotonic() >= slot.due:
                         self._attempt(slot, partial(slot.send, self._block_ms))
@@ -246,36 +184,46 @@ class PositionPoller:
                     self._attempt(slot, partial(self._take, slot))
                 for slot in late:
                     self._attempt(slot, slot.time_out)
-        except SystemExit:
-            pass  # of the handler: its watcher stops
+        except SystemExit:  # of the handler
+            self._stop.set()
         finally:
-            self._close()
-
-    def _take(self, slot: _PositionSlot) -> None:
-        for delivery in slot.take():
-            if self._stop:
-                return
-            self._handle(delivery)
+            for slot in self._slots:
+                slot.read.close()
+            self._poller.close()
+            self._client.close()
 
     def _attempt(self, slot: _PositionSlot, step: Callable[[], None]) -> None:
         try:
             step()
         except Exception as error:
-            if self._stop:
+            if self._stop.is_set():
                 return
             slot.fail()
             if slot.failures == 1:
                 unforeseen = None if isinstance(error, EventBusError) else error
                 log.warning("watcher waits: %s", error, exc_info=unforeseen)
 
-    def _close(self) -> None:
-        for slot in self._slots:
-            slot.read.close()
-        self._poller.close()
+    def _take(self, slot: _PositionSlot) -> None:
+        for delivery in slot.take():
+            try:
+                batch = unpack_batch(delivery.body)
+            except PoisonBatch:
+                self.skipped += max(1, delivery.events)
+                continue
+            for packed, uid in zip(batch.events, batch.uids(), strict=True):
+                if self._stop.is_set():
+                    return
+                self.skipped += not self._handle(packed, uid)
+
+    def _handle(self, packed: bytes, uid: str) -> bool:
+        try:
+            return call_handler(self._handler, unpack_event(packed, uid))
+        except PoisonBatch:
+            return False
 
 
 class _PositionSlot(Slot):
-    """One partition of a `PositionPoller`."""
+    """One partition of a `StreamWatcher`."""
 
     def __init__(self, client: Client, position: Position) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ def start_watcher(
 
     since_ms = None if since is None else int(since.timestamp() * 1000)
     if group is None:
-        stream = StreamWatcher(bus=bus, handler=handler, clock=clock, since_ms=since_ms, block_ms=block_ms)
+        stream = StreamWatcher(bus=bus, handler=handler, since_ms=since_ms, block_ms=block_ms)
         stream.start()
         return stream
     watcher = GroupWatcher(
