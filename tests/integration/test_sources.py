@@ -1,4 +1,4 @@
-"""The sources held back, folded or evicted: summed over all partitions, and the first of each for `status`."""
+"""The sources held back, folded or evicted: summed over all partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
-from eventbus.broker.health.status import SourceCounts, leading, read_sources, read_status
+from eventbus.broker.health.status import SourceCounts, read_sources
 from eventbus.settings import Settings
 
 
@@ -38,11 +38,3 @@ def test_partitions_are_summed_and_what_the_functions_keep_for_themselves_is_lef
     other, web = read_sources(bus, client)
     assert web == SourceCounts("web", "Pod", "Normal", "Started", suppressed=7, evicted=1)
     assert (other.names, other.aggregated, other.total) == (("<other>", "", "", ""), 9, 9)
-    assert read_status(bus, client).leading == (web,)
-
-
-def test_the_leading_are_the_first_of_everything_that_is_counted() -> None:
-    held = [SourceCounts(f"held-{n}", "Pod", "Normal", "R", suppressed=100 - n) for n in range(5)]
-    evicted = SourceCounts("evicted", "Pod", "Normal", "R", evicted=1)
-    both = SourceCounts("both", "Pod", "Normal", "R", suppressed=200, evicted=2)
-    assert leading([both, *held, evicted, SourceCounts("other", "", "", "", evicted=9)], 2) == (both, held[0], evicted)

@@ -352,16 +352,6 @@ def read_sources(bus: Bus, client: Client) -> tuple[SourceCounts, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.total, row.names)))
 
 
-def leading(sources: Iterable[SourceCounts], most: int) -> tuple[SourceCounts, ...]:
-    """Return those among the first *most* of any count, in their order; never `<other>`."""
-    named = [source for source in sources if source.names[0] != "<other>"]
-    chosen: set[int] = set()
-    for what in COUNTED.values():
-        by_count = sorted(range(len(named)), key=lambda i: -getattr(named[i], what))
-        chosen.update(i for i in by_count[:most] if getattr(named[i], what))
-    return tuple(named[i] for i in sorted(chosen))
-
-
 #: The active worker renews its lease every two seconds. After so many leases without a renewal it is gone.
 GONE_AFTER_LEASES = 2
 
@@ -414,8 +404,6 @@ def _lease(packed: bytes) -> Lease | None:
         return None
 
 
-#: Sources shown of each kind; `eventbus get suppressed` has all.
-LEADING = 3
 #: Counters here → fields of `meta`.
 _COUNTERS = {
     "recorded": "events",
@@ -469,7 +457,6 @@ class BusStatus(msgspec.Struct, frozen=True, rename="camel"):
     losses: dict[str, int]  #: by cause, as producers have reported them
     buried: dict[str, int]  #: by cause
     lifecycle: LifecycleStatus | None = None  #: None: this user may not see it
-    leading: tuple[SourceCounts, ...] = ()  #: LEADING sources of each: suppressed, aggregated, not created, evicted
 
     @property
     def unfed(self) -> list[int]:
@@ -509,7 +496,6 @@ def read_status(bus: Bus, client: Client) -> BusStatus:
         losses=_by_cause(incoming, "losses:"),
         buried=_buried(meta),
         lifecycle=read_lifecycle(bus, client),
-        leading=leading(read_sources(bus, client), LEADING),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from eventbus.broker.health.export_status import SinkStatus
-from eventbus.broker.health.status import COUNTED, LEADING, BusStatus, Group, Level, Partition, say_unwatched
+from eventbus.broker.health.status import BusStatus, Group, Level, Partition, say_unwatched
 from eventbus.util.human_duration import human_duration
 from eventbus.util.table import Cell, Colour, Row, format_table
 
@@ -13,8 +13,6 @@ from eventbus.util.table import Cell, Colour, Row, format_table
 SINK_HEADERS = ("Sink", "State", "Lag", "Delay", "Pending", "Retries", "Waiting", "Dead", "Written")
 #: Partitions shown without `-o wide`: the fullest.
 SHOWN = 8
-#: Four names of this length and two numbers fit into the line.
-NAME_LENGTH = 16
 #: Longer lists of a worker's partitions are counted, without `-o wide`.
 SHARE_LENGTH = 20
 #: The share of a bound from which it is yellow.
@@ -61,7 +59,6 @@ def format_status(status: BusStatus, *, page: str = "", wide: bool = False, colo
         _lifecycle(status),
         _partitions(status, wide, colour),
         _counters(status),
-        _leading(status),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -193,20 +190,6 @@ def _counters(status: BusStatus) -> str:
         if group.lost_batches:
             rows.append(("lost batches", str(group.lost_batches), f"trimmed while group {group.name} processed them"))
     return format_table(("Counter", "Events", "Meaning"), rows)
-
-
-def _leading(status: BusStatus) -> str:
-    rows = [
-        (what.replace("_", " "), str(getattr(source, what)), *(_short(name) for name in source.names))
-        for what in COUNTED.values()
-        for source in sorted(status.leading, key=lambda source: -getattr(source, what))[:LEADING]
-        if getattr(source, what)
-    ]
-    return format_table(("Most", "Events", "Component", "Kind", "Type", "Reason"), rows) if rows else ""
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
 
 
 def _lag(group: Group) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eventbus.broker.health.status import BusStatus, Group, GroupPart, Level, Partition, SourceCounts, Worker
+from eventbus.broker.health.status import BusStatus, Group, GroupPart, Level, Partition, Worker
 from eventbus.cli.printers.status_table import format_status, human_bytes, level_of_bytes, used_bytes, used_keys
 from eventbus.settings import MIB
 
@@ -45,10 +45,6 @@ def status(*partitions: Partition) -> BusStatus:
         counters={"published": 987_654_321, "recorded": 987_000_000, "suppressed": 5, "refused_full": 64},
         losses={"dropped": 17},
         buried={"unreadable": 1},
-        leading=(
-            SourceCounts("kubelet", "Pod", "Warning", "BackOff", suppressed=324, aggregated=7),
-            SourceCounts("a-controller-of-a-long-name", "StatefulSet", "Normal", "SuccessfulCreate", evicted=1_234_567),
-        ),
     )
 
 
@@ -109,19 +105,8 @@ def test_every_loss_has_its_line_with_its_cause() -> None:
         assert any(str(number) in line and words in line for line in text.splitlines()), words
 
 
-def test_who_was_held_back_folded_and_evicted_most_is_named() -> None:
-    lines = [line.split() for line in format_status(status()).splitlines()]
-    first = lines.index(["MOST", "EVENTS", "COMPONENT", "KIND", "TYPE", "REASON"])
-    assert lines[first + 1 :] == [
-        ["suppressed", "324", "kubelet", "Pod", "Warning", "BackOff"],
-        ["aggregated", "7", "kubelet", "Pod", "Warning", "BackOff"],
-        ["evicted", "1234567", "a-controller-of…", "StatefulSet", "Normal", "SuccessfulCreate"],
-    ]
-    assert "MOST" not in format_status(msgspec.structs.replace(status(), leading=()))
-
-
 def test_counters_that_are_zero_are_left_out_but_the_main_ones() -> None:
-    quiet = msgspec.structs.replace(status(), counters={}, losses={}, buried={}, groups=(), leading=())
+    quiet = msgspec.structs.replace(status(), counters={}, losses={}, buried={}, groups=())
     text = format_status(quiet)
     assert "evicted" not in text
     assert "published" in text
