@@ -250,9 +250,13 @@ class EventBroadcaster:
     def _watch_over_http(self, handler: Handler, group: str | None, since: datetime | None) -> Watcher:
         if group is not None:
             raise ConfigError(f"a watcher of a group {_NEEDS_REDIS}; without a group it may use the API")
-        stream = bus_watchers.open_remote_stream(self._url or "", self.settings, since)
+        from eventbus.client.stream import RemoteStream
+
+        stream = RemoteStream(parse_api_url(self._url or "", self.settings), since=since)
         self._outbox.flush(self.settings.flush_s)
-        return self._keep(bus_watchers.start_remote_watcher(stream, handler))
+        watcher = bus_watchers.RemoteWatcher(stream=stream, handler=handler)
+        watcher.start()
+        return self._keep(watcher)
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until Redis has everything recorded before this call. False: not within *timeout_s*."""

@@ -17,7 +17,6 @@ from eventbus.consume.handler import Handler, Watcher, call_handler
 from eventbus.errors import BusUnavailable, ConfigError, EventBusError, GroupMissing
 from eventbus.record import process_hooks
 from eventbus.record.losses import Losses
-from eventbus.settings import Settings
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
@@ -58,23 +57,6 @@ def start_watcher(
         start="$" if since_ms is None else f"{max(0, since_ms - 1)}-18446744073709551615",
         block_ms=block_ms,
     )
-    watcher.start()
-    return watcher
-
-
-def open_remote_stream(url: str, settings: Settings, since: datetime | None) -> RemoteStream:
-    """Open the raw stream of the API worker at *url* at its end, or at *since*."""
-    from eventbus.client.address import parse_api_url
-    from eventbus.client.stream import RemoteStream
-
-    return RemoteStream(parse_api_url(url, settings), since=since)
-
-
-def start_remote_watcher(stream: RemoteStream, handler: Handler) -> Watcher:
-    """Watch through an API worker."""
-    from eventbus.record.bus_watchers import RemoteWatcher
-
-    watcher = RemoteWatcher(stream=stream, handler=handler)
     watcher.start()
     return watcher
 
@@ -189,9 +171,6 @@ class DeferredStart:
     def _log(self, error: EventBusError) -> None:
         self._losses.log(self._title, f"{self._title} waits for Redis: {error}")
 
-
-if TYPE_CHECKING:
-    from eventbus.client.stream import RemoteStream
 
 #: Pauses between two attempts to connect over HTTP.
 RECONNECT = Backoff(first_s=0.1, last_s=10.0, at_least=0.25)

@@ -27,7 +27,7 @@ Client: TypeAlias = Any
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """Facts that a server reports about itself; None: not reported, or the user may not ask."""
+    """Facts that a server reports about itself; None: not reported."""
 
     kind: str  #: `redis`, `valkey`; other servers count as `redis`
     version: tuple[int, ...]  #: of that kind: Valkey 9.1 is (9, 1, 2), though it also calls itself Redis 7.2
@@ -69,7 +69,7 @@ def connect(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Client:
 
     Raises: BusUnavailable: not reachable now; call again.  BusRefused: it will not have us; the message says why.
             ConfigError: the url cannot be used, or not for this kind of server.
-    Redis:  INFO, or HELLO where the user may not; a cluster: CLUSTER SLOTS.
+    Redis:  INFO, which every role may use; a cluster: CLUSTER SLOTS.
     """
     from redis.exceptions import RedisError
 
@@ -121,11 +121,9 @@ def make_client(url: str, *, block_ms: int = 0, name: str = "eventbus") -> redis
 def check_server(client: Client) -> ServerInfo:
     """Check that the server can hold a bus, and return its facts. On a cluster every primary is asked.
 
-    Facts that the user may not read count as right.
-
     Returns: ServerInfo of the (first) server.
     Raises:  BusRefused: too old, or it evicts keys when full; the message has the cure.  BusUnavailable: no reply.
-    Redis:   INFO, or HELLO. No CONFIG: no role has it, and each opening would leave a line in the ACL log.
+    Redis:   INFO. No CONFIG: no role has it, and each opening would leave a line in the ACL log.
     """
     with redis_errors():
         servers = [_facts(node) for node in primaries(client)]
@@ -196,12 +194,7 @@ def _refuse_several(address: Address) -> None:
 
 
 def _facts(client: Client) -> ServerInfo:
-    from redis.exceptions import NoPermissionError
-
-    try:
-        info = client.info()
-    except NoPermissionError:
-        return _facts_of_hello(client)
+    info = client.info()
     if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
         raise BusRefused(_is_sentinel(client))
     primary = f"{info.get('master_host')}:{info.get('master_port')}"
@@ -211,21 +204,6 @@ def _facts(client: Client) -> ServerInfo:
         cluster=info.get("cluster_enabled") == 1,
         replica_of=primary if info.get("role") == "slave" else "",
         maxmemory_policy=info.get("maxmemory_policy"),
-    )
-
-
-def _facts_of_hello(client: Client) -> ServerInfo:
-    """Read the few facts of HELLO, which no ACL can hide."""
-    reply = client.execute_command("HELLO", 2)
-    facts = dict(zip(reply[::2], reply[1::2], strict=True))
-    if facts.get(b"mode") == b"sentinel":
-        raise BusRefused(_is_sentinel(client))
-    kind = "valkey" if facts.get(b"server") == b"valkey" else "redis"
-    return ServerInfo(
-        kind,
-        _numbers(facts.get(b"version", b"").decode()),
-        facts.get(b"mode") == b"cluster",
-        replica_of="another server" if facts.get(b"role") in (b"replica", b"slave") else "",
     )
 
 

@@ -97,21 +97,11 @@ CLOCK_WARNING_S, CLOCK_ERROR_S = 2.0, 60.0
 
 def check_server_of(node: Any) -> list[Finding]:
     """Check version, eviction, persistence, replication and clock of one server."""
-    from redis.exceptions import NoPermissionError
-
     with redis_errors():
         began = time.time()
         server_time = node.time()
         skew = server_time[0] + server_time[1] / 1e6 - (began + time.time()) / 2
-        try:
-            info: dict[str, Any] = node.info()
-        except NoPermissionError:
-            return [
-                check_clock(skew),
-                warning(
-                    "server", "this user may not ask for INFO: version, eviction, persistence unknown", "give +info"
-                ),
-            ]
+        info: dict[str, Any] = node.info()
         config = _config(node, "appendfsync") | _config(node, "save")
     return [
         check_version(info),
