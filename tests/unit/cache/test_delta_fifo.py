@@ -251,16 +251,6 @@ def test_the_first_list_is_synced_when_its_objects_and_its_deletions_are_popped(
     assert fifo.has_synced
 
 
-def test_what_follows_the_first_list_is_not_initial() -> None:
-    fifo = make_fifo()
-    fifo.replace([FOO])
-    pop(fifo)
-    fifo.add(make_thing("bar"))
-    initial: list[bool] = []
-    fifo.pop(lambda _deltas, is_initial: initial.append(is_initial))
-    assert initial == [False]
-
-
 def test_a_popped_key_that_comes_again_goes_to_the_end() -> None:
     fifo = make_fifo()
     for name in ("foo", "bar"):

@@ -62,14 +62,6 @@ def test_all_who_ask_for_a_kind_share_its_informer(factory: SharedInformerFactor
     assert store.events.lists == []
 
 
-def test_a_node_is_read_from_the_local_copy(factory: SharedInformerFactory, store: Store) -> None:
-    store.nodes.add(Node(ObjectMeta(name="node-1"), ready=False))
-    nodes = factory.informer_for(NODE)
-    factory.start()
-    factory.wait_for_cache_sync(PATIENCE_S)
-    assert nodes.lister().get("node-1").ready is False
-
-
 def test_starting_again_starts_what_was_asked_for_since(factory: SharedInformerFactory, store: Store) -> None:
     factory.informer_for(NODE)
     factory.start()

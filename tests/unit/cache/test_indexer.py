@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import pytest
 
 from eventbus.cache.indexer import NAMESPACE, Indexer, Lister
-from eventbus.errors import NotFound
 from eventbus.model.event import Event
 from eventbus.model.selectors import InvalidSelector, LabelSelector
 from tests.unit.cache.things import make_thing
@@ -55,14 +54,6 @@ def test_a_deletion_takes_the_object_out_of_every_index() -> None:
     indexer.delete_key("a")
     indexer.delete_key("never there")
     assert (indexer.list(), indexer.index_values("letters"), len(indexer)) == ([], [], 0)
-
-
-def test_an_index_may_be_added_when_there_are_objects() -> None:
-    indexer: Indexer[Event] = Indexer()
-    indexer.add(make_thing("a", "x"))
-    indexer.add_indexers({"letters": by_letters})
-    indexer.add(make_thing("b", "x"))
-    assert names(indexer.by_index("letters", "x")) == ["a", "b"]
 
 
 def test_the_name_of_an_index_can_be_used_once() -> None:
@@ -153,11 +144,3 @@ def test_a_lister_keeps_to_its_namespace(lister: Lister[Event]) -> None:
     assert names(lister.namespaced("ns").list("app=web")) == ["one"]
     assert lister.namespaced("nowhere").list() == []
     assert lister.namespaced("other").get("one").metadata.namespace == "other"
-
-
-def test_a_lister_words_what_it_lacks_as_the_api_server_does(lister: Lister[Event]) -> None:
-    assert lister.get("node-1").metadata.name == "node-1"
-    with pytest.raises(NotFound, match=r'^nodes "one" not found$'):
-        lister.get("one")
-    with pytest.raises(NotFound, match=r'^nodes "three" not found$'):
-        lister.namespaced("ns").get("three")

@@ -100,14 +100,6 @@ def test_indexes_from_before_and_after_the_start_are_usable_at_once(bench: Bench
     assert informer.indexer.index_keys("initial", "c") == ["c"]
 
 
-def test_the_lister_reads_the_cache(bench: Bench) -> None:
-    bench.add("a")
-    informer = started(bench.informer())
-    assert informer.lister().get("a").message == "1"
-    with pytest.raises(EventBusError, match=r'^things "b" not found$'):
-        informer.lister().get("b")
-
-
 def test_after_a_disruption_a_handler_learns_only_what_has_changed(bench: Bench) -> None:
     bench.add("same", "changed", "gone")
     informer = bench.informer()
@@ -223,14 +215,6 @@ def test_a_late_handler_gets_what_is_there_as_initial_and_is_synced_when_it_has_
     bench.add("c")
     bench.notes.wait_for("add a=1", "add b=1", "add c=1")
     assert sorted(bench.notes.initial) == ["a", "b"]
-
-
-def test_a_handler_is_not_synced_before_its_informer_is(bench: Bench) -> None:
-    informer = bench.informer()
-    registration = informer.add_event_handler(bench.notes.on_add)
-    assert (informer.has_synced, registration.has_synced) == (False, False)
-    started(informer)
-    assert registration.wait_for_sync(10)
 
 
 def test_a_slow_handler_delays_no_other(bench: Bench) -> None:
@@ -467,14 +451,6 @@ def test_what_waits_for_a_slow_handler_is_forgotten_at_the_stop(bench: Bench) ->
     assert informer.stop(30)
     assert len(bench.notes.notes) == 1
     assert not registration.wait_for_sync(10), "nobody waits for what never comes"
-
-
-def test_what_was_read_before_the_stop_is_in_the_cache(bench: Bench) -> None:
-    informer = started(bench.informer())
-    bench.add(*(f"n{i}" for i in range(100)))
-    eventually(lambda: informer.last_sync_resource_version == bench.source.version)
-    assert informer.stop(30)
-    assert len(informer.lister().list()) == 100
 
 
 def test_handlers_may_be_added_while_it_starts(bench: Bench) -> None:

@@ -152,15 +152,6 @@ def test_a_watch_from_no_version_moves_only_after_its_first_objects(bench: Bench
     assert [options.resource_version for options in source.watched] == ["0", "0", "12"]
 
 
-def test_a_watch_that_ends_is_opened_again_at_once_from_where_it_was(bench: Bench) -> None:
-    watches = [watch_of(added(make_thing(f"n{i}", version=str(i)))) for i in (11, 12, 13)]
-    source = ScriptedSource(bench.stop, [listed("10")], watches)
-    bench.reflector(source).list_and_watch(bench.stop)
-    assert len(source.listed) == 1
-    assert [options.resource_version for options in source.watched] == ["10", "11", "12", "13"]
-    assert bench.stop.slept == []
-
-
 def test_an_error_in_the_watch_stops_it_and_leads_to_a_new_list(bench: Bench) -> None:
     watch = watch_of(WatchEvent.failed(EventBusError("storage is corrupt")))
     source = ScriptedSource(bench.stop, [listed("10"), listed("11")], [watch])
@@ -312,13 +303,6 @@ def test_a_connection_lost_inside_a_watch_is_opened_again_without_a_list(bench: 
     assert [options.resource_version for options in source.watched] == ["10", "11", "12", "13", "14"]
 
 
-def test_every_round_ends_with_a_pause_that_grows(bench: Bench) -> None:
-    stop = SleeplessStop(bench.clock, most=5)
-    source = ScriptedSource(stop, [EventBusError("no")] * 10)
-    bench.reflector(source).run(stop)
-    assert stop.slept == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8])
-
-
 def test_pauses_are_jittered_up_to_twice_as_long() -> None:
     clock = FakeClock()
     for chance, factor in ((0.0, 1.0), (0.5, 1.5), (1.0, 2.0)):
@@ -392,20 +376,6 @@ def test_a_page_size_that_was_set_is_always_kept(bench: Bench) -> None:
     source = ScriptedSource(bench.stop, [listed("10"), listed("20")], [watch_of(WatchEvent.failed(EXPIRED))])
     bench.reflector(source, page_size=4).run(bench.stop)
     assert [options.limit for options in source.listed] == [4, 4]
-
-
-def test_all_pages_are_stored_at_the_version_of_the_first(bench: Bench) -> None:
-    source = FakeWatchSource[Event]()
-    names = [f"n{i:02}" for i in range(10)]
-    for name in names:
-        source.add(make_thing(name))
-    reflector = bench.reflector(source, page_size=4)
-    source.fail_next_watch(RuntimeError("enough"))
-    with pytest.raises(RuntimeError, match="enough"):
-        reflector.list_and_watch(bench.stop)
-    assert sorted(bench.held) == names
-    assert len(source.lists) == 3
-    assert reflector.last_sync_resource_version == "11"
 
 
 def test_a_second_page_that_expired_is_followed_by_one_whole_list(bench: Bench) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from eventbus.errors import EventBusError, Expired, NotFound
@@ -28,23 +26,6 @@ def read(watch: FakeWatch[Event]) -> list[str]:
         else f"{event.type} {event.error or event.resource_version}"
         for event in watch
     ]
-
-
-def test_a_watch_from_a_lists_version_tells_what_happened_since(source: FakeWatchSource[Event]) -> None:
-    source.add(make_thing("a"))
-    version = source.list(ListOptions()).resource_version
-    source.modify(make_thing("a"))
-    watch = source.watch(ListOptions(resource_version=version))
-    source.delete(make_thing("a"))
-    assert read(watch) == ["MODIFIED a@3", "DELETED a@4"]
-
-
-def test_a_watch_from_no_version_begins_with_all_there_is(source: FakeWatchSource[Event]) -> None:
-    source.add(make_thing("a"))
-    for version in ("", "0"):
-        watch = source.watch(ListOptions(resource_version=version))
-        source.modify(make_thing("a"))
-        assert [event.split("@")[0] for event in read(watch)] == ["ADDED a", "MODIFIED a"]
 
 
 def test_initial_events_end_with_a_bookmark_and_cannot_be_resumed_in_their_middle(
@@ -125,28 +106,6 @@ def test_pages_continue_until_they_expire(source: FakeWatchSource[Event]) -> Non
         source.list(ListOptions(limit=2, continue_=first.continue_))
 
 
-def test_a_dropped_watch_ends_and_tells_nothing_more(source: FakeWatchSource[Event]) -> None:
-    watch = source.watch(ListOptions(resource_version="1"))
-    source.add(make_thing("a"))
-    source.drop_watches()
-    assert read(watch) == []
-    source.wait_for_watches(0)
-
-
-def test_held_watches_tell_later(source: FakeWatchSource[Event]) -> None:
-    source.hold_watches()
-    watch = source.watch(ListOptions(resource_version="1"))
-    source.add(make_thing("a"))
-    told: list[str] = []
-    reader = threading.Thread(target=lambda: told.append(next(iter(watch)).type))
-    reader.start()
-    reader.join(0.05)
-    assert told == []
-    source.release_watches()
-    reader.join(30)
-    assert told == ["ADDED"]
-
-
 def test_who_is_behind_is_told_expired_and_who_is_not_goes_on(source: FakeWatchSource[Event]) -> None:
     behind = source.watch(ListOptions(resource_version="1"))
     source.add(make_thing("a"))
@@ -175,13 +134,6 @@ def test_failures_come_once_each_in_order(source: FakeWatchSource[Event]) -> Non
         source.watch(ListOptions())
     source.watch(ListOptions())
     assert (len(source.lists), len(source.watches)) == (3, 2)
-
-
-def test_a_broken_watch_tells_its_error_last(source: FakeWatchSource[Event]) -> None:
-    watch = source.watch(ListOptions(resource_version="1"))
-    source.break_watches(EventBusError("broken"))
-    source.add(make_thing("a"))
-    assert read(watch) == ["ERROR broken"]
 
 
 def test_bookmarks_come_to_those_who_want_them(source: FakeWatchSource[Event]) -> None:

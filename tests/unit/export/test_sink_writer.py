@@ -241,16 +241,6 @@ def test_probes_have_full_jitter_that_doubles_from_one_second_to_a_minute() -> N
     assert time.slept == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_nothing_else_is_written_while_the_sink_does_not_answer() -> None:
-    time = Time()
-    sink = ScriptedSink(time, DOWN, DOWN)
-
-    outcomes = write(sink, time, delivery("a"), delivery("b"))
-
-    assert [name for _, name in sink.calls] == ["a", "a", "a", "b"]
-    assert [outcome.delivery.key for outcome in outcomes] == ["a", "b"]
-
-
 def test_an_event_that_fails_has_twelve_tries_ten_seconds_apart_the_first_sleep_random() -> None:
     time, told = Time(), Told()
     sink = ScriptedSink(time, *[UnexpectedReply("what?")] * 12)

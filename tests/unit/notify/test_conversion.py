@@ -176,11 +176,6 @@ def test_a_drop_that_never_worked_drops_nothing_now(tmp_path: Path) -> None:
     assert "pager" in {route.receiver for route in tree.match(labels)}
 
 
-def test_a_file_without_gaps_has_none(tmp_path: Path) -> None:
-    text = 'route: {match: [{receiver: a}]}\nreceivers: [{name: a, webhook: {endpoint: "https://a.example"}}]\n'
-    assert converted(tmp_path, text).gaps == ()
-
-
 def test_a_file_of_alertmanager_keeps_what_is_known_and_names_the_rest(tmp_path: Path) -> None:
     found = converted(tmp_path, ALERTMANAGER)
     tree = route_tree(parse_rules(found.text).rules)
@@ -194,15 +189,6 @@ def test_a_file_of_alertmanager_keeps_what_is_known_and_names_the_rest(tmp_path:
     fields = [re.sub(r".*line \d+: (\S+): .*", r"\1", gap) for gap in found.gaps]
     assert {"templates", "receivers[0].email_configs[0].html", "receivers[1].discord_configs"} <= set(fields)
     assert any("severity is no label of each event, so it is label_severity" in gap for gap in found.gaps)
-
-
-def test_a_file_of_alertmanager_with_labels_of_events_loads_as_it_is() -> None:
-    text = ALERTMANAGER.replace("service", "namespace").replace("severity", "reason")
-    text = re.sub(r"templates.*\n", "", text).replace(", html: '{{ template \"x\" . }}'", "")
-    text = re.sub(r"  discord_configs.*\n", "", text).replace("match: {reason: critical}", 'matchers: [reason="A"]')
-    text = text.replace('match_re: {namespace: "shop-.*"}', 'matchers: [kind=~"Pod|Job"]')
-    text = text.replace("source_match: {reason: critical}", 'source_matchers: [reason="A"]')
-    assert [each.name for each in parse_rules(text).rules.receivers] == ["mails", "pager"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "route: []", "a: [", "receivers: []"])

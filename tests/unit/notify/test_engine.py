@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from random import Random
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from eventbus.model.matchers import labels_of
 from eventbus.notify import engine as engine_module
 from eventbus.notify.alerts import Alert
 from eventbus.notify.engine import FAILED_REASON, OVERFLOW_REASON, Engine, Group, Occurrence, Send
-from eventbus.notify.receivers.contract import Notification, Reason
+from eventbus.notify.receivers.contract import Notification
 from eventbus.notify.rules import Rules, parse_rules
 from tests.thin import thin
 
@@ -190,28 +189,6 @@ def test_a_crash_loop_of_three_hours_is_one_message_a_repeat_and_an_end() -> Non
     assert world.stored == {}
 
 
-def test_400_pods_that_fail_at_once_are_one_message() -> None:
-    world = World(rules())
-    world.happens(*[world.event(f"web-{n}") for n in range(300)])
-    world.until(0.25)
-    world.happens(*[world.event(f"web-{n}") for n in range(300, 400)])
-    world.until(59)
-    assert world.messages == [(0.5, "chat", "first", 400, 0)]
-    world.until(120)
-    assert world.messages[1:] == [(60.5, "chat", "all-resolved", 0, 400)]
-    assert world.stored == {}
-
-
-def test_alerts_that_join_later_are_sent_at_the_groups_interval() -> None:
-    world = World(rules())
-    for minute in range(3):
-        world.until(minute)
-        world.happens(world.event(f"web-{minute}"))
-    world.until(10)
-    assert world.messages == [(0.5, "chat", "first", 1, 0), (5.5, "chat", "new-alerts", 3, 0)]
-    assert [alert.is_new for alert in world.sent[1].alerts] == [False, True, True]
-
-
 def test_a_receiver_that_forgets_alerts_is_sent_them_at_each_interval() -> None:
     text = "route: {receiver: chat}\nreceivers: [{name: chat, alertmanager_configs: [{url: 'https://a.example'}]}]\n"
     world = World(parse_rules(text).rules)
@@ -222,17 +199,6 @@ def test_a_receiver_that_forgets_alerts_is_sent_them_at_each_interval() -> None:
         (5.5, "chat", "repeat"),
         (10.5, "chat", "repeat"),
     ]
-
-
-def test_a_flapping_pod_is_looked_at_once_an_interval() -> None:
-    world = World(rules("group_interval: 10m"))
-    for minute in range(0, 60, 2):  # it fails for a minute of each two
-        world.until(minute)
-        world.happens(world.event(reason="Unhealthy"))
-        world.until(minute + 1)
-        world.happens(world.event(reason=f"Ready{minute}", type_="Normal"))
-    world.until(120)
-    assert world.messages == [(0.5, "chat", "first", 1, 0), (60.5, "chat", "all-resolved", 0, 1)]
 
 
 def test_a_pod_that_has_recovered_at_the_interval_and_fails_again_opens_a_new_group() -> None:
@@ -442,40 +408,6 @@ def test_a_take_over_loses_nothing_and_repeats_only_what_was_not_confirmed(step:
     assert world.stored == {}
 
 
-def test_a_message_is_sent_again_as_it_was_and_later_alerts_follow_in_their_own() -> None:
-    world = World(rules())
-    world.happens(world.event("web-1"))
-    world.failing = True
-    world.until(10)
-    world.happens(world.event("web-2"))
-    world.until(20)
-    world.failing = False
-    world.take_over()
-    world.until(30)
-    assert world.messages == [(20, "chat", "first", 1, 0), (20, "chat", "new-alerts", 2, 0)]
-    assert [notification.number for notification in world.sent] == [1, 2]
-
-
-def test_after_an_hour_without_an_answer_all_that_happened_in_it_is_sent() -> None:
-    world = World(rules("routes: [{matchers: [kind=Pod], group_by: [name]}]"))
-    world.happens(world.event("known"))
-    world.until(1)
-    world.failing = True
-    for minute in range(2, 60):
-        world.until(minute)
-        world.happens(world.event(f"web-{minute}"), world.event("known"))
-    world.until(61)
-    assert world.messages == [(0.5, "chat", "first", 1, 0)]
-    world.failing = False
-    world.take_over()
-    sent = Counter(notification.group_labels["name"] for notification in world.sent)
-    assert sent == {"known": 1} | {f"web-{minute}": 1 for minute in range(2, 60)}
-    world.until(240)  # all of them end
-    ends = [notification for notification in world.sent if notification.reason is Reason.ALL_RESOLVED]
-    assert {end.group_labels["name"] for end in ends} == set(sent)
-    assert world.stored == {}
-
-
 def test_with_another_file_groups_go_on_and_those_of_removed_routes_only_end() -> None:
     by_kind = 'routes: [{matchers: [kind="Pod"], group_by: [kind]}]'
     world = World(rules(by_kind))
@@ -519,17 +451,6 @@ def test_a_receiver_is_not_sent_the_events_about_its_own_failure() -> None:
     for name, receiver in (("notify-1", "chat"), ("notify-2", "duty")):
         world.happens(world.event(name, FAILED_REASON, kind="Worker", message=f"{receiver}: no answer"))
     assert [notification.alerts[0].labels["name"] for notification in world.sent] == ["notify-2"]
-
-
-def test_a_late_event_is_notified_though_its_own_time_is_long_ago() -> None:
-    world = World(rules())
-    late = world.event()
-    event = msgspec.structs.replace(
-        late.event, first_timestamp=START - timedelta(hours=9), last_timestamp=START - timedelta(hours=9)
-    )
-    world.happens(Occurrence(event, True))
-    world.until(1)
-    assert len(world.messages) == 1
 
 
 def test_a_repeat_that_was_held_back_until_after_the_end_does_not_fire_again() -> None:

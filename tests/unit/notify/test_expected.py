@@ -158,15 +158,6 @@ def event(
     )
 
 
-def test_an_event_that_arrives_in_time_records_nothing() -> None:
-    world = World(NIGHTLY)
-    for _ in range(5):
-        world.wait(24 * HOUR)
-        world.arrive()
-    assert world.recorded == []
-    assert world.states["nightly"].last_ms == world.ms
-
-
 def test_a_missing_event_is_recorded_once_until_it_arrives() -> None:
     world = World(NIGHTLY)
     world.wait(24 * HOUR)
@@ -185,15 +176,6 @@ def test_a_missing_event_is_recorded_once_until_it_arrives() -> None:
     assert world.messages[1] == text
     world.wait(26 * HOUR)
     assert world.recorded[2:] == [Recorded(149.17, MISSING_REASON, "shop/db")]
-
-
-def test_a_first_deadline_counts_from_the_first_start() -> None:
-    world = World(NIGHTLY)
-    world.wait(24 * HOUR)
-    assert world.recorded == []
-    world.wait(2 * HOUR)
-    assert [each.reason for each in world.recorded] == [MISSING_REASON]
-    assert world.messages[0].endswith("; it has not arrived yet")
 
 
 def test_only_events_that_match_arrive_and_warnings_only_if_a_matcher_has_type() -> None:
@@ -259,20 +241,6 @@ def test_an_event_a_minute_early_counts_for_its_time_and_an_earlier_one_does_not
     assert [each.reason for each in too_early.recorded] == [MISSING_REASON]
 
 
-def test_another_notifier_goes_on_and_records_nothing_twice() -> None:
-    world = World(NIGHTLY)
-    world.wait(24 * HOUR)
-    world.restart()
-    world.wait(2 * HOUR)
-    world.restart()
-    world.wait(30 * HOUR)
-    world.restart()
-    world.arrive()
-    world.restart()
-    world.wait(HOUR)
-    assert [each.reason for each in world.recorded] == [MISSING_REASON, ARRIVED_REASON]
-
-
 def test_what_was_decided_and_not_recorded_is_recorded_by_the_next_notifier_once() -> None:
     world = World(NIGHTLY)
     world.now = world.caught_up = START + 26 * HOUR
@@ -280,16 +248,6 @@ def test_what_was_decided_and_not_recorded_is_recorded_by_the_next_notifier_once
     world.save()  # decided and stored; killed before it is recorded
     world.restart()
     world.record()
-    assert [each.reason for each in world.recorded] == [MISSING_REASON]
-
-
-def test_two_notifiers_that_decide_the_same_use_one_identity() -> None:
-    world = World(NIGHTLY)
-    stored = dict(world.stored)
-    world.wait(26 * HOUR)
-    world.stored = stored  # the other one has not seen that it was recorded
-    world.restart()
-    world.wait(timedelta(minutes=10))
     assert [each.reason for each in world.recorded] == [MISSING_REASON]
 
 
@@ -374,13 +332,6 @@ def test_the_alert_of_two_events_of_an_object_ends_when_both_have_arrived() -> N
     world.arrive("Verified")
     world.wait(timedelta(minutes=10))
     assert (world.firing(), [each.reason for each in world.recorded[2:]]) == ([], [ARRIVED_REASON])
-
-
-def test_another_good_event_does_not_end_it() -> None:
-    world = World(NIGHTLY)
-    world.wait(26 * HOUR)
-    world.arrive("Started")
-    assert world.firing() == ["db"]
 
 
 def test_an_arrival_that_is_taken_in_before_its_warning_ends_it() -> None:

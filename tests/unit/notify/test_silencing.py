@@ -118,17 +118,6 @@ def test_after_a_silence_an_alert_that_a_receiver_knows_is_repeated_when_that_is
         assert world.messages == [(0.5, "chat", "first", 1, 0), (repeated, "chat", "repeat", 1, 0)]
 
 
-def test_a_silence_over_a_whole_crash_loop_means_no_message() -> None:
-    world = Quiet(rules(FAST))
-    world.silence('namespace="shop",reason=~"Back.*"', 0, 300)
-    for minute in range(0, 181, 5):
-        world.until(minute)
-        world.happens(world.event())
-    world.until(400)
-    assert world.messages == []
-    assert world.stored == {}
-
-
 def test_the_end_of_a_silence_shortens_neither_group_wait_nor_group_interval() -> None:
     world = Quiet(rules("group_wait: 5m, group_interval: 10m"))
     world.silence('name=~"web-[12]"', 0, 2)
@@ -146,18 +135,6 @@ def test_a_silence_that_ends_in_a_mute_time_changes_nothing_before_its_border() 
     world.happens(world.event())
     world.until(70)
     assert world.messages == [(60, "chat", "first", 1, 0)]
-
-
-def test_a_silence_begins_and_ends_at_its_times() -> None:
-    world = Quiet(grouped("name", "group_wait: 0s"))
-    world.silence('kind="Pod"', 10, 20)
-    for minute in (9, 10, 11, 19, 20):
-        world.until(minute)
-        world.happens(world.event(f"web-{minute}"))
-    assert [(each.minute, each.reason) for each in world.messages] == [
-        (9, "first"),
-        *[(20, "first")] * 4,
-    ]
 
 
 @pytest.mark.parametrize("end", ["removed", "shortened"])
@@ -188,15 +165,6 @@ def test_changed_matchers_release_the_alerts_that_they_do_not_match_and_take_oth
         (90, "chat", "repeat", 1, 0),
     ]
     assert [each.alerts[0].labels["name"] for each in world.sent] == ["web-2", "web-1", "web-1"]
-
-
-def test_an_alert_of_two_silences_is_visible_after_the_later_one() -> None:
-    world = Quiet(rules(FAST))
-    world.silence('kind="Pod"', 0, 20, name="s")
-    world.silence('name="web-1"', 0, 40, name="t")
-    world.happens(world.event())
-    world.until(60)
-    assert world.messages == [(40, "chat", "first", 1, 0)]
 
 
 @pytest.mark.parametrize("minute", [5, 59, 61])

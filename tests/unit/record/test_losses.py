@@ -26,12 +26,6 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_the_first_loss_is_told_at_once(losses: Losses, caplog: pytest.LogCaptureFixture) -> None:
-    losses.count("refused", 1, "type: Unsupported")
-    assert lines(caplog) == ["1 event refused: type: Unsupported"]
-    assert caplog.records[0].levelno == logging.ERROR
-
-
 def test_a_flood_of_losses_is_one_line_in_ten_seconds_with_their_number(
     losses: Losses, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -57,18 +51,6 @@ def test_closing_tells_what_no_line_has_told(losses: Losses, caplog: pytest.LogC
     losses.close()
     losses.close()
     assert lines(caplog) == ["1 event dropped", "2 events dropped"]
-
-
-def test_the_reason_of_a_loss_that_no_line_has_told_is_in_the_last_one(
-    losses: Losses, caplog: pytest.LogCaptureFixture
-) -> None:
-    losses.count("refused", 1, "involvedObject: can't reference a str")
-    losses.count("refused", 1, "type: Unsupported event type 'Info'")
-    losses.close()
-    assert lines(caplog) == [
-        "1 event refused: involvedObject: can't reference a str",
-        "1 event refused: type: Unsupported event type 'Info'",
-    ]
 
 
 def test_the_first_mistake_of_each_kind_is_told_at_once(losses: Losses, caplog: pytest.LogCaptureFixture) -> None:

@@ -70,10 +70,6 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_a_recorder_says_who_it_is(desk: Desk) -> None:
-    assert repr(desk.recorder) == "<EventRecorder of 'kubelet' on 'node-1'>"
-
-
 # -- what is right -----------------------------------------------------------------------------------------------
 
 
@@ -81,6 +77,7 @@ def test_an_event_is_what_client_go_makes_of_the_call(desk: Desk) -> None:
     """client-go makeEvent: every field it sets, and the ones it leaves unset."""
     desk.recorder.event(make_reference(resource_version="7", field_path="spec.x"), "Warning", "BackOff", "again")
     event, now = desk.event, NOW + timedelta(microseconds=123_456)
+    assert repr(desk.recorder) == "<EventRecorder of 'kubelet' on 'node-1'>"
     assert event.metadata.name == f"web-0.{StandingClock().time_ns():x}"
     assert event.metadata.namespace == "default"
     assert event.involved_object == make_reference(resource_version="7", field_path="spec.x")
@@ -147,21 +144,6 @@ def test_annotations_travel_and_later_changes_of_the_callers_do_not(desk: Desk) 
     assert desk.event.message == "step 1"
 
 
-@pytest.mark.parametrize("wrong", ["text", 5, [1]])
-def test_annotations_that_are_no_mapping_are_told_as_such(
-    desk: Desk, wrong: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    desk.recorder.annotated_eventf(POD, wrong, "Normal", "Traced", "step")
-    assert not desk.pending
-    assert desk.losses.counts == {"refused": 1}
-    assert "metadata.annotations: must be a mapping" in caplog.text
-
-
-def test_no_annotations_are_no_annotations(desk: Desk) -> None:
-    desk.recorder.annotated_eventf(POD, {}, "Normal", "Traced", "x")
-    assert desk.event.metadata.annotations == {}
-
-
 class Thing:
     """An object of a program's own."""
 
@@ -206,11 +188,6 @@ def test_what_cannot_be_stored_as_text_becomes_the_replacement_character(desk: D
     assert (event.involved_object.uid, event.involved_object.field_path) == ("u�", "f�")
     assert event.metadata.annotations == {"k�": "v�"}
     assert not desk.losses.counts
-
-
-def test_a_pair_of_surrogates_is_the_character_it_means(desk: Desk) -> None:
-    desk.recorder.event(POD, "Normal", "Smile", "\ud83d\ude00")
-    assert desk.event.message == "😀"
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------
@@ -419,16 +396,6 @@ def test_a_message_that_just_fits_is_left_alone(desk: Desk) -> None:
     assert desk.losses.counts == {"truncated": 2}
 
 
-def test_a_message_of_a_hundred_megabytes_is_cut_before_it_is_kept(desk: Desk) -> None:
-    desk.recorder.event(POD, "Normal", "Told", "x" * 100_000_000)
-    assert byte_length(desk.event.message) < MAX_EVENT_BYTES
-
-
-def test_what_was_refused_says_which_field_and_what_is_wrong(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    desk.recorder.event(POD, "Error", "R", "m")
-    assert "1 event refused: type: Unsupported event type 'Error'; use Normal or Warning" in caplog.text
-
-
 def test_a_program_that_is_being_ended_is_not_held_up() -> None:
     """SystemExit and KeyboardInterrupt are no faults of the event: they go on."""
 
@@ -438,12 +405,6 @@ def test_a_program_that_is_being_ended_is_not_held_up() -> None:
 
     with pytest.raises(SystemExit):
         Desk().recorder.event(Exits(), "Normal", "R", "m")
-
-
-def test_a_refused_event_does_not_stop_the_next(desk: Desk) -> None:
-    desk.recorder.event(None, "Normal", "R", "m")
-    desk.recorder.event(POD, "Normal", "R", "m")
-    assert len(desk.pending) == 1
 
 
 def test_threads_share_a_recorder_and_each_keeps_its_order(desk: Desk) -> None:
@@ -480,11 +441,6 @@ def test_strings_of_template_libraries_are_the_plain_strings_they_say(desk: Desk
 def test_an_event_without_a_reason_is_refused_and_told(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.recorder.event(POD, "Normal", "", "something happened")
     assert "1 event refused: reason: is empty; say why in one CamelCase word" in caplog.text
-
-
-def test_a_string_names_the_object(desk: Desk) -> None:
-    desk.recorder.event("shop/Pod/web-0", "Normal", "Started", "it runs")
-    assert desk.event.involved_object == ObjectReference("Pod", "shop", "web-0")
 
 
 def test_two_mistakes_in_one_field_are_both_told(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:

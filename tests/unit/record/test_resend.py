@@ -64,21 +64,11 @@ def accept(producer: Producer, n: int) -> None:
 # -- numbering ------------------------------------------------------------------------------------------------------
 
 
-def test_sequences_begin_with_one_and_leave_none_out(producer: Producer) -> None:
-    add(producer, 3, 1, 64)
-    assert borders(producer) == [(1, 3), (4, 4), (5, 68)]
-
-
 def test_a_batch_is_closed_when_it_is_full(producer: Producer) -> None:
     for _ in range(MAX_BATCH_EVENTS + 1):
         producer.add(b"x")
     producer.seal()
     assert borders(producer) == [(1, MAX_BATCH_EVENTS), (MAX_BATCH_EVENTS + 1, MAX_BATCH_EVENTS + 1)]
-
-
-def test_sealing_nothing_makes_no_batch(producer: Producer) -> None:
-    producer.seal()
-    assert producer.idle
 
 
 @given(st.lists(st.integers(0, MAX_EVENT_BYTES), min_size=1, max_size=100))
@@ -141,14 +131,6 @@ def test_its_state_lies_under_a_secret_that_no_batch_has_and_that_goes_with_the_
     assert not {producer.id, producer.secret} & before
 
 
-def test_a_gap_to_nothing_brings_back_everything(producer: Producer, losses: Losses) -> None:
-    add(producer, 3, 1, 5)
-    accept(producer, 2)
-    producer.settle(gap(0))
-    assert borders(producer) == [(1, 3), (4, 4), (5, 9)]
-    assert losses.counts == {}
-
-
 def test_what_came_back_can_be_accepted_and_lost_again(producer: Producer, losses: Losses) -> None:
     add(producer, 2, 2, 2)
     for _ in range(3):
@@ -209,7 +191,7 @@ def test_the_ring_of_the_default_settings_covers_twenty_seconds_of_a_thousand_ev
 
 @pytest.mark.parametrize(("events", "size"), [(64, 60), (1, 60), (30, 4000)])
 def test_the_ring_takes_no_more_memory_than_its_bound(clock: FakeClock, losses: Losses, events: int, size: int) -> None:
-    bound = 2**20
+    bound = 2**18
     producer = Producer(clock=clock, losses=losses, ring_bytes=bound)
     tracemalloc.start()
     try:
@@ -223,15 +205,6 @@ def test_the_ring_takes_no_more_memory_than_its_bound(clock: FakeClock, losses: 
     finally:
         tracemalloc.stop()
     assert 0.75 * bound < taken < 1.02 * bound
-
-
-def test_without_a_ring_whatever_redis_lost_is_lost_and_counted(clock: FakeClock, losses: Losses) -> None:
-    producer = Producer(clock=clock, losses=losses, ring_bytes=0)
-    add(producer, 5, 2)
-    accept(producer, 1)
-    producer.settle(gap(0))
-    assert losses.counts == {"lost": 5}
-    assert borders(producer) == [(1, 2)]
 
 
 def test_a_stream_that_was_destroyed_is_counted(producer: Producer, losses: Losses) -> None:

@@ -252,18 +252,18 @@ def test_a_partition_that_works_again_leaves_the_whole_buffer_to_what_is_recorde
     assert len(bus.accepted[1]) == 20
 
 
-@pytest.mark.parametrize("buffer_events", [1, 16, 200])
+@pytest.mark.parametrize("buffer_events", [1, 16])
 def test_all_threads_that_wait_for_room_get_it(buffer_events: int) -> None:
     bus, losses = MemoryBus(), Losses(SystemClock())
     settings = Settings(buffer_events=buffer_events, buffer_full=FullBuffer.WAIT, buffer_wait_s=3600)
     outbox = Outbox(connect=lambda: bus, settings=settings, clock=SystemClock(), losses=losses)
-    threads = [Thread(target=record, args=(outbox, 100), daemon=True) for _ in range(20)]
+    threads = [Thread(target=record, args=(outbox, 50), daemon=True) for _ in range(10)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
     assert outbox.close(60)
-    assert sum(map(len, bus.accepted.values())) == 2_000
+    assert sum(map(len, bus.accepted.values())) == 500
     assert losses.counts == {}
 
 

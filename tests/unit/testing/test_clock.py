@@ -23,13 +23,6 @@ def test_time_stands_still_until_it_is_advanced(clock: FakeClock) -> None:
     assert (fits.time_ns(), fits.monotonic()) == (2_500_000_000, 1.5)
 
 
-def test_many_small_steps_are_exactly_as_long_as_one_large_step(clock: FakeClock) -> None:
-    for _ in range(1000):
-        clock.advance(0.1)
-
-    assert clock.monotonic() == 100.0
-
-
 def test_a_sleeper_wakes_when_its_time_has_come_and_not_before(clock: FakeClock) -> None:
     awake = threading.Event()
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from eventbus import EventRecorder, ObjectReference
+from eventbus import ObjectReference
 from eventbus.testing import recorder as recorder_module
 from eventbus.testing.clock import FakeClock
 from eventbus.testing.recorder import FakeRecorder
@@ -17,29 +17,12 @@ from tests.waiting import PATIENCE_S
 POD = make_reference()
 
 
-def reconcile(recorder: EventRecorder) -> None:
-    """A program that knows only the real one."""
-    recorder.event(POD, "Normal", "Pulled", "image nginx")
-
-
-def test_it_stands_in_for_the_real_recorder() -> None:
-    recorder = FakeRecorder()
-    reconcile(recorder)
-    assert recorder.lines() == ["Normal Pulled image nginx"]
-
-
 def test_a_line_is_type_reason_and_message() -> None:
     recorder = FakeRecorder()
     recorder.event(POD, "Warning", "BackOff", "100% of %s")
     recorder.eventf(POD, "Normal", "Pulled", "in %.1f s", 1.25)
     recorder.past_eventf(POD, NOW, "Normal", "Seen", "%d days ago", 3)
     assert recorder.lines() == ["Warning BackOff 100% of %s", "Normal Pulled in 1.2 s", "Normal Seen 3 days ago"]
-
-
-def test_a_percent_sign_in_a_reason_is_taken_as_it_is() -> None:
-    recorder = FakeRecorder()
-    recorder.eventf(POD, "Normal", "100%s", "%s", "x")
-    assert recorder.lines() == ["Normal 100%s x"]
 
 
 def test_the_object_is_part_of_the_line_when_asked_for() -> None:
@@ -123,21 +106,3 @@ def test_one_without_a_buffer_discards_everything() -> None:
         recorder.event(POD, "Normal", "A", "")
     assert recorder.lines() == []
     assert recorder.recorded == []
-
-
-def test_threads_may_share_it() -> None:
-    recorder = FakeRecorder(8_000)
-
-    def record(n: int) -> None:
-        for i in range(200):
-            recorder.eventf(POD, "Normal", f"T{n}", "%d", i)
-
-    threads = [threading.Thread(target=record, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    lines = recorder.lines()
-    assert len(lines) == 800
-    for n in range(4):
-        assert [line for line in lines if line.startswith(f"Normal T{n} ")] == [f"Normal T{n} {i}" for i in range(200)]

@@ -64,12 +64,6 @@ def test_a_later_cell_that_is_too_wide_moves_only_its_own_line() -> None:
     )
 
 
-def test_a_later_row_may_have_more_cells_than_the_first() -> None:
-    table = Table((), no_headers=True)
-    table.text([("one", "two")])
-    assert table.text([("one", "two", "three", "four")]) == "one   two   three   four\n"
-
-
 @pytest.mark.parametrize("text", ["one\ntwo", "one\r\ntwo", "one\ftwo\nthree", "one\n"])
 def test_of_a_cell_with_line_breaks_the_first_line_is_shown_where_that_is_asked_for(text: str) -> None:
     assert format_table(["a"], [[text]], no_headers=True, layout=FIRST_LINES) == "one...\n"

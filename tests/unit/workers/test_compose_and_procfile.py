@@ -52,17 +52,6 @@ def test_the_command_of_a_procfile_line_exists(name: str) -> None:
     assert resolve(PROCFILE[name]).name == name
 
 
-@pytest.mark.parametrize("command", ["eventbus worker nonsense", "eventbus nonsense", "eventbus worker"])
-def test_a_command_that_does_not_exist_is_noticed(command: str) -> None:
-    with pytest.raises(AssertionError):
-        resolve(command)
-
-
-def test_an_option_that_does_not_exist_is_noticed() -> None:
-    with pytest.raises(click.NoSuchOption):
-        resolve("eventbus worker log --nonsense")
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_the_settings_of_a_service_are_known(name: str) -> None:
     from eventbus.settings import Settings

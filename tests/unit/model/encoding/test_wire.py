@@ -52,14 +52,11 @@ GOOD = [
 @example(make_event(source=EventSource(), reporting_component="", reporting_instance=""))
 @example(make_event(count=0))
 def test_any_event_comes_back_as_it_was(event: Event) -> None:
-    """Except for what only the store knows: uid, version, creation."""
+    """Except for what only the store knows: uid, version, creation. Its bytes are always the same."""
     meta = msgspec.structs.replace(event.metadata, uid="", resource_version="", creation_timestamp=None)
-    assert unpack_event(pack_event(event)) == msgspec.structs.replace(event, metadata=meta)
-
-
-@given(events())
-def test_the_same_event_is_always_the_same_bytes(event: Event) -> None:
-    assert pack_event(event) == pack_event(unpack_event(pack_event(event)))
+    packed = pack_event(event)
+    assert unpack_event(packed) == msgspec.structs.replace(event, metadata=meta)
+    assert pack_event(unpack_event(packed)) == packed
 
 
 def test_what_recorders_send_is_ten_fields_long() -> None:

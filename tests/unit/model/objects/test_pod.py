@@ -10,7 +10,7 @@ import pytest
 
 from eventbus.errors import InvalidObject
 from eventbus.model.event import ObjectMeta
-from eventbus.model.kinds import CONFIGMAP, KINDS, POD, SECRET
+from eventbus.model.kinds import POD, SECRET
 from eventbus.model.objects.config import Secret
 from eventbus.model.objects.pod import Pod
 
@@ -109,10 +109,6 @@ def test_fields_that_selectors_may_name() -> None:
 
     found = {name: POD.fields[name](pod) for name in ("spec.nodeName", "status.phase", "metadata.name")}
     assert found == {"spec.nodeName": "n1", "status.phase": "Running", "metadata.name": "web-0"}
-
-
-def test_people_find_the_kinds_by_their_short_names() -> None:
-    assert [KINDS.named(word) for word in ("po", "cm", "Secret")] == [POD, CONFIGMAP, SECRET]
 
 
 def test_a_secret_takes_plain_text_and_holds_base64() -> None:
