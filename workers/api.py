@@ -75,12 +75,6 @@ _FILE = click.Path(path_type=Path)
     help="A balancer that appends the client's address to X-Forwarded-For, for --audit; may be repeated.",
 )
 @click.option(
-    "--proxy-protocol",
-    is_flag=True,
-    help="TCP connections of --trusted-proxy begin with a PROXY header, version 1 or 2, which has the client's "
-    "address.",
-)
-@click.option(
     "--import",
     "modules",
     multiple=True,

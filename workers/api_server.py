@@ -53,7 +53,6 @@ class ApiFlags(NamedTuple):
     names: tuple[str, ...]
     audit: bool
     proxies: tuple[str, ...]
-    proxy_protocol: bool
     modules: tuple[str, ...]
     reuse_port: bool
     any_port: bool
@@ -118,10 +117,6 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         jwts=_jwt_users(flags.authentication_config) if flags.authentication_config else None,
         certificates=flags.client_ca is not None,
     )
-    proxies = TrustedProxies(flags.proxies)
-    if flags.proxy_protocol and not (proxies and authenticator.asks):
-        missing = "users (--token-file, --authentication-config or --client-ca)" if proxies else "--trusted-proxy"
-        raise ConfigError(f"--proxy-protocol needs {missing}")
     file = grants_file(flags.grants_file) if flags.grants_file else None
     check_protected(addresses, tls=tls is not None, authenticator=authenticator.asks)
     return ApiOptions(
@@ -130,8 +125,7 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         names=(*flags.names, socket.gethostname()),
         tls=tls,
         audit=flags.audit,
-        proxies=proxies,
-        proxy_protocol=flags.proxy_protocol,
+        proxies=TrustedProxies(flags.proxies),
         files=tuple(each for each in (file, *authenticator.files) if each is not None),
     )
 

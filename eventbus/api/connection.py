@@ -22,10 +22,9 @@ class Connection(web.RequestHandler):
     """A connection. The keep-alive timeout limits its later heads, and `STALLED_S` its responses.
 
     *labels* count an abort: those of the newest request. Args: connected: called with the transport at the accept.
-    client: the address of the client by the PROXY protocol; "": the peer is the client.
     """
 
-    __slots__ = ("_connected", "_first_head", "_metrics", "_stalled", "_unread", "client", "labels")
+    __slots__ = ("_connected", "_first_head", "_metrics", "_stalled", "_unread", "labels")
 
     def __init__(
         self,
@@ -33,13 +32,11 @@ class Connection(web.RequestHandler):
         *,
         metrics: Metrics,
         connected: Callable[[asyncio.BaseTransport], None],
-        client: str = "",
         **options: Any,
     ) -> None:
         super().__init__(server, **options)
         self._metrics = metrics
         self._connected = connected
-        self.client = client
         self._stalled: asyncio.TimerHandle | None = None
         self.labels: Labels | None = None
 

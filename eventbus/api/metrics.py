@@ -64,9 +64,6 @@ class Metrics:
             _LINES,
         )
         self._events = self._counter("watch_events", "Lines written to watches.", _RESOURCE)
-        self._headers_refused = self._counter(
-            "proxy_headers_refused", "Connections of proxies closed for their PROXY header.", ("reason",)
-        )
         self._log_records = self._counter("otlp_log_records", "Log records of OTLP by their result.", ("result",))
         self._alerts = self._counter("alertmanager_alerts", "Alerts of Alertmanager by their result.", ("result",))
         build = Info("eventbus_build", "The version of eventbus.", registry=self._registry)
@@ -92,10 +89,6 @@ class Metrics:
     def note_abort(self, labels: Labels) -> None:
         """Count a connection that is aborted because its client reads nothing."""
         self._aborts.labels(*labels).inc()
-
-    def note_refused_header(self, reason: str) -> None:
-        """Count a connection of a proxy that is closed because of its PROXY header."""
-        self._headers_refused.labels(reason).inc()
 
     def note_watch_line(self, resource: Resource, size: int) -> None:
         """Count an encoded line of watches by its bytes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -41,7 +40,6 @@ from eventbus.api.metrics import Metrics, Numbers
 from eventbus.api.middleware import Middleware, prepare
 from eventbus.api.page.files import ROOT as PAGE
 from eventbus.api.page.files import PageFiles
-from eventbus.api.proxy_protocol import accept_connections
 from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.tls import ServerTls
 from eventbus.api.versions.numbering import Numbering
@@ -79,7 +77,6 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     event_rate: EventRate = msgspec.field(default_factory=EventRate)
     audit: bool = False
     proxies: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
-    proxy_protocol: bool = False  #: TCP connections of *proxies* begin with a PROXY header
     files: tuple[RereadFile[Any], ...] = ()  #: read again when they change
     name: str = ""  #: of the worker, under which `eventbus doctor` reports a file with an error
 
@@ -202,11 +199,10 @@ class ApiServer:
         """Accept connections of *listener* until *ends* is closed."""
         loop, options = asyncio.get_running_loop(), self._options
 
-        def connect(client: str = "") -> Connection:
+        def connect() -> Connection:
             assert runner.server is not None
             return Connection(
                 runner.server,
-                client=client,
                 metrics=metrics,
                 connected=options.authenticator.connected,
                 loop=loop,
@@ -219,19 +215,8 @@ class ApiServer:
 
         # A copy, because the caller's socket must stay open.
         copied = listener.socket.dup()
-        if not options.proxy_protocol or copied.family == socket.AF_UNIX:
-            server = await loop.create_server(connect, sock=copied, ssl=listener.tls, backlog=BACKLOG)
-            ends.callback(server.close)
-            return
-        copied.listen(BACKLOG)
-        accept = accept_connections(
-            copied,
-            tls=listener.tls,
-            sends_header=options.proxies.trusts,
-            connect=connect,
-            refused=metrics.note_refused_header,
-        )
-        ends.push_async_callback(_cancel, loop.create_task(accept))
+        server = await loop.create_server(connect, sock=copied, ssl=listener.tls, backlog=BACKLOG)
+        ends.callback(server.close)
 
     async def _take_care(self, pool: BlockingPool) -> None:
         """Do periodic work: read changed certificates and files, and restore the version bases of a flushed bus."""
@@ -252,11 +237,6 @@ class ApiServer:
                 self._reported = problem
         except EventBusError as error:
             log.debug("the API goes on: %s", error)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metrics: Metrics) -> web.Application:

@@ -212,8 +212,6 @@ def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
     [
         (("--tls-cert", "a"), "--tls-cert and --tls-key"),
         (("--client-ca", "a"), "--client-ca needs TLS"),
-        (("--proxy-protocol",), "--proxy-protocol needs --trusted-proxy"),
-        (("--proxy-protocol", "--trusted-proxy", "10.0.0.5"), "--proxy-protocol needs users"),
         (("--make-token",), "give both"),
         (("--tls-cert", "/nowhere", "--tls-key", "/nowhere"), "No such file"),
     ],

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from eventbus.api.auth.access import Access, Grant
 from eventbus.api.auth.authentication import Authenticator, TokenFile
-from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.limits import EventRate
 from eventbus.api.listeners import Address, Listener
 from eventbus.api.server import ApiOptions, ApiServer
@@ -26,10 +25,9 @@ def serving(
     port: int = 0,
     tls: ssl.SSLContext | None = None,
     event_rate: EventRate | None = None,
-    proxies: Sequence[str] = (),
     audit: bool = False,
 ) -> Iterator[str]:
-    """Its url. *proxies* send PROXY headers, and then there is an audit.
+    """Its url.
 
     Without *tokens* whoever asks from this machine as this user is admin.
     """
@@ -39,9 +37,7 @@ def serving(
         access=Access(map(Grant.parse, grants)),
         authenticator=Authenticator(tokens=TokenFile(tokens) if tokens else None),
         event_rate=event_rate or EventRate(),
-        proxies=TrustedProxies(proxies),
-        proxy_protocol=bool(proxies),
-        audit=audit or bool(proxies),
+        audit=audit,
     )
     server = ApiServer(bus=bus, options=options, listeners=[listener])
     try:

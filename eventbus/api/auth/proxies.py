@@ -1,4 +1,4 @@
-"""Finds the address of a client of trusted proxies, from the PROXY protocol and X-Forwarded-For."""
+"""Finds the address of a client of trusted proxies, from X-Forwarded-For."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 
-from eventbus.api.connection import Connection
 from eventbus.errors import ConfigError
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -30,8 +29,7 @@ class TrustedProxies:
 
         For a unix socket: `unix`.
         """
-        protocol = request.protocol
-        sender = (protocol.client if isinstance(protocol, Connection) else "") or request.remote
+        sender = request.remote
         if sender is None:
             return "unix"
         address = _address(sender)
@@ -45,13 +43,6 @@ class TrustedProxies:
             if not self._trusts(address):
                 break
         return str(address)
-
-    def trusts(self, sender: str) -> bool:
-        """Return True if *sender* is the address of a trusted proxy."""
-        return self._trusts(_address(sender))
-
-    def __bool__(self) -> bool:
-        return bool(self._networks)
 
     def _trusts(self, address: _Address | None) -> bool:
         return address is not None and any(address in network for network in self._networks)
