@@ -245,18 +245,6 @@ def test_a_body_that_is_cut_off_stores_nothing(worker: ApiWorker) -> None:
     assert worker.call("GET", f"{EVENTS}/cut").status == 404
 
 
-def test_a_double_field_is_refused_where_that_is_asked(worker: ApiWorker) -> None:
-    body = b'{"metadata":{"name":"d"},"involvedObject":{"namespace":"default"},"reason":"a","reason":"b"}'
-    answer = worker.call("POST", f"{EVENTS}?fieldValidation=Strict", body, Content_Type=JSON)
-    assert (answer.status, 'duplicate field "reason"' in answer.json["message"]) == (400, True)
-    warned = worker.call("POST", f"{EVENTS}?fieldValidation=Warn", body, Content_Type=JSON)
-    assert (warned.status, warned.headers["Warning"]) == (201, '299 - "duplicate field \\"reason\\""')
-    assert worker.call("DELETE", f"{EVENTS}/d").status == 200
-    deep = b'{"metadata":{"name":"d","name":"e","ownerReferences":[{"uid":"a","uid":"b"}]}}'
-    told = worker.call("POST", f"{EVENTS}?fieldValidation=Strict", deep, Content_Type=JSON).json["message"]
-    assert told.endswith('duplicate field "metadata.name", duplicate field "metadata.ownerReferences[0].uid"')
-
-
 def test_a_patch_with_a_field_that_nobody_knows_is_invalid_where_that_is_asked(worker: ApiWorker) -> None:
     about = {"metadata": {"name": "p"}, "involvedObject": {"namespace": "default"}}
     assert worker.call("POST", EVENTS, about).status == 201

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -45,9 +42,6 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 #: Bytes of YAML, for which PyYAML takes a second; JSON in a YAML body may be larger.
 MAX_YAML: Final = 256 * 1024
-#: Double keys that are reported of one body, as by the API server, and characters of each key in their paths.
-MOST_DOUBLES: Final = 100
-_SHOWN: Final = 256
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _MEDIA_TYPE: Final = re.compile(rf'\s*+({_TOKEN}/{_TOKEN})\s*+(?:;\s*+{_TOKEN}=(?:{_TOKEN}|"[^"]*+")\s*+)*+;?\s*+')
@@ -113,38 +107,6 @@ class Body(msgspec.Struct, frozen=True):
             return _decode(self.data)
         except RecursionError:
             raise ValueError("nested too deeply") from None
-
-    def doubles(self) -> list[str]:
-        """The paths of keys that an object of this JSON has twice, `MOST_DOUBLES` at the most.
-
-        Raises: ApiError: 400: it is nested too deeply.
-        """
-        if self.media_type != JSON:
-            return []
-        try:
-            return list(islice(_doubles(json.loads(self.data, object_pairs_hook=_Object)), MOST_DOUBLES))
-        except RecursionError:  # later than where `value` has read it
-            raise status.bad_request("the body is nested too deeply") from None
-
-
-class _Object(dict[str, Any]):
-    """An object of JSON, and the keys that it has *twice*."""
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        counted = Counter(key for key, _ in pairs) if len(self) < len(pairs) else {}
-        self.twice = [key for key, times in counted.items() if times > 1]
-
-
-def _doubles(value: Any, path: str = "") -> Iterator[str]:
-    if isinstance(value, _Object):
-        below = f"{path}." if path else ""
-        yield from (below + key[:_SHOWN] for key in value.twice)
-        for key, inner in value.items():
-            yield from _doubles(inner, below + key[:_SHOWN])
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from _doubles(inner, f"{path}[{place}]")
 
 
 def media_type_of(header: str | None, accepted: tuple[str, ...] = READ) -> str:
@@ -268,17 +230,16 @@ def _plain(info: RequestInfo, body: Body, options: WriteOptions) -> tuple[dict[s
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     whole = dict(plain) | {"metadata": dict(metadata) | ({"namespace": given} if given else {})}
-    return whole, warnings_of(info, plain, tuple(body.doubles()) if options.validation in _REPORTING else (), options)
+    return whole, warnings_of(info, plain, options)
 
 
 def warnings_of(
-    info: RequestInfo, plain: Mapping[str, Any], doubles: tuple[str, ...], options: WriteOptions, *, patch: bool = False
+    info: RequestInfo, plain: Mapping[str, Any], options: WriteOptions, *, patch: bool = False
 ) -> tuple[str, ...]:
     """Return warnings about unknown fields. Raises: ApiError: they are refused: 400, or 422 for a patch."""
     if options.validation not in _REPORTING:
         return ()
     found = [f'unknown field "{path}"' for path in unknown_fields(info.resource.kind, plain)]
-    found += [f'duplicate field "{key}"' for key in doubles]
     if found and options.validation == "Strict":
         kind = info.resource.kind
         problem = f"strict decoding error: {', '.join(found)}"

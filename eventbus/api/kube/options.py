@@ -36,7 +36,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
     """The options of a create, update, patch or delete. *author*: of the kinds `AUTHORED`."""
 
     dry_run: bool = False
-    validation: str = ""  #: for unknown and duplicate fields: Ignore, Warn, Strict; "" is Ignore
+    validation: str = ""  #: for unknown fields: Ignore, Warn, Strict; "" is Ignore
     manager: str = ""
     force: bool = False
     author: Author | None = None

@@ -209,7 +209,7 @@ def patch(context: ThreadContext, info: RequestInfo, body: Body, options: WriteO
             get(context, info)  # a missing object is reported first
         raise
     version = _version(value)
-    warnings = warnings_of(info, value, (), options, patch=True) if isinstance(value, Mapping) else ()
+    warnings = warnings_of(info, value, options, patch=True) if isinstance(value, Mapping) else ()
     admitted = False
 
     def change(former: Any) -> Any:
