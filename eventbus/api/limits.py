@@ -34,7 +34,6 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     reads: int = 400
     writes: int = 200
     watches: int = 10_000
-    watches_of_a_user: int = 10_000
 
 
 class Limits:
@@ -43,7 +42,7 @@ class Limits:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self.in_flight: Counter[str] = Counter()  #: by readOnly and mutating
-        self.watches: Counter[str] = Counter()  #: by user
+        self.watches = 0
         self.refused: Counter[str] = Counter()  #: by readOnly, mutating and watches
 
     def begin(self, request: web.Request) -> str:
@@ -78,17 +77,15 @@ class Limits:
             return "readOnly", self._bounds.reads
         return "mutating", self._bounds.writes
 
-    def begin_watch(self, user: str) -> None:
-        """Count a watch of *user* until `end_watch`. Raises: ApiError: 429."""
-        if self.watches[user] >= self._bounds.watches_of_a_user or self.watches.total() >= self._bounds.watches:
+    def begin_watch(self) -> None:
+        """Count a watch until `end_watch`. Raises: ApiError: 429."""
+        if self.watches >= self._bounds.watches:
             self.refused["watches"] += 1
             raise status.too_many("Too many watches, please try again later.")
-        self.watches[user] += 1
+        self.watches += 1
 
-    def end_watch(self, user: str) -> None:
-        self.watches[user] -= 1
-        if not self.watches[user]:
-            del self.watches[user]
+    def end_watch(self) -> None:
+        self.watches -= 1
 
 
 def is_open(request: web.Request) -> bool:

@@ -141,7 +141,7 @@ class Numbers:
             in_flight.add_metric([kind], self._limits.in_flight[kind])
         yield in_flight
         watches = GaugeMetricFamily(_PREFIX + "longrunning_requests", "Open watches.", labels=["verb"])
-        watches.add_metric(["WATCH"], self._limits.watches.total())
+        watches.add_metric(["WATCH"], self._limits.watches)
         yield watches
         refused = CounterMetricFamily(
             _PREFIX + "request_terminations", "Requests beyond a limit of the worker.", labels=["request_kind", "code"]

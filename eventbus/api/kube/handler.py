@@ -218,8 +218,7 @@ class KubernetesApi:
 
     async def _watch(self, request: web.Request, info: RequestInfo, answer: Answer) -> web.StreamResponse:
         options = list_options(request.query, info.namespace, info.name, watch=True)
-        user = request[USER].name
-        self._limits.begin_watch(user)
+        self._limits.begin_watch()
         watcher = Watcher(
             pool=self._api.pool,
             hub=self._hub,
@@ -246,7 +245,7 @@ class KubernetesApi:
         finally:
             self._watchers.discard(watcher)
             watcher.close()
-            self._limits.end_watch(user)
+            self._limits.end_watch()
 
 
 async def typed_body(

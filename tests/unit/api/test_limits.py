@@ -10,7 +10,7 @@ from aiohttp.test_utils import make_mocked_request
 from eventbus.api.limits import Bounds, Limits, is_long
 from eventbus.api.status import ApiError
 
-FEW = Bounds(reads=2, writes=1, watches=3, watches_of_a_user=2)
+FEW = Bounds(reads=2, writes=1, watches=2)
 
 
 async def answered(limits: Limits, method: str, path: str, times: int) -> list[int]:
@@ -62,19 +62,15 @@ def test_so_many_are_answered_at_once(method: str, path: str, codes: list[int]) 
     assert asyncio.run(answered(limits, method, path, 1)) == [200]
 
 
-def test_watches_are_bounded_for_each_user_and_in_all() -> None:
+def test_watches_are_bounded() -> None:
     limits = Limits(FEW)
-    limits.begin_watch("ann")
-    limits.begin_watch("ann")
+    limits.begin_watch()
+    limits.begin_watch()
     with pytest.raises(ApiError):
-        limits.begin_watch("ann")
-    limits.begin_watch("bob")
-    with pytest.raises(ApiError):
-        limits.begin_watch("eve")
-    for user in ("ann", "ann", "bob"):
-        limits.end_watch(user)
-    assert limits.watches == {}
-    assert limits.refused["watches"] == 2
+        limits.begin_watch()
+    limits.end_watch()
+    limits.begin_watch()
+    assert (limits.watches, limits.refused["watches"]) == (2, 1)
 
 
 def test_a_write_with_a_watch_parameter_is_no_watch() -> None:
