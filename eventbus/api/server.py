@@ -222,11 +222,9 @@ class ApiServer:
         """Do periodic work: read changed certificates and files, and restore the version bases of a flushed bus."""
         if (tls := self._options.tls) is not None:
             try:
-                if await asyncio.to_thread(tls.has_changed):
-                    tls.load()
-                    log.info("the certificate was read again")
+                await tls.refresh()
             except ConfigError as error:
-                log.error("%s; the certificate of before goes on to be served", error)
+                log.error("%s; the former certificate is still served", error)
         for file in self._options.files:
             await file.refresh()
         problem = "; ".join(file.problem for file in self._options.files if file.problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import hashlib
 import ipaddress
@@ -14,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from eventbus.api.auth.reread_file import RereadFile
 from eventbus.errors import ConfigError
 from eventbus.util.extras import extra_needed
 
@@ -23,9 +25,6 @@ _LEAF_LIFE: Final = timedelta(days=365)
 _RENEWED: Final = timedelta(days=60)
 #: Seconds between two checks of the leaf's expiry.
 _RENEW_EVERY_S: Final = 3600.0
-#: Seconds after which a leaf in use is marked as used again, and after which an unmarked one is deleted.
-_MARKED_S: Final = 7 * 86_400.0
-_UNUSED_S: Final = 30 * 86_400.0
 #: Start of validity before now, because clients' clocks may be slow.
 _EARLIER: Final = timedelta(hours=1)
 
@@ -37,12 +36,8 @@ class Files(NamedTuple):
     key: Path
 
 
-#: Times and inodes of the two files; or the error that prevented reading them.
-_Stamp = tuple[int, ...] | str
-
-
 class ServerTls:
-    """The TLS context of listeners. `has_changed` and `load` read changed files, for later connections.
+    """The TLS context of listeners, for files that `refresh` reads again when they change.
 
     Args:   client_ca: authenticates client certificates, which stay optional.
             renew: renews the files if they expire soon. Blocks for a moment. Raises: ConfigError.
@@ -58,9 +53,12 @@ class ServerTls:
         self._files = files
         self._renew = renew
         self._renewed_at = time.monotonic()
-        self._seen: _Stamp = ()
-        self.has_changed()
-        self.load()
+        # Load into another context first: a key that does not match would leave the one in use half changed.
+        self.file = RereadFile(
+            "--tls-cert", files.certificate, lambda _path: self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        )
+        self._loaded = self.file.value
+        self._load(self.context)
         if client_ca is not None:
             self.context.verify_mode = ssl.CERT_OPTIONAL
             try:
@@ -68,42 +66,27 @@ class ServerTls:
             except (OSError, ssl.SSLError) as error:
                 raise ConfigError(f"--client-ca {client_ca}: {error}") from error
 
-    def has_changed(self) -> bool:
-        """Renew the leaf if it is due, and return True if the files have changed and are valid.
+    async def refresh(self) -> None:
+        """Renew the leaf if it is due, and use changed files for the next connections, if they are valid.
 
-        Blocks for a moment: call it in a thread.
-
-        Raises: ConfigError: the files are invalid; once for each change. The context keeps the previous files.
+        Raises: ConfigError: the leaf cannot be renewed, or the files have changed once more.
         """
         if self._renew is not None and time.monotonic() - self._renewed_at >= _RENEW_EVERY_S:
             self._renewed_at = time.monotonic()
-            self._renew()
-        stamp = self._stamp()
-        if stamp == self._seen:
-            return False
-        self._seen = stamp
-        # Load into another context first: a key that does not match would leave this one half changed.
-        self._load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        return True
+            await asyncio.to_thread(self._renew)
+        await self.file.refresh()
+        if self._loaded is not self.file.value:
+            self._load(self.context)  # in the loop, so that no handshake starts during the load
+            self._loaded = self.file.value
 
-    def load(self) -> None:
-        """Load the files for the next connections. Call it in the loop, so that no handshake starts during the load."""
-        self._load_into(self.context)
-
-    def _load_into(self, context: ssl.SSLContext) -> None:
+    def _load(self, context: ssl.SSLContext) -> ssl.SSLContext:
         certificate, key = self._files
         try:
             # Without this argument OpenSSL would prompt for a password on the terminal.
             context.load_cert_chain(certificate, key, password="")
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"--tls-cert {certificate}, --tls-key {key}: {error}") from error
-
-    def _stamp(self) -> _Stamp:
-        try:
-            found = [path.stat() for path in self._files]
-        except OSError as error:
-            return str(error)
-        return tuple(part for one in found for part in (one.st_mtime_ns, one.st_ctime_ns, one.st_ino))
+        return context
 
 
 def own_files(folder: Path, names: Sequence[str]) -> Files:
@@ -126,20 +109,9 @@ def own_files(folder: Path, names: Sequence[str]) -> Files:
             leaf = Files(folder / f"server-{digest}.crt", folder / f"server-{digest}.key")
             if not _serves(leaf, authority, names):
                 _make_leaf(leaf, authority, names)
-            elif time.time() - leaf.certificate.stat().st_mtime > _MARKED_S:
-                os.utime(leaf.certificate)
-            _delete_unused(folder, leaf)
             return leaf
     except (OSError, ValueError) as error:
         raise ConfigError(f"--tls: {folder}: {error}") from error
-
-
-def _delete_unused(folder: Path, leaf: Files) -> None:
-    """Delete the certificates of other names that no worker has used for a month. Running workers mark theirs."""
-    for certificate in folder.glob("server-*.crt"):
-        if certificate != leaf.certificate and time.time() - certificate.stat().st_mtime > _UNUSED_S:
-            certificate.with_suffix(".key").unlink(missing_ok=True)
-            certificate.unlink()
 
 
 @contextmanager
