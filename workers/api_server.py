@@ -126,7 +126,7 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         tls=tls,
         audit=flags.audit,
         proxies=TrustedProxies(flags.proxies),
-        files=tuple(each for each in (file, *authenticator.files, tls and tls.file) if each is not None),
+        files=tuple(each for each in (file, *authenticator.files, tls.file if tls else None) if each is not None),
     )
 
 
