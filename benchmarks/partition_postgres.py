@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from eventbus.export.sinks.postgres.partitions import maintain, migrate, partition, unpartition
+from eventbus.export.sinks.postgres.partitions import maintain, migrate, partition
 from tests.support.postgres_server import PostgresServer
 
 ROWS = 1_000_000
@@ -69,9 +69,6 @@ def _measure(url: str, connection: psycopg.Connection[Any]) -> None:
     begun = time.perf_counter()
     maintain(connection, 30)
     print(f"| maintenance, nothing to drop | {time.perf_counter() - begun:.3f} |")
-    begun = time.perf_counter()
-    unpartition(connection)
-    print(f"| the way back | {time.perf_counter() - begun:.3f} |")
 
 
 class _Writer:

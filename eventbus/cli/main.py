@@ -99,12 +99,11 @@ GROUPS: dict[str, str] = {
       eventbus options get
       eventbus options set burst=50 exempt_namespaces=kube-system,audit
     """,
-    "postgres": """Give the table of a PostgreSQL sink partitions by day, or take them away.
+    "postgres": """Give the table of a PostgreSQL sink partitions by day.
 
     \b
     Examples:
       eventbus postgres partition --to 'postgresql://events@db/events'
-      eventbus postgres unpartition --to 'postgresql://events@db/events'
     """,
     "rules": """Check and try the rules of notifications, before `eventbus worker notify` uses them.
 
@@ -188,9 +187,6 @@ COMMANDS: dict[str, Lazy] = {
     "options set": Lazy("eventbus.cli.commands.options:set_options", "Change options for all workers."),
     "postgres partition": Lazy(
         "eventbus.cli.commands.postgres:partition_table", "Give the table of a sink partitions by day."
-    ),
-    "postgres unpartition": Lazy(
-        "eventbus.cli.commands.postgres:unpartition_table", "Make one table of all partitions again."
     ),
     "record": Lazy("eventbus.cli.commands.record:record", "Record one event about KIND/NAME."),
     "rules check": Lazy("eventbus.cli.commands.rules:check_rules", "Check a rules file of the notifier."),

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from eventbus.cli.commands.postgres import partition_table, unpartition_table
+from eventbus.cli.commands.postgres import partition_table
 from eventbus.errors import ConfigError, SinkUnreachable
-from eventbus.export.sinks.postgres.partitions import maintain, partition, partitions, unpartition
+from eventbus.export.sinks.postgres.partitions import maintain, partition, partitions
 from eventbus.export.sinks.postgres.sink import PostgresSink, split_retention
 from eventbus.export.sinks.registry import default_name
 from eventbus.model.event import Event
@@ -22,7 +22,6 @@ from tests.builders import make_event
 from tests.integration.test_sink_postgres import WAITING_FOR_A_LOCK, open_sink, rows, server_url, writes
 from tests.integration.test_sink_postgres import cluster as cluster
 from tests.integration.test_sink_postgres import url as url
-from tests.support.postgres_server import a_database
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -201,22 +200,6 @@ def everything(url: str) -> list[tuple[Any, ...]]:
     return rows(url, "namespace, name, uid, rv, type, reason, message, count, first_seen, last_seen, event, origin")
 
 
-def structure(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
-    """The columns, indexes and constraints of the table."""
-    columns = connection.execute(
-        "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute"
-        " WHERE attrelid = 'eventbus_events'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attname"
-    ).fetchall()
-    indexes = connection.execute(
-        "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'eventbus_events' ORDER BY 1"
-    ).fetchall()
-    constraints = connection.execute(
-        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint"
-        " WHERE conrelid = 'eventbus_events'::regclass AND contype <> 'n' ORDER BY 1"
-    ).fetchall()
-    return columns + indexes + constraints
-
-
 def test_a_table_with_rows_needs_the_command_and_a_worker_waits_for_it(url: str) -> None:
     filled(url)
     sink = open_sink(f"{url}?retention=30d" if "?" not in url else f"{url}&retention=30d")
@@ -264,40 +247,6 @@ def test_the_table_of_before_is_dropped_when_its_retention_is_over(
     put(sink, event_of("by-hand", rv=3, seen=later))
     sink.close()
     assert rows(url) == [("by-hand", 3, 3)]
-
-
-def test_the_way_back_restores_the_table_with_the_rows_of_all_partitions(
-    url: str, connection: psycopg.Connection[Any]
-) -> None:
-    filled(url)
-    before = structure(connection)
-    partition(connection, report=lambda _: None)
-    sink = open_sink(url)
-    put(sink, event_of(named(TODAY + timedelta(days=2))), event_of("by-hand", rv=2))
-    sink.close()
-    all_rows = everything(url)
-    unpartition(connection)
-    assert structure(connection) == before
-    assert everything(url) == all_rows
-    sink = open_sink(url)
-    put(sink, event_of("by-hand", rv=3))
-    sink.close()
-    assert len(rows(url)) == 52
-
-
-def test_the_way_back_of_a_database_that_began_with_partitions(
-    retaining: PostgresSink, url: str, connection: psycopg.Connection[Any], cluster: Any
-) -> None:
-    put(retaining, event_of(named(TODAY)), event_of("by-hand"))
-    retaining.close()
-    assert CliRunner().invoke(unpartition_table, ["--to", url, "-y"]).exit_code == 0
-    assert len(rows(url)) == 2
-    with a_database(cluster.url()) as plain:
-        sink = open_sink(plain)
-        sink.open()
-        sink.close()
-        with psycopg.connect(plain) as other:
-            assert structure(connection) == structure(other)
 
 
 @pytest.mark.parametrize("step", ["_validate", "_build_index", "_switch"])

@@ -1,4 +1,4 @@
-"""`eventbus postgres partition | unpartition`: changes the table of a PostgreSQL sink."""
+"""`eventbus postgres partition`: changes the table of a PostgreSQL sink."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventbus.cli.input.options import ask_consent, together
+from eventbus.cli.input.options import ask_consent
 from eventbus.errors import ConfigError
 from eventbus.util.extras import extra_needed
 
@@ -21,14 +21,9 @@ if TYPE_CHECKING:
 SECONDS_A_MILLION = 4
 
 
-_options = together(
-    click.option("--to", "url", default="", metavar="URL", help="The URL of the sink.  [default: EVENTBUS_EXPORT_TO]"),
-    click.option("-y", "--yes", is_flag=True, help="Do not ask."),
-)
-
-
 @click.command()
-@_options
+@click.option("--to", "url", default="", metavar="URL", help="The URL of the sink.  [default: EVENTBUS_EXPORT_TO]")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def partition_table(url: str, yes: bool) -> None:
     """Give the table eventbus_events partitions by day, so that `retention=90d` in the sink's URL can drop old ones.
 
@@ -36,7 +31,8 @@ def partition_table(url: str, yes: bool) -> None:
     index on namespace, name and day. Then the table is locked for some milliseconds. If the command is interrupted,
     call it again. Stop workers of older builds before, because they cannot write to partitions.
 
-    The existing table becomes one partition. It is dropped as a whole when the retention after today is over.
+    The existing table becomes one partition. It is dropped as a whole when the retention after today is over. Without
+    `retention=` in the URL, no partition is dropped. There is no way back to a table without partitions.
 
     \b
     Examples:
@@ -59,28 +55,6 @@ def partition_table(url: str, yes: bool) -> None:
         begun = time.monotonic()
         partition(connection, report=lambda step: click.echo(f"{time.monotonic() - begun:6.1f} s  {step}", err=True))
         click.echo(f"{time.monotonic() - begun:6.1f} s  done", err=True)
-
-
-@click.command()
-@_options
-def unpartition_table(url: str, yes: bool) -> None:
-    """Make one table of all partitions, as before `eventbus postgres partition`; older builds can use it again.
-
-    The table is locked meanwhile. The events since the partitioning are copied; those of before are not.
-
-    \b
-    Examples:
-      eventbus postgres unpartition --to 'postgresql://events@db/events'
-    """
-    from eventbus.export.sinks.postgres.partitions import PARTITIONED, table_version, unpartition
-
-    with _connected(url) as connection:
-        if table_version(connection) != PARTITIONED:
-            click.echo("The table has no partitions.", err=True)
-            return
-        if not yes:
-            ask_consent("Make one table of all partitions? It is locked until all rows of days are copied.")
-        unpartition(connection)
 
 
 @contextmanager

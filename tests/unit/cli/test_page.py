@@ -34,7 +34,7 @@ def test_the_page_of_commands_is_current() -> None:
 EVERY = commands(main)
 #: What they print is for nobody to take apart: a program's own output, a script, lines; or nothing at all.
 WITHOUT_JSON = {"completion", "down", "exec", "heartbeat", "help", "kubeconfig", "mcp", "record", "up", "watch-systemd"}
-WITHOUT_JSON |= {"logs", "wait", "rules import", "config current-context", "postgres partition", "postgres unpartition"}
+WITHOUT_JSON |= {"logs", "wait", "rules import", "config current-context", "postgres partition"}
 WITHOUT_JSON |= {f"config {verb}-context" for verb in ("delete", "rename", "set", "use")}
 WITHOUT_JSON |= {
     f"worker {kind}" for kind in ("agent", "api", "export", "import", "lifecycle", "log", "metrics", "notify", "sink")

@@ -140,41 +140,6 @@ def partition_empty(connection: psycopg.Connection[Any]) -> bool:
     return True
 
 
-def unpartition(connection: psycopg.Connection[Any]) -> None:
-    """Make one table of all partitions again, as builds without partitions know it. It is locked meanwhile.
-
-    The table of before the migration becomes the table again; the rows of other partitions are copied into it.
-    """
-    with _locks(connection, timeout_ms=30_000), connection.transaction():
-        connection.execute("LOCK TABLE eventbus_events IN ACCESS EXCLUSIVE MODE")
-        old = next((name for name, _ in partitions(connection) if "before" in name), "")
-        if old:
-            connection.execute(sql.SQL("ALTER TABLE eventbus_events DETACH PARTITION {}").format(sql.Identifier(old)))
-        else:
-            old = "eventbus_events_before"
-            connection.execute(
-                "CREATE TABLE eventbus_events_before (LIKE eventbus_events INCLUDING DEFAULTS INCLUDING COMMENTS,"
-                " CONSTRAINT eventbus_events_pkey PRIMARY KEY (namespace, name))"
-            )
-            for name, columns in _INDEXES.items():
-                _create_index(connection, f"{name}_old", old, columns)
-        table = sql.Identifier(old)
-        connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS eventbus_events_day").format(table))
-        connection.execute("ALTER TABLE eventbus_events DROP CONSTRAINT eventbus_events_day")
-        connection.execute(sql.SQL("INSERT INTO {} SELECT * FROM eventbus_events").format(table))
-        connection.execute("DROP TABLE eventbus_events")
-        connection.execute(sql.SQL("ALTER TABLE {} DROP COLUMN day").format(table))
-        connection.execute("DROP FUNCTION eventbus_day(text)")
-        connection.execute(sql.SQL("ALTER TABLE {} RENAME TO eventbus_events").format(table))
-        for name in _INDEXES:
-            connection.execute(
-                sql.SQL("ALTER INDEX IF EXISTS {} RENAME TO {}").format(
-                    sql.Identifier(f"{name}_old"), sql.Identifier(name)
-                )
-            )
-        connection.execute("DELETE FROM eventbus_schema WHERE version = %s", (PARTITIONED,))
-
-
 def maintain(connection: psycopg.Connection[Any], retention_days: int) -> None:
     """Make the partitions of the next days, and drop those of events that are older than the retention.
 
