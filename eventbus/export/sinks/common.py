@@ -8,16 +8,17 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from eventbus.errors import ConfigError, EventUnbuildable, InvalidEvent
 from eventbus.export.sinks.contract import EventPatch, SinkAnswer, SinkWrite, Verb
+from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import encode_core, to_core
 from eventbus.model.event import Event
-from eventbus.util.text import repair
+from eventbus.util.text import cut_bytes, printable, repair
 
 #: The type and the default source of an event as a CloudEvent.
 CLOUD_EVENT_TYPE: Final = "io.eventbus.event.v1"
@@ -149,6 +150,24 @@ def servers_of(parts: SplitResult, default_port: int) -> list[str]:
             raise ConfigError(f"the sink's URL must name its servers as {example}, several with commas")
         servers.append(f"[{name}]:{port}" if ":" in name else f"{name}:{port}")
     return servers
+
+
+def credentials_of(parts: SplitResult, options: SinkOptions, variable: str) -> tuple[str, str]:
+    """Return the user of the URL, "" if it has none, and the password: of the URL, or of *variable* or its file.
+
+    Raises: ConfigError: a user without a password, or a password in the URL without a user."""
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    if password and not user:
+        raise ConfigError("the sink's URL has a password without a user, so it would not be used: give both")
+    password = password or options.secret(variable)
+    if user and not password:
+        raise ConfigError(f"the user in the sink's URL needs {variable}(_FILE)")
+    return user, password
+
+
+def error_text(error: object) -> str:
+    """Return the text of an error of a client library, in one line, for messages and `status`."""
+    return cut_bytes(printable(" ".join(str(error).split()) or type(error).__name__), 300)
 
 
 def query_of(url: str, *known: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -26,6 +26,8 @@ from eventbus.export.sinks.common import (
     AppendsBatches,
     check_host,
     core_json,
+    credentials_of,
+    error_text,
     query_of,
     servers_of,
     tls_context,
@@ -34,7 +36,6 @@ from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.encoding.event_json import micros_to_json
 from eventbus.model.event import Event
-from eventbus.util.text import cut_bytes, printable
 
 DEFAULT_PORT: Final = 9092
 DEFAULT_TOPIC: Final = "eventbus"
@@ -86,14 +87,10 @@ def make_kafka_sink(url: str, options: SinkOptions) -> KafkaSink:
 
 def _security(parts: SplitResult, mechanism: str, options: SinkOptions) -> dict[str, Any]:
     """Return the settings of TLS and of the user. The files may change. Raises: ConfigError."""
-    tls, user = parts.scheme == "kafka+tls", unquote(parts.username or "")
-    password = unquote(parts.password or "") or options.secret("EVENTBUS_KAFKA_PASSWORD")
+    tls = parts.scheme == "kafka+tls"
+    user, password = credentials_of(parts, options, "EVENTBUS_KAFKA_PASSWORD")
     if mechanism not in MECHANISMS:
         raise ConfigError(f"sasl={mechanism!a} in the sink's URL: give {', '.join(MECHANISMS)}")
-    if user and not password:
-        raise ConfigError("the user in the sink's URL needs EVENTBUS_KAFKA_PASSWORD(_FILE)")
-    if parts.password and not user:
-        raise ConfigError("the sink's URL has a password without a user, so it would not be used: give both")
     if user and mechanism == "PLAIN" and not tls:
         raise ConfigError("sasl=PLAIN would send the password in plain text: use kafka+tls://, or SCRAM-SHA-512")
     settings = {"security.protocol": f"{'SASL_' if user else ''}{'SSL' if tls else 'PLAINTEXT'}"}
@@ -207,7 +204,7 @@ class KafkaSink(AppendsBatches):
                     }
                 )
             except (KafkaException, ConfigError) as error:
-                raise SinkUnreachable(_text_of(error)) from error
+                raise SinkUnreachable(error_text(error)) from error
         return self._producer
 
     def _produce(self, batch: _Batch, place: int) -> None:
@@ -252,7 +249,7 @@ class KafkaSink(AppendsBatches):
 
     def _error_of(self, error: KafkaError) -> SinkError:
         code = error.code()
-        text = f"{error.name()}: {_text_of(error)}"
+        text = f"{error.name()}: {error_text(error.str())}"
         if kind := _OF_ONE_MESSAGE.get(code):
             return kind(text)
         if cure := _CURES.get(code):
@@ -261,9 +258,9 @@ class KafkaSink(AppendsBatches):
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._TRANSPORT:
-            self._problem = f"{_text_of(error)}: check that the broker runs, and the sink's URL"
+            self._problem = f"{error_text(error.str())}: check that the broker runs, and the sink's URL"
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._problem = _text_of(error)
+            self._problem = error_text(error.str())
         elif not self._problem:
             self._problem = "no broker can be used: check the sink's URL, and whether the broker expects TLS or a user"
 
@@ -296,8 +293,3 @@ def headers_of(write: SinkWrite, key: bytes) -> list[tuple[str, str | bytes | No
     )
     own = [(name, value.encode("utf-8", "replace")) for name, value in attributes if value]
     return [*_SAME_HEADERS, ("ce_subject", key.removeprefix(b"/")), *own]
-
-
-def _text_of(error: KafkaError | Exception) -> str:
-    text = error.str() if isinstance(error, KafkaError) else str(error)
-    return cut_bytes(printable(" ".join(text.split())), 300)

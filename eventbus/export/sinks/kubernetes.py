@@ -33,14 +33,13 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import check_host, storable_core, version_of
+from eventbus.export.sinks.common import check_host, error_text, storable_core, version_of
 from eventbus.export.sinks.contract import EventPatch, SinkMode
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.bus_path import PATH_ANNOTATION, extend_path
 from eventbus.model.encoding.event_json import from_core
 from eventbus.model.event import Event
 from eventbus.util.http.retry_after import retry_after_s
-from eventbus.util.text import cut_bytes, printable
 
 #: The store's version of the event, kept with it: a write with an older one changes nothing.
 VERSION: Final = "eventbus/resource-version"
@@ -285,9 +284,9 @@ def translate(error: BaseException, *, create: bool) -> EventBusError | None:
     if answered is not None:
         return _of_answer(answered.response, create=create)
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | httpx2.StreamError | ClientConfigError | OSError):
-        return SinkUnreachable(_short(f"{type(error).__name__}: {error}"))
+        return SinkUnreachable(error_text(f"{type(error).__name__}: {error}"))
     if isinstance(error, msgspec.MsgspecError | ValueError | KeyError | TypeError):
-        return UnexpectedReply(_short(f"the reply cannot be read: {error!r}"))
+        return UnexpectedReply(error_text(f"the reply cannot be read: {error!r}"))
     return None
 
 
@@ -300,7 +299,7 @@ def _answer(error: BaseException | None) -> httpx2.HTTPStatusError | None:
 
 def _of_answer(response: httpx2.Response, *, create: bool) -> EventBusError:
     status = _status(response)
-    text = _short(f"{response.status_code} {status.get('message') or response.reason_phrase}")
+    text = error_text(f"{response.status_code} {status.get('message') or response.reason_phrase}")
     code = response.status_code
     if code == 403 and _is_terminating(status):
         return EventRejected(text)
@@ -329,7 +328,3 @@ def _status(response: httpx2.Response) -> dict[str, Any]:
     except (msgspec.MsgspecError, httpx2.StreamError):
         return {}
     return status if isinstance(status, dict) else {}
-
-
-def _short(text: str) -> str:
-    return cut_bytes(printable(text), 300)

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 import nats.errors
@@ -42,6 +42,8 @@ from eventbus.export.sinks.common import (
     AppendsBatches,
     check_host,
     core_json,
+    credentials_of,
+    error_text,
     query_of,
     retention_days,
     servers_of,
@@ -145,24 +147,19 @@ class Login:
     """The credentials, read again for each connection, because their files may change."""
 
     def __init__(self, parts: SplitResult, options: SinkOptions) -> None:
-        self._user = unquote(parts.username or "")
-        self._password = unquote(parts.password or "")
+        self._parts = parts
         self._options = options
 
     def words(self) -> dict[str, Any]:
         """Return the arguments of `Client.connect`. Raises: ConfigError: without their values."""
-        password = self._password or self._options.secret("EVENTBUS_NATS_PASSWORD")
+        user, password = credentials_of(self._parts, self._options, "EVENTBUS_NATS_PASSWORD")
         token, creds = (
             self._options.secret("EVENTBUS_NATS_TOKEN"),
             self._options.environ.get("EVENTBUS_NATS_CREDS_FILE"),
         )
-        if sum(map(bool, (self._user, token, creds))) > 1:
+        if sum(map(bool, (user, token, creds))) > 1:
             raise ConfigError("give one of: a user in the sink's URL, EVENTBUS_NATS_TOKEN, EVENTBUS_NATS_CREDS_FILE")
-        if self._user and not password:
-            raise ConfigError("the user in the sink's URL needs EVENTBUS_NATS_PASSWORD(_FILE)")
-        if self._password and not self._user:
-            raise ConfigError("the sink's URL has a password without a user, so it would not be used: give both")
-        words = {"user": self._user, "password": password} if self._user else {}
+        words = {"user": user, "password": password} if user else {}
         words |= {"token": token} if token else {}
         return words | ({"user_credentials": creds} if creds else {})
 
@@ -449,5 +446,4 @@ _ACK: Final = msgspec.json.Decoder(decodable(_Ack)).decode
 
 
 def _text_of(error: Exception) -> str:
-    text = " ".join(str(error).removeprefix("nats: ").split())
-    return cut_bytes(printable(text or type(error).__name__), 300)
+    return error_text(str(error).removeprefix("nats: ") or type(error).__name__)

@@ -24,10 +24,9 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from eventbus.errors import ConfigError, EventUnbuildable, SinkUnreachable
-from eventbus.export.sinks.common import AppendsBatches, check_host, json_line, query_of, version_of
+from eventbus.export.sinks.common import AppendsBatches, check_host, error_text, json_line, query_of, version_of
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.util.text import cut_bytes, printable
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config
@@ -157,7 +156,7 @@ class S3Sink(AppendsBatches):
             error = SinkUnreachable(str(problem))
         except (BaseError, OSError, ValueError) as problem:
             # Only the first line: the others quote the request.
-            error = SinkUnreachable(cut_bytes(printable(str(problem).partition("\n")[0]), 300))
+            error = SinkUnreachable(error_text(str(problem).partition("\n")[0]))
             self._store = None  # the next one reads the credentials again
         for place, _ in some:
             answers[place] = error or writes[place].event

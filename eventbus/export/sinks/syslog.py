@@ -24,7 +24,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from eventbus.errors import ConfigError, EventUnbuildable, SinkUnreachable
-from eventbus.export.sinks.common import AppendsBatches, check_host, query_of, tls_context
+from eventbus.export.sinks.common import AppendsBatches, check_host, error_text, query_of, tls_context
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.util.text import cut_bytes, printable
@@ -171,8 +171,7 @@ class SyslogSink(AppendsBatches):
                 line.sendall(data)
                 _finish(line)
         except (OSError, UnicodeError) as error:
-            text = cut_bytes(printable(str(error) or type(error).__name__), 300)
-            raise SinkUnreachable(f"{self._host}:{self._port}: {text}") from error
+            raise SinkUnreachable(f"{self._host}:{self._port}: {error_text(error)}") from error
 
     def _connect(self) -> socket.socket:
         line = socket.create_connection((self._host, self._port), timeout=self._timeout_s)

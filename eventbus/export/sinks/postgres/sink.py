@@ -30,7 +30,14 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import AppendsBatches, check_host, retention_days, storable_core, version_of
+from eventbus.export.sinks.common import (
+    AppendsBatches,
+    check_host,
+    error_text,
+    retention_days,
+    storable_core,
+    version_of,
+)
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.postgres.partitions import MAINTAIN_EVERY_S, PARTITIONED_UPSERT, maintain, migrate
 from eventbus.export.sinks.postgres.schema import CLASHES, DELETE, HELD, UPSERT
@@ -38,7 +45,6 @@ from eventbus.export.sinks.registry import SinkOptions, safe_sink_url, take_opti
 from eventbus.model.encoding.event_json import decode_core
 from eventbus.model.event import Event
 from eventbus.util.log import log
-from eventbus.util.text import cut_bytes, printable
 
 PASSWORD: Final = "EVENTBUS_POSTGRES_PASSWORD"
 
@@ -192,7 +198,7 @@ class PostgresSink(AppendsBatches):
             refused = text.partition("FATAL")[2]
             if any(name in refused for name in named) and "connections" not in refused:
                 cure = "correct the sink's URL or password, or make the database"
-                why = cut_bytes(printable(" ".join(text.partition("FATAL:")[2].split()) or text), 300)
+                why = error_text(text.partition("FATAL:")[2] or text)
                 raise ConfigError(f"PostgreSQL refuses: {why}: {cure}", cure=cure) from None
 
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
@@ -399,7 +405,7 @@ def translate(error: psycopg.Error) -> SinkError:
     It contains no values of a row."""
     # Only the primary message: detail and context quote the row's values.
     message = error.diag.message_primary or str(error)
-    text = cut_bytes(printable(f"{error.sqlstate or 'connection'}: {message}"), 300)
+    text = error_text(f"{error.sqlstate or 'connection'}: {message}")
     kind = (error.sqlstate or "")[:2]
     if kind in _BUSY:
         return Throttled(text, retry_after_s=_PAUSE_S)
