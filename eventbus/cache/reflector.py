@@ -9,9 +9,16 @@ from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 
 from eventbus.cache.delta_fifo import DeltaFIFO
-from eventbus.cache.pager import list_all
 from eventbus.errors import BusUnavailable, EventBusError, Expired
-from eventbus.model.list_watch import HasMetadata, ListerWatcher, ListOptions, ObjectList, WatchEvent, WatchEventType
+from eventbus.model.list_watch import (
+    HasMetadata,
+    ListerWatcher,
+    ListOptions,
+    ObjectList,
+    WatchEvent,
+    WatchEventType,
+    list_all,
+)
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.log import log
@@ -38,7 +45,6 @@ class Reflector(Generic[T]):
     Args:   resource: the kind's plural, for log lines.
             on_error: called with each error that list or watch met, in this thread; by default it is logged.
             expected_type: objects of another type are logged and skipped.
-            min_watch_timeout_s: the shortest time-out of a watch; a value below WATCH_TIMEOUT_S is raised to it.
             chance: gives 0..1, for jitter.
     Source: client-go `tools/cache/reflector.go`. Departures: a connection that is lost inside a watch is opened
             again without a list; *on_error* also gets the errors that a watch reports; no streaming lists.
@@ -53,8 +59,6 @@ class Reflector(Generic[T]):
         resource: str = "objects",
         on_error: Callable[[Exception], None] | None = None,
         expected_type: type[T] | None = None,
-        page_size: int | None = None,
-        min_watch_timeout_s: float = WATCH_TIMEOUT_S,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._source = source
@@ -63,8 +67,6 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._on_error = on_error or self._log_error
         self._expected_type = expected_type
-        self._page_size = page_size
-        self._min_watch_timeout_s = max(min_watch_timeout_s, WATCH_TIMEOUT_S)
         self._chance = chance
         self._backoff = ReflectorBackoff(clock=clock, chance=chance)
         self._version = ""
@@ -115,8 +117,7 @@ class Reflector(Generic[T]):
         return objects
 
     def _list_from(self, version: str) -> ObjectList[T]:
-        in_pages = self._page_size is not None or self._always_pages or version in _NO_VERSION
-        limit = (self._page_size or PAGE_SIZE) if in_pages else 0
+        limit = PAGE_SIZE if self._always_pages or version in _NO_VERSION else 0
         objects, came_in_pages = list_all(self._source, ListOptions(resource_version=version, limit=limit))
         self._always_pages |= version == "0" and came_in_pages
         return objects
@@ -124,7 +125,7 @@ class Reflector(Generic[T]):
     def _watch(self, stop: StopSignal) -> None:
         """Run one watch, from the last version, to its end."""
         started = self._clock.monotonic()
-        timeout_s = self._min_watch_timeout_s * (1 + self._chance())
+        timeout_s = WATCH_TIMEOUT_S * (1 + self._chance())
         options = ListOptions(resource_version=self._version, timeout_s=timeout_s, allow_bookmarks=True)
         try:
             watch = self._source.watch(options)

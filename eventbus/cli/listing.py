@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 import msgspec
 
-from eventbus.cache.pager import list_all
 from eventbus.cli.input.get_options import GetOptions
 from eventbus.cli.printers.object_printer import PrintedChange, Printer, PrintOptions, make_printer
 from eventbus.cli.printers.output import wants_colour, write
@@ -19,7 +18,7 @@ from eventbus.cli.printers.sort_by import Order, order_of
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import BusUnavailable, Expired, NotFound
 from eventbus.model.kinds import Kind
-from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, Watch, WatchEventType
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, Watch, WatchEventType, list_all
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:

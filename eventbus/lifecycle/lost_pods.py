@@ -9,9 +9,8 @@ from typing import Final
 
 import msgspec
 
-from eventbus.cache.pager import list_all
 from eventbus.errors import BusRefused, Conflict, NotFound
-from eventbus.model.list_watch import ListOptions
+from eventbus.model.list_watch import ListOptions, list_all
 from eventbus.model.objects.cluster import FALSE, READY
 from eventbus.model.objects.pod import Pod, PodCondition
 from eventbus.store.writer import ObjectWriter

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from eventbus.cache.pager import list_all
 from eventbus.errors import Expired
-from eventbus.model.list_watch import HasMetadata, ListOptions
+from eventbus.model.list_watch import HasMetadata, ListOptions, list_all
 from eventbus.store.changes import Change, Versions
 from eventbus.store.reader import ObjectReader
 from eventbus.store.storage import ChangeType

@@ -1,6 +1,6 @@
 """The contract between stores of objects and their mirrors: list, then watch from the list's version.
 
-Values and protocols only. The store implements them, `eventbus.cache` reads through them.
+Values, protocols, and a list of all pages. The store implements them, `eventbus.cache` reads through them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from eventbus.errors import EventBusError
+from eventbus.errors import EventBusError, Expired
 from eventbus.model.event import ObjectMeta
 
 
@@ -146,3 +146,18 @@ class ListerWatcher(Protocol[T]):
 def is_older(version: str, than: str) -> bool:
     """Return True if *version* of an object is smaller than *than*; False if either is not a number."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
+def list_all(source: ListerWatcher[T], options: ListOptions) -> tuple[ObjectList[T], bool]:
+    """Return all pages as one list, and whether there was more than one page."""
+    page = source.list(options)
+    if not page.continue_:
+        return page, False
+    version, items = page.resource_version, list(page.items)
+    while page.continue_:
+        try:
+            page = source.list(msgspec.structs.replace(options, resource_version="", continue_=page.continue_))
+        except Expired:
+            return source.list(msgspec.structs.replace(options, limit=0)), True
+        items += page.items
+    return ObjectList(tuple(items), version), True

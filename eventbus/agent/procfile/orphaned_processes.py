@@ -17,13 +17,12 @@ import msgspec
 from eventbus.agent.logs.local_pods import LocalPods
 from eventbus.agent.pods.updates import CONFIG_MIRROR, RUN_BY_UP
 from eventbus.broker.connection.address import parse_address
-from eventbus.cache.pager import list_all
 from eventbus.client.store import RemoteStore
 from eventbus.errors import NotFound
 from eventbus.model.decodable import decodable
 from eventbus.model.event import ObjectReference
 from eventbus.model.kinds import POD
-from eventbus.model.list_watch import ListOptions
+from eventbus.model.list_watch import ListOptions, list_all
 from eventbus.store.object_store import ObjectStore
 
 if TYPE_CHECKING:

@@ -168,9 +168,8 @@ def _matching_events(
     session: Session, namespace: str | None, reference: ObjectReference | None, field_selector: str
 ) -> list[ObjectMeta]:
     """Return the metadata of the events to delete: there may be a million, and their texts are not needed."""
-    from eventbus.cache.pager import list_all
     from eventbus.model.kinds import EVENT
-    from eventbus.model.list_watch import ListOptions
+    from eventbus.model.list_watch import ListOptions, list_all
     from eventbus.store.selection import Selection
 
     options = ListOptions(namespace=namespace or "", field_selector=field_selector, limit=PAGE)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 import msgspec
 
-from eventbus.cache.pager import list_all
 from eventbus.cli.input.get_options import GetOptions, common_options
 from eventbus.cli.input.lookup import demanded_kind, waiting
 from eventbus.cli.input.options import namespace_option
 from eventbus.cli.printers.output import write
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import NotFound
+from eventbus.model.list_watch import list_all
 from eventbus.model.reference import meant_kinds
 from eventbus.util.text import printable
 

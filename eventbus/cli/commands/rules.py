@@ -141,9 +141,8 @@ def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> N
       eventbus rules trace web-0.17a6101701650000 -n shop --rules rules.yaml
     """
     from eventbus.broker.notifications import read_notifier_status
-    from eventbus.cache.pager import list_all
     from eventbus.model.kinds import ACKNOWLEDGEMENT, SILENCE
-    from eventbus.model.list_watch import ListOptions
+    from eventbus.model.list_watch import ListOptions, list_all
     from eventbus.model.matchers import labels_of
     from eventbus.notify.alerts import alert_id
     from eventbus.notify.explain import NotifierView, trace

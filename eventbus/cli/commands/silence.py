@@ -253,10 +253,9 @@ def _require_open_group(session: Session, about: AcknowledgedObject) -> None:
 
 
 def _remove(session: Session, about: AcknowledgedObject, output: str) -> None:
-    from eventbus.cache.pager import list_all
     from eventbus.cli.listing import printer_option
     from eventbus.model.kinds import ACKNOWLEDGEMENT
-    from eventbus.model.list_watch import ListOptions
+    from eventbus.model.list_watch import ListOptions, list_all
 
     objects = session.store.objects(ACKNOWLEDGEMENT)
     listed: tuple[Acknowledgement, ...] = list_all(objects, ListOptions(limit=500))[0].items

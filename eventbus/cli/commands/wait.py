@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from eventbus.cache.pager import list_all
 from eventbus.cli.completion import complete_objects
 from eventbus.cli.input.lookup import demanded_kind, objects_from_words
 from eventbus.cli.input.options import namespace_option
 from eventbus.cli.session import Session, open_session
 from eventbus.errors import Expired, NotFound
-from eventbus.model.list_watch import ListOptions, WatchEventType
+from eventbus.model.list_watch import ListOptions, WatchEventType, list_all
 from eventbus.util.human_duration import parse_duration
 from eventbus.util.text import printable
 

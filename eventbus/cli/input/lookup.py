@@ -67,8 +67,8 @@ def readable_kind(store: AnyStore, typed: str, namespace: str | None) -> Kind[An
 
 def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: str) -> list[Stored]:
     """The object *name* as it is stored; namespace None: those of all of them."""
-    from eventbus.cache.pager import list_all
     from eventbus.cli.printers.description import Stored
+    from eventbus.model.list_watch import list_all
     from eventbus.model.selectors import escape_value
 
     objects = store.objects(kind)
@@ -84,9 +84,9 @@ def find_stored(store: AnyStore, kind: Kind[Any], namespace: str | None, name: s
 
 def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
     """Fetch the lease and pods of a node; nothing for other kinds."""
-    from eventbus.cache.pager import list_all
     from eventbus.cli.printers.node_description import Around
     from eventbus.model.kinds import KINDS, LEASE, NODE
+    from eventbus.model.list_watch import list_all
     from eventbus.model.objects.cluster import NODE_LEASES
     from eventbus.store.object_store import may_read
 
@@ -106,8 +106,8 @@ def _around(store: AnyStore, kind: Kind[Any], node: str) -> Around:
 
 def find_stored_beginning(store: AnyStore, kind: Kind[Any], namespace: str | None, begin: str) -> list[Stored]:
     """Return all objects with this name prefix."""
-    from eventbus.cache.pager import list_all
     from eventbus.cli.printers.description import Stored
+    from eventbus.model.list_watch import list_all
 
     place = namespace if namespace and kind.namespaced else ""
     listing, _ = list_all(store.objects(kind), ListOptions(namespace=place))

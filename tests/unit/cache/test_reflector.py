@@ -372,37 +372,26 @@ def test_where_the_first_list_came_in_pages_every_list_does(bench: Bench) -> Non
     assert source.versions == ["0", "(next)", "10"]
 
 
-def test_a_page_size_that_was_set_is_always_kept(bench: Bench) -> None:
-    source = ScriptedSource(bench.stop, [listed("10"), listed("20")], [watch_of(WatchEvent.failed(EXPIRED))])
-    bench.reflector(source, page_size=4).run(bench.stop)
-    assert [options.limit for options in source.listed] == [4, 4]
-
-
 def test_a_second_page_that_expired_is_followed_by_one_whole_list(bench: Bench) -> None:
     lists: list[Answer] = [
+        listed("10", more="first"),
         listed("10"),
         listed("20", make_thing("a"), more="next"),
         Expired("the continuation"),
         listed("21", make_thing("a"), make_thing("b")),
     ]
     source = ScriptedSource(bench.stop, lists, [watch_of(WatchEvent.failed(EXPIRED))])
-    bench.reflector(source, page_size=1).run(bench.stop)
-    assert source.versions == ["0", "10", "(next)", "10"]
-    assert [options.limit for options in source.listed] == [1, 1, 1, 0]
+    bench.reflector(source).run(bench.stop)
+    assert source.versions == ["0", "(first)", "10", "(next)", "10"]
+    assert [options.limit for options in source.listed] == [500, 500, 500, 500, 0]
     assert bench.held == {"a": "", "b": ""}
 
 
-@pytest.mark.parametrize(
-    ("asked_s", "shortest_s"),
-    [(None, 300), (60, 300), (1800, 1800)],
-    ids=["by default", "less is not kept", "more is"],
-)
-def test_a_watch_is_asked_to_end_at_a_random_time(bench: Bench, asked_s: float | None, shortest_s: float) -> None:
-    options = {} if asked_s is None else {"min_watch_timeout_s": asked_s}
-    for chance, expected_s in ((0.0, shortest_s), (1.0, 2 * shortest_s)):
+def test_a_watch_is_asked_to_end_at_a_random_time(bench: Bench) -> None:
+    for chance, expected_s in ((0.0, 300), (1.0, 600)):
         stop = SleeplessStop(bench.clock)
         source = ScriptedSource(stop, [listed("10")])
-        bench.reflector(source, chance=lambda chance=chance: chance, **options).list_and_watch(stop)
+        bench.reflector(source, chance=lambda chance=chance: chance).list_and_watch(stop)
         assert source.watched[0].timeout_s == expected_s
 
 
