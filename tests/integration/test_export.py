@@ -10,7 +10,6 @@ import pytest
 from eventbus.broker.health.export_status import (
     describe_missing,
     export_status,
-    forget_silent_sinks,
     forget_sink,
     notifier_lag,
     partitions_without_worker,
@@ -114,18 +113,6 @@ def test_every_event_ends_in_the_sink_with_its_count(partition: Partition, expor
             run_until_idle(exporter)
     assert sink.counts() == {f"message {number}": 3 for number in range(20)}
     assert {e.metadata.name: e for e in partition.stored()} == sink.rows
-
-
-def test_the_repeats_of_one_read_are_one_write(partition: Partition, exporter_of: MakeExporter) -> None:
-    sink = MemorySink()
-    exporter = exporter_of(sink)
-    for _ in range(5):
-        partition.record(about(1))
-    run_until_idle(exporter)
-    for _ in range(4):
-        partition.record(about(1))
-    run_until_idle(exporter)
-    assert sink.calls == [("create", "message 1", 5), ("patch", "message 1", 9)]
 
 
 def test_a_batch_sink_is_given_no_event_twice_even_if_it_went_and_came_back(
@@ -742,16 +729,6 @@ def test_a_full_server_holds_up_no_export(partition: Partition, exporter_of: Mak
         run_until_idle(exporter)
     assert sink.counts() == {"message 1": 1, "message 2": 1}
     assert status_of(partition.bus).lag == 0
-
-
-def test_a_sink_that_was_silent_for_long_is_forgotten_by_housekeeping(
-    partition: Partition, exporter_of: MakeExporter
-) -> None:
-    close(exporter_of(MemorySink()))
-    (keys,) = partition.bus.keys
-    assert forget_silent_sinks(partition.admin, keys, silent_ms=3_600_000) == []
-    eventually(lambda: forget_silent_sinks(partition.admin, keys, silent_ms=0) == ["memory"])  # 1 ms later
-    assert export_status(partition.bus, partition.admin) == ()
 
 
 def test_a_forgotten_sink_is_written_everything_anew(partition: Partition, exporter_of: MakeExporter) -> None:

@@ -235,20 +235,6 @@ def test_the_uids_of_two_users_are_two(embedded_url: str, prefix: str, tmp_path:
     assert "'three' may not record events in namespace 'default'" in answer.error_message
 
 
-def test_a_user_who_may_record_nowhere_is_refused_before_the_body_is_read(
-    embedded_url: str, prefix: str, tmp_path: Path
-) -> None:
-    bus = open_bus(embedded_url, Settings(prefix=prefix))
-    tokens = tmp_path / "tokens.csv"
-    tokens.write_text("a,viewer,1\n")
-    with serving(bus, tokens=tokens, grants=["view=user:viewer"]) as url:
-        api = ApiConnection(parse_api_url(url, Settings(token="a")))
-        reply = send(api, b"no request")
-        api.close()
-    assert reply.status == 403
-    assert b'"viewer" cannot create resource "events"' in reply.body
-
-
 def test_a_request_that_is_sent_again_is_recorded_once_if_its_records_have_times(bus: Bus, api: ApiConnection) -> None:
     for _ in range(2):
         post(api, record(), record())

@@ -257,12 +257,6 @@ def test_repeats_at_the_same_time_change_nothing(bus: Bus, url: str) -> None:
     assert Counter(event.message for event in incoming_of(bus)) == Counter(str(i) for i in range(200))
 
 
-def test_without_a_key_a_repeat_doubles(bus: Bus, url: str) -> None:
-    for _ in range(2):
-        post(url, backups(10))
-    assert len(incoming_of(bus)) == 20
-
-
 def test_another_body_under_the_same_key_is_refused(bus: Bus, url: str) -> None:
     key = JSON | {"Idempotency-Key": "k"}
     post(url, backups(3), key)

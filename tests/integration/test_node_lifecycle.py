@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from eventbus.agent.node.status_writer import ATTEMPTS, NodeStatusWriter
 from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.errors import BusUnavailable, NotFound
+from eventbus.errors import BusUnavailable, Conflict, NotFound
+from eventbus.lifecycle.election import Election
+from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.node_monitor import Pace
+from eventbus.lifecycle.polled_cache import Polled, PolledCache
 from eventbus.model.event import ObjectMeta
-from eventbus.model.kinds import NODE
-from eventbus.model.objects.cluster import LIFECYCLE_LEASE, NODE_LEASES, Node
+from eventbus.model.kinds import NODE, POD
+from eventbus.model.list_watch import ListOptions, ObjectList
+from eventbus.model.objects.cluster import LIFECYCLE_LEASE, NODE_LEASES, Lease, Node, Transition, with_condition
+from eventbus.model.objects.pod import Pod, PodCondition, PodSpec, PodStatus
 from eventbus.settings import Settings
 from eventbus.store.change_hub import ChangeHub
 from eventbus.store.writer import ObjectWriter
@@ -91,8 +97,8 @@ def test_status_is_written_when_something_changes_and_else_every_five_minutes(wo
     assert world.reasons("n1")["NodeHasDiskPressure"] == 1
 
 
-def test_a_transition_time_moves_only_with_the_status(world: NodeWorld) -> None:
-    agent = world.agent("n1")
+def test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more(world: NodeWorld) -> None:
+    machine = world.agent("n1").machine
     world.run(1)
     first = world.nodes.get("n1").status.condition("MemoryPressure")
     world.run(310)
@@ -101,16 +107,6 @@ def test_a_transition_time_moves_only_with_the_status(world: NodeWorld) -> None:
     assert later is not None
     assert later.last_transition_time == first.last_transition_time
     assert later.last_heartbeat_time != first.last_heartbeat_time
-    agent.machine.available = 50 * 1024 * 1024
-    world.run(11)
-    agent.machine.available = 8 * GIB
-    world.run(11)
-    assert world.reasons("n1")["NodeHasInsufficientMemory"] == world.reasons("n1")["NodeHasSufficientMemory"] == 1
-
-
-def test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more(world: NodeWorld) -> None:
-    machine = world.agent("n1").machine
-    world.run(1)
     machine.available, machine.free, machine.processes = 50 * 1024 * 1024, 5 * GIB, 32_000
     world.run(11)
     fresh = FakeMachine()
@@ -503,20 +499,6 @@ def test_most_nodes_at_once_are_a_partial_disruption_and_go_slowly(world: NodeWo
     assert [(event.type, event.involved_object.kind) for event in said] == [("Warning", "Worker")]
 
 
-def test_a_disruption_that_lasts_is_told_once_and_every_node_is_lost_in_the_end(world: NodeWorld) -> None:
-    world.worker()
-    names = [f"n{number}" for number in range(6)]
-    for name in names:
-        world.agent(name)
-    world.run(30)
-    for name in names:
-        world.kill(name)
-    world.run(200)
-    assert [world.ready(name) for name in names] == ["Unknown"] * 6
-    assert [world.reasons(name)["NodeNotReady"] for name in names] == [1] * 6
-    assert sum(event.reason == "PartialDisruption" for event in world.events()) == 1
-
-
 def test_an_agents_own_truth_stands_over_what_was_said_of_it(world: NodeWorld) -> None:
     world.worker()
     agent = world.agent("n1")
@@ -573,3 +555,269 @@ def test_leases_reach_back_for_seconds_only(world: NodeWorld) -> None:
         world.renew("n1", at=world.now() + timedelta(microseconds=1), holder=secrets.token_hex(8000))
         world.clock.advance(0.001)
     assert world.client.memory_usage(keys.changes_of("leases"), 0) < 3 * 1024 * 1024
+
+
+# -- pods of a node that is lost --------------------------------------------------------------------------------------
+
+
+def a_pod(name: str, node: str, phase: str = "Running") -> Pod:
+    status = PodStatus(phase=phase, conditions=(PodCondition(type="Ready", status="True"),))
+    return Pod(metadata=ObjectMeta(name=name, namespace="default"), spec=PodSpec(node_name=node), status=status)
+
+
+def ready_of(world: NodeWorld, name: str) -> tuple[str, str]:
+    status = world.pods.get(name, "default").status
+    ready = status.condition("Ready")
+    return ready.status if ready else "", status.reason
+
+
+def test_pods_of_a_lost_node_are_not_ready_and_say_why_and_no_others(world: NodeWorld) -> None:
+    for pod in (a_pod("web", "n1"), a_pod("done", "n1", "Succeeded"), a_pod("other", "n2")):
+        world.pods.create(pod)
+    world.worker()
+    world.agent("n1")
+    world.agent("n2")
+    world.run(30)
+    world.kill("n1")
+    world.run(60)
+    assert ready_of(world, "web") == ("False", "NodeLost")
+    assert "n1 which was running pod web is unresponsive" in world.pods.get("web", "default").status.message
+    assert ready_of(world, "done") == ("True", "")
+    assert ready_of(world, "other") == ("True", "")
+
+
+def test_what_the_agent_writes_when_it_is_back_stays(world: NodeWorld) -> None:
+    pod = world.pods.create(a_pod("web", "n1"))
+    world.worker()
+    world.agent("n1")
+    world.run(30)
+    world.kill("n1")
+    world.run(60)
+    world.agent("n1")
+    world.run(30)
+    held = world.pods.get("web", "default")
+    world.pods.update_status(msgspec.structs.replace(held, status=pod.status))
+    world.run(30)
+    assert ready_of(world, "web") == ("True", "")
+
+
+@pytest.mark.parametrize(("phase", "marked"), [("Running", True), ("Failed", False)])
+def test_a_pod_that_is_written_in_the_same_moment_is_judged_by_what_was_written(
+    world: NodeWorld, phase: str, marked: bool
+) -> None:
+    class WrittenBetween(ObjectWriter[Pod]):
+        """Pods that another client writes between the list of them and the mark."""
+
+        def list(self, options: ListOptions | None = None) -> ObjectList[Pod]:
+            found = super().list(options)
+            for pod in found.items:
+                self.update_status(
+                    msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, phase=phase))
+                )
+            return found
+
+    world.pods.create(a_pod("web", "n1", "Pending"))
+    between = WrittenBetween(bus=world.bus, client=world.client, hub=ChangeHub(world.bus), kind=POD)
+    LostPods(between, lambda: datetime.now(UTC)).look(["n1"])
+    assert (ready_of(world, "web")[1] == "NodeLost") == marked
+    assert world.pods.get("web", "default").status.phase == phase
+
+
+def test_a_worker_that_takes_over_marks_what_the_first_one_did_not(world: NodeWorld) -> None:
+    world.worker("w1")
+    world.agent("n1")
+    world.run(30)
+    world.kill("n1")
+    world.run(60)
+    world.pods.create(a_pod("late", "n1"))  # as if w1 had died between the node and its pods
+    world.kill("w1")
+    world.worker("w2")
+    world.run(60)
+    assert ready_of(world, "late") == ("False", "NodeLost")
+
+
+# -- the local copy that a worker polls, and the election -------------------------------------------------------------
+
+
+def test_a_poll_tells_what_was_written_and_what_is_gone(world: NodeWorld) -> None:
+    cache: PolledCache[Lease] = PolledCache(world.leases, NODE_LEASES)
+    assert cache.poll() == Polled(set(), set())
+    world.renew("a")
+    world.renew("b")
+    assert cache.poll() == Polled({"a", "b"}, set())
+    world.clock.advance(1)
+    world.renew("a")
+    world.leases.delete("b", NODE_LEASES)
+    world.renew("c")
+    world.leases.delete("c", NODE_LEASES)
+    assert cache.poll() == Polled({"a"}, {"b", "c"})
+    assert cache.poll() == Polled(set(), set())
+    assert (list(cache.items), cache.lists) == (["a"], 1)
+
+
+def test_changes_that_were_trimmed_are_made_up_for_by_a_list(world: NodeWorld) -> None:
+    cache: PolledCache[Lease] = PolledCache(world.leases, NODE_LEASES)
+    world.renew("a")
+    world.renew("b")
+    cache.poll()
+    world.clock.advance(1)
+    world.renew("a")
+    world.leases.delete("b", NODE_LEASES)
+    world.renew("c")
+    world.client.xtrim(world.bus.keys[0].changes_of("leases"), maxlen=1, approximate=False)
+    assert cache.poll() == Polled({"a", "c"}, {"b"})
+    assert cache.lists == 2
+
+
+def test_a_store_that_was_made_anew_is_listed(world: NodeWorld) -> None:
+    cache: PolledCache[Lease] = PolledCache(world.leases, NODE_LEASES)
+    world.renew("a")
+    cache.poll()
+    keys = world.bus.keys[0]
+    for key in world.client.scan_iter(match=keys.root + b"*leases*"):
+        world.client.delete(key)
+    assert cache.poll() == Polled(set(), {"a"})
+
+
+def candidate(world: NodeWorld, identity: str) -> Election:
+    return Election(leases=world.leases, clock=world.clock, identity=identity, now=lambda: datetime.now(UTC))
+
+
+def test_one_of_two_candidates_is_elected_and_the_other_when_it_renews_no_more(world: NodeWorld) -> None:
+    one, two = candidate(world, "one"), candidate(world, "two")
+    assert [one.campaign(), two.campaign()] == [True, False]
+    for _ in range(10):
+        world.clock.advance(2)
+        assert [one.campaign(), two.campaign()] == [True, False]
+    world.clock.advance(6)
+    assert [one.leads, two.campaign()] == [False, False]
+    world.clock.advance(2)
+    assert two.campaign()
+    assert not one.campaign()
+    namespace, name = LIFECYCLE_LEASE
+    assert world.leases.get(name, namespace).spec.holder_identity == "two"
+
+
+def test_who_resigns_makes_room_at_once(world: NodeWorld) -> None:
+    one, two = candidate(world, "one"), candidate(world, "two")
+    assert one.campaign()
+    one.resign()
+    assert (one.leads, two.campaign()) == (False, True)
+
+
+def test_a_candidate_that_slept_does_not_take_the_lease_of_one_who_renews(world: NodeWorld) -> None:
+    one, two = candidate(world, "one"), candidate(world, "two")
+    assert [one.campaign(), two.campaign()] == [True, False]
+    for _ in range(30):
+        world.clock.advance(2)
+        assert one.campaign()
+    assert not two.campaign()
+    assert one.campaign()
+
+
+# -- the writer of a status among others ------------------------------------------------------------------------------
+
+
+def writer(
+    world: NodeWorld, told: list[str], meanwhile: Callable[[], object] = lambda: None, value: str = "True"
+) -> NodeStatusWriter:
+    def status_of(node: Node) -> Node:
+        meanwhile()
+        now = world.now()
+        return msgspec.structs.replace(
+            node, status=with_condition(node.status, "Ready", value, "AgentReady", "ready", now, now)
+        )
+
+    def tell(node: Node, transition: Transition) -> None:
+        told.append(transition.reason)
+
+    return NodeStatusWriter(
+        nodes=world.nodes, clock=world.clock, name="n1", labels=dict, status_of=status_of, report=tell
+    )
+
+
+def somebody_writes(world: NodeWorld, times: int) -> Callable[[], object]:
+    """Writes the node's status before the next *times* writes of the agent."""
+    left = [times]
+
+    def write() -> None:
+        if left[0]:
+            left[0] -= 1
+            world.clock.advance(1)
+            node, now = world.nodes.get("n1"), world.now() + timedelta(seconds=left[0])
+            status = with_condition(node.status, "Corp", f"{left[0]}", "R", "m", now, now)
+            world.nodes.update_status(msgspec.structs.replace(node, status=status))
+
+    return write
+
+
+def test_a_round_tries_five_times_over_somebody_elses_writes(world: NodeWorld) -> None:
+    told: list[str] = []
+    writer(world, told).register()
+    assert told == ["NodeReady"]
+    assert writer(world, told, somebody_writes(world, ATTEMPTS - 1), "False").write()
+    assert told == ["NodeReady", "NodeNotReady"]
+    with pytest.raises(Conflict):
+        writer(world, told, somebody_writes(world, ATTEMPTS), "True").write()
+    assert told == ["NodeReady", "NodeNotReady"]
+
+
+def test_a_transition_that_somebody_else_has_made_is_not_told_again(world: NodeWorld) -> None:
+    told: list[str] = []
+    writer(world, told).register()
+
+    def fails() -> None:
+        node = world.nodes.get("n1")
+        ready = node.status.condition("Ready")
+        if ready is not None and ready.status == "True":
+            lost = with_condition(node.status, "Ready", "False", "AgentReady", "ready", world.now(), world.now())
+            world.nodes.update_status(msgspec.structs.replace(node, status=lost))
+
+    writer(world, told, fails, "False").write()
+    assert told == ["NodeReady"]
+
+
+class Unanswered:
+    """The nodes of a server. Its next answer to a write is lost."""
+
+    def __init__(self, world: NodeWorld) -> None:
+        self.get, self.update = world.nodes.get, world.nodes.update
+        self._nodes = world.nodes
+        self.lost = True
+
+    def create(self, found: Node) -> Node:
+        return self._answer(self._nodes.create(found))
+
+    def update_status(self, found: Node) -> Node:
+        return self._answer(self._nodes.update_status(found))
+
+    def _answer(self, written: Node) -> Node:
+        lost, self.lost = self.lost, False
+        if lost:
+            raise BusUnavailable("no answer")
+        return written
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_write_whose_answer_was_lost_is_told_when_it_is_seen(world: NodeWorld, exists: bool) -> None:
+    told: list[str] = []
+    if exists:
+        world.nodes.create(Node(metadata=ObjectMeta(name="n1")))
+    made = writer(world, told)
+    made._nodes = Unanswered(world)
+    with pytest.raises(BusUnavailable):
+        made.register()
+    assert told == []
+    made.register()
+    assert told == ["NodeReady"]
+    made.register()
+    assert told == ["NodeReady"]
+
+
+def test_a_node_that_is_gone_is_not_made_anew_by_a_round(world: NodeWorld) -> None:
+    told: list[str] = []
+    made = writer(world, told)
+    made.register()
+    world.nodes.delete("n1")
+    with pytest.raises(NotFound):
+        made.write()

@@ -1,10 +1,11 @@
-"""Receivers against servers that stand in for Slack, PagerDuty and SMTP, a real Alertmanager, and Apprise."""
+"""Receivers against servers that stand in for Slack, PagerDuty, SMTP and webhooks, a real Alertmanager, and Apprise."""
 
 from __future__ import annotations
 
 import logging
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.message import EmailMessage
@@ -17,7 +18,7 @@ import msgspec
 import psutil
 import pytest
 
-from eventbus.errors import EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
+from eventbus.errors import ConfigError, EventBusError, EventRejected, SinkUnreachable, Throttled, UnexpectedReply
 from eventbus.notify.receivers import apprise, slack
 from eventbus.notify.receivers.contract import Notification, NotifiedAlert, Opening, Reason, Receiver, Status
 from eventbus.notify.receivers.http import HttpSender
@@ -582,12 +583,97 @@ def test_alertmanager_takes_400_alerts(alertmanager_url: str) -> None:
     receiver.close()
 
 
-# Apprise
+# Webhook
 
 
 @pytest.fixture
 def endpoint() -> Endpoint:
     return Endpoint()
+
+
+@pytest.fixture
+def hook_url(endpoint: Endpoint) -> Iterator[str]:
+    with receiving(endpoint) as port:
+        yield f"http://127.0.0.1:{port}/hook"
+
+
+def test_a_webhook_gets_alertmanagers_fields(hook_url: str, endpoint: Endpoint) -> None:
+    authorization = {"authorization": {"credentials": "secret"}}
+    receiver = opened("webhook_configs", url=hook_url, max_alerts=1, http_config=authorization)
+    assert receiver.send(notification(alert(0), alert(1, Status.RESOLVED))) == {}
+    receiver.close()
+    (delivery,) = endpoint.deliveries
+    assert delivery.headers["idempotency-key"] == "g1/1"
+    assert delivery.headers["eventbus-bus"] == "bus-1"
+    assert delivery.headers["authorization"] == "Bearer secret"
+    assert msgspec.json.decode(delivery.body) == {
+        "receiver": "a",
+        "status": "firing",
+        "alerts": [
+            {
+                "status": "firing",
+                "labels": alert(0).labels,
+                "annotations": alert(0).annotations,
+                "startsAt": "2026-11-25T12:00:00.123Z",
+                "endsAt": "0001-01-01T00:00:00Z",
+                "generatorURL": "",
+                "fingerprint": "0000000000000000",
+            }
+        ],
+        "groupLabels": {"namespace": "shop", "reason": "BackOff"},
+        "commonLabels": {"kind": "Pod", "reason": "BackOff"},
+        "commonAnnotations": {},
+        "externalURL": "https://bus.example",
+        "version": "4",
+        "groupKey": '{}:{namespace="shop"}',
+        "truncatedAlerts": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(204), None),
+        (Answer(409), None),
+        (Answer(429, {"Retry-After": "7"}), Throttled),
+        (Answer(503, {"Retry-After": "7"}), Throttled),
+        (Answer(500), UnexpectedReply),
+        (Answer(503), SinkUnreachable),
+        (Answer(401), SinkUnreachable),
+        (Answer(302, {"Location": "http://127.0.0.1/"}), SinkUnreachable),
+        (Answer(0), SinkUnreachable),
+        (Answer(400), EventRejected),
+    ],
+)
+def test_the_answer_to_a_webhook_says_whether_to_send_again(
+    hook_url: str, endpoint: Endpoint, answer: Answer, error: type[EventBusError] | None
+) -> None:
+    receiver = opened("webhook_configs", url=hook_url)
+    endpoint.answers.append(answer)
+    with pytest.raises(error) if error else nullcontext():
+        receiver.send(notification())
+    assert len(endpoint.deliveries) == 1
+    receiver.close()
+
+
+def test_a_webhook_goes_through_a_proxy(hook_url: str, endpoint: Endpoint) -> None:
+    proxy = {"proxy_url": hook_url.removesuffix("/hook")}
+    receiver = opened("webhook_configs", url="http://127.0.0.1:1/far", http_config=proxy)
+    receiver.send(notification())
+    receiver.close()
+    assert [delivery.path for delivery in endpoint.deliveries] == ["http://127.0.0.1:1/far"]
+
+
+def test_a_webhook_within_the_own_network_is_refused() -> None:
+    text = (
+        '{"route": {"receiver": "a"}, "receivers": [{"name": "a", "webhook_configs": [{"url": "https://127.0.0.1/"}]}]}'
+    )
+    ((_, config),) = parse_rules(text).rules.receivers[0].integrations()
+    with pytest.raises(ConfigError, match="EVENTBUS_WEBHOOK_ALLOW_HOSTS=127"):
+        config.open(Opening(environ={}))
+
+
+# Apprise
 
 
 @pytest.fixture

@@ -330,25 +330,6 @@ def test_lists_select_by_namespace_labels_and_fields(nodes: ObjectWriter[Node], 
 
 
 @over_both
-def test_events_are_selected_by_object_and_by_name(store: ObjectStore, broadcaster: EventBroadcaster, bus: Bus) -> None:
-    recorder = broadcaster.new_recorder("kubelet")
-    recorder.event(make_reference(field_path="spec"), "Warning", "BackOff", "a")
-    recorder.event(make_reference(name="web-1", namespace="shop", uid="u2"), "Normal", "Pulled", "b")
-    recorder.event(make_reference(kind="Node", name="n1", namespace="", uid="n1"), "Normal", "Rebooted", "c")
-    eventually(lambda: len(stored_events(bus)) == 3)
-
-    def found(selector: str, namespace: str = "") -> str:
-        asked = ListOptions(field_selector=selector, namespace=namespace)
-        return "".join(sorted(event.message for event in store.objects(EVENT).list(asked).items))
-
-    assert found("involvedObject.kind=Pod,involvedObject.name=web-0", "default") == "a"  # by the index
-    assert found("involvedObject.kind=pod,involvedObject.name=web-0", "default") == ""  # kinds match exactly
-    (event,) = store.objects(EVENT).list(ListOptions(namespace="shop")).items
-    assert found(f"metadata.name={event.metadata.name}", "shop") == "b"
-    assert found(f"metadata.name={event.metadata.name}") == "b"
-
-
-@over_both
 def test_a_page_goes_on_where_anything_lies_behind_it_selected_or_not(nodes: ObjectWriter[Node]) -> None:
     """As in the API server, which reads no further than the page is long."""
     for name, app in (("a", "web"), ("b", "db"), ("c", "db")):

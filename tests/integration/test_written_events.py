@@ -128,6 +128,8 @@ def test_it_is_found_by_every_index_and_selector(events: ObjectWriter[Event], st
         assert events.list(ListOptions(namespace="default", field_selector=fields)).items == (made,)
     assert store.list("default", kind=about.kind.upper(), name=about.name).items == (made,)
     assert store.list("elsewhere").items == ()
+    lower = f"involvedObject.kind={about.kind.lower()},involvedObject.name={about.name}"
+    assert events.list(ListOptions(namespace="default", field_selector=lower)).items == (), "kinds match exactly"
 
 
 def test_its_copy_in_the_stream_has_its_uid_and_is_not_counted(

@@ -1,4 +1,4 @@
-"""A kopf operator as a program: `python -m tests.support.kopf_operator URL [bus-only]`, until SIGTERM.
+"""A kopf operator as a program: `python -m tests.support.kopf_operator URL`, until SIGTERM.
 
 Its handler posts in every way there is, in a thread.
 """
@@ -15,7 +15,7 @@ from eventbus import EventBroadcaster
 from eventbus.contrib.kopf import record_kopf_events
 
 
-def main(url: str, *options: str) -> None:
+def main(url: str) -> None:
     logging.basicConfig(level=logging.INFO)
 
     @kopf.on.login()
@@ -38,9 +38,9 @@ def main(url: str, *options: str) -> None:
         logger.info("seen by the handler")
 
     with EventBroadcaster() as broadcaster:
-        record_kopf_events(broadcaster.new_recorder("operator"), also_in_kubernetes="bus-only" not in options)
+        record_kopf_events(broadcaster.new_recorder("operator"))
         kopf.run(standalone=True, clusterwide=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])
