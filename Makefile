@@ -35,8 +35,8 @@ lint: install
 	$(BIN)/codespell
 	.ci/page-lint
 
-# A container belongs to one worker process, hence loadgroup. ARGS='-k watch' and the like go to pytest. Many tests
-# wait for processes, so there are more workers than cores.
+# A container belongs to one worker process, hence loadgroup (tests/plugins/distribution.py). ARGS='-k watch' and the like
+# go to pytest. Many tests wait for processes, so there are more workers than cores.
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 

@@ -35,6 +35,7 @@ pytest_plugins = [
     "tests.plugins.threads",
     "tests.plugins.faults",
     "tests.plugins.compiling",
+    "tests.plugins.distribution",
     "tests.plugins.garbage",
 ]
 

@@ -51,10 +51,6 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | {"TMPDIR": str(folder), "COLUMNS": str(COLUMNS), "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
 
 
-# One process runs them all, so that the demo runs once.
-pytestmark = pytest.mark.xdist_group("demo")
-
-
 def test_it_ends_by_itself_without_complaints(run: Run) -> None:
     assert (run.code, run.errors) == (0, ""), run.output
 

@@ -25,7 +25,6 @@ from tests.support.api_worker import ApiWorker, api_worker, with_users
 from tests.support.metrics import value
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("api access")
 NOBODY = 65534
 JSON = "application/json"
 

@@ -17,7 +17,6 @@ import pytest
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker
 
-pytestmark = pytest.mark.xdist_group("api bad input")
 JSON = "application/json"
 YAML = "application/yaml"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

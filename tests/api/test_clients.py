@@ -23,7 +23,6 @@ from tests.support.kubectl_replay import Kubectl
 from tests.support.metrics import value
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("api clients")
 KUBECTL = shutil.which("kubectl")
 ABOUT = {"kind": "Pod", "namespace": "default", "name": "web-0"}
 

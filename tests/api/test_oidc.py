@@ -25,7 +25,6 @@ from tests.support.metrics import value
 from tests.support.oidc_issuer import Issuer, authenticator, oidc_issuer, write_configuration
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("api oidc")
 KUBECTL = shutil.which("kubectl")
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"

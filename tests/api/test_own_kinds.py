@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.acceptance.programs import environment, run
 from tests.support.api_worker import api_worker
 
-pytestmark = pytest.mark.xdist_group("api kinds")
 ROBOTS = "/apis/factory.example/v1/namespaces/default/robots"
 
 

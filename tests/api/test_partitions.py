@@ -13,8 +13,6 @@ from eventbus.api.versions.wire_versions import WireVersions
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker, api_worker
 
-pytestmark = pytest.mark.xdist_group("api partitions")
-
 
 @pytest.fixture
 def worker(embedded_url: str, prefix: str, tmp_path: Path) -> Iterator[ApiWorker]:

@@ -10,12 +10,8 @@ import struct
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
-
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import ApiWorker
-
-pytestmark = pytest.mark.xdist_group("api sockets")
 
 
 class Client:

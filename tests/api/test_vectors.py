@@ -15,8 +15,6 @@ FILES = sorted((VECTORS / "api").glob("*.json"))
 #: Recorded from kube-apiserver 1.20.2 of Debian's source package; without what docs/api-departures.md names.
 MORE = sorted((VECTORS / "api_server").glob("*.json"))
 
-pytestmark = pytest.mark.xdist_group("api vectors")
-
 
 #: Recorded there, too: what takes the role operator.
 OPERATED = sorted((VECTORS / "api_operator").glob("*.json"))

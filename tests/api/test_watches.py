@@ -21,7 +21,6 @@ from tests.support.api_worker import ApiWorker, api_worker
 from tests.support.metrics import value
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("api watches")
 EVENTS_V1 = "/apis/events.k8s.io/v1"
 LIST_AS_WATCH = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 

@@ -23,7 +23,6 @@ from tests.conformance.vectors import recorded
 from tests.thin import one
 
 #: One worker process runs them all, so that they share the server that they break.
-pytestmark = pytest.mark.xdist_group("broken-function")
 
 
 class Mutant(NamedTuple):

@@ -262,7 +262,7 @@ def wheels(folder: Path) -> tuple[Build, Build]:
 @pytest.mark.parametrize(
     ("fleet", "events"),
     [
-        pytest.param("server", 300, marks=pytest.mark.short),
+        pytest.param("server", 300, marks=pytest.mark.volume),
         pytest.param("server", 4_000, marks=pytest.mark.long),
         pytest.param("cluster", 2_000, marks=pytest.mark.long),
         pytest.param("wheels", 1_000, marks=pytest.mark.long),

@@ -29,8 +29,6 @@ from tests.support.api_worker import ApiWorker, Reply, api_worker
 from tests.support.notifying import notifying
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("alertmanager")
-
 RULES = """
 route: {receiver: team, group_by: [namespace, reason], group_wait: 0s, group_interval: 1s, routes: [
   {receiver: infra, matchers: ['kind="Node"'], continue: true}, {receiver: team}]}

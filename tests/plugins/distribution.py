@@ -1,0 +1,32 @@
+"""Decides which process of a run (`--dist loadgroup`) gets which tests, and in which order they come.
+
+- Tests that share a fixture of their module are one group: one process sets it up, and only once.
+- Unit tests compute, and most other tests wait. They alternate, so that the cores are busy while others wait.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+#: Folders whose tests compute.
+COMPUTING = ("unit", "functions", "conformance")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and _shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
+    computing: list[pytest.Item] = []
+    waiting: list[pytest.Item] = []
+    for item in items:
+        (computing if item.location[0].split("/")[1] in COMPUTING else waiting).append(item)
+    place = {item: (number + 0.5) / len(part) for part in (computing, waiting) for number, item in enumerate(part)}
+    items.sort(key=place.__getitem__)
+
+
+def _shares_a_fixture(item: pytest.Item) -> bool:
+    definitions = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    return any(definition.scope == "module" for of_name in definitions for definition in of_name)
