@@ -20,48 +20,6 @@ from eventbus.model.kinds import KINDS
 NOTE_S: Final = 3.0
 
 
-class KeyType(msgspec.Struct, frozen=True):
-    """The type of a key, the effect of another type, and the effect of losing its content."""
-
-    type: str
-    stops: str
-    after: str
-
-
-_BY_TIME = KeyType("zset", "no event is stored, or expires", "stored events expire after their next write")
-_NAMES = KeyType("zset", "no object is written or listed", "stored objects are listed after their next write")
-
-#: The keys with a known name, by their attributes of `Keys`; `bus` is the key of the whole bus.
-KEY_TYPES: Final[Mapping[str, KeyType]] = {
-    "bus": KeyType("hash", "the bus cannot be opened", "HSET there the partitions and options that it had"),
-    "incoming": KeyType("stream", "nothing is published or stored", "producers send again the batches in their rings"),
-    "incoming_meta": KeyType("hash", "nothing is published", "counting continues from the last entry of the stream"),
-    "version": KeyType("string", "the next write replaces it", "versions jump ahead, and watches list again"),
-    "note": KeyType("string", "no call of its kind writes", "the remaining writes of an interrupted call are lost"),
-    "index_name": _NAMES,
-    "index_object": _NAMES,
-    "index_expiry": _BY_TIME,
-    "index_forget": _BY_TIME,
-    "index_refresh": _BY_TIME,
-    "changes": KeyType("stream", "no object is written or watched", "watches list again"),
-    "meta": KeyType("hash", "nothing is stored", "its counters start at 0"),
-    "corrupt": KeyType("hash", "calls that find a corrupt value stop", "this counter starts at 0"),
-    "suppressed": KeyType("hash", "suppressed and aggregated events are not stored", "counts by source start at 0"),
-    "workers": KeyType("hash", "workers have no heartbeats, and none takes over", "the next heartbeats fill it"),
-    "builds": KeyType("hash", "no build is announced as in use", "processes announce their builds again"),
-    "problems": KeyType("hash", "doctor reports no problem of a worker's files", "workers report them again"),
-    "attempts": KeyType("hash", "the group makes no progress", "deaths of its batches are counted from 0"),
-    "dead": KeyType("stream", "batches that must be buried block the others", "the dead letters are lost"),
-    "export": KeyType("hash", "nothing is written to that sink", "the position is lost: it begins where --from says"),
-    "checkpoints": KeyType(
-        "stream", "no event is listed, watched or written over HTTP", "watches over HTTP list again"
-    ),
-    "notify": KeyType("hash", "no notification is sent", "the positions are lost: the next events are notified"),
-    "index_notify": KeyType("zset", "no notification is sent", "open notifications may be sent again"),
-    "later": KeyType("zset", "nothing is written to that sink", "waiting events are sent with their next repeat"),
-}
-
-
 class _Looked(msgspec.Struct, frozen=True):
     """The keys of one partition: the type of each that exists; the content of `meta` and `corrupt`, {} if no hash."""
 
@@ -71,10 +29,10 @@ class _Looked(msgspec.Struct, frozen=True):
     corrupt: Mapping[bytes, bytes]
 
     @property
-    def wrong(self) -> dict[bytes, KeyType]:
+    def wrong(self) -> dict[bytes, str]:
         """Return the keys that have another type."""
         must_be = expected(self.keys, self.meta)
-        return {key: must for key, must in must_be.items() if self.types.get(key, must.type) != must.type}
+        return {key: must for key, must in must_be.items() if self.types.get(key, must) != must}
 
     @property
     def noted(self) -> list[bytes]:
@@ -94,7 +52,7 @@ def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] 
     try:
         (kind,) = _types(client, [bus])
         if kind not in ("none", "hash"):
-            return [_wrong_type(bus, kind, KEY_TYPES["bus"])]
+            return [_wrong_type(bus, kind, "hash")]
         pipe: Any = client.pipeline(transaction=False)
         pipe.hmget(bus, ["partitions"])
         partitions = execute(pipe)[0][0]
@@ -111,25 +69,24 @@ def check_keys(client: Client, prefix: str, *, sleep: Callable[[float], object] 
     return findings or [ok("keys", "each has its type, and no call was interrupted")]
 
 
-def expected(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, KeyType]:
+def expected(keys: Keys, meta: Mapping[bytes, bytes]) -> dict[bytes, str]:
     """Return the type of each key of a partition with a known name; *meta* has the names of groups and sinks."""
-    fixed: tuple[str, ...] = (
-        *("incoming", "incoming_meta", "meta", "workers", "dead", "suppressed", "corrupt", "index_object"),
-        *("index_expiry", "index_forget", "index_refresh"),
-    )
+    types = {keys.incoming: "stream", keys.dead: "stream"}
+    types |= dict.fromkeys((keys.incoming_meta, keys.meta, keys.workers, keys.suppressed, keys.corrupt), "hash")
+    types |= dict.fromkeys((keys.index_object, keys.index_expiry, keys.index_forget, keys.index_refresh), "zset")
     if keys.partition == 0:
-        fixed += ("notify", "index_notify", "builds", "problems", "checkpoints")
-    types = {getattr(keys, name): KEY_TYPES[name] for name in fixed}
+        types |= dict.fromkeys((keys.notify, keys.builds, keys.problems), "hash")
+        types |= {keys.index_notify: "zset", keys.checkpoints: "stream"}
     for plural in _plurals_of(keys):
-        types[keys.index_name_of(plural)] = KEY_TYPES["index_name"]
-        types[keys.changes_of(plural)] = KEY_TYPES["changes"]
-        types[keys.version_of(plural)] = KEY_TYPES["version"]
-    types |= dict.fromkeys(notes(keys, meta), KEY_TYPES["note"])
+        types[keys.index_name_of(plural)] = "zset"
+        types[keys.changes_of(plural)] = "stream"
+        types[keys.version_of(plural)] = "string"
+    types |= dict.fromkeys(notes(keys, meta), "string")
     for start, name in _named_in(meta):
         if start == "floor":
-            types[keys.attempts + name] = KEY_TYPES["attempts"]
+            types[keys.attempts + name] = "hash"
         else:
-            types |= {keys.export + name: KEY_TYPES["export"], keys.later + name: KEY_TYPES["later"]}
+            types |= {keys.export + name: "hash", keys.later + name: "zset"}
     return types
 
 
@@ -187,15 +144,14 @@ def _judge(looked: _Looked, noted: set[bytes]) -> Iterator[Finding]:
         yield _repaired(looked, times)
 
 
-def _wrong_type(key: bytes, kind: str, must: KeyType) -> Finding:
+def _wrong_type(key: bytes, kind: str, must: str) -> Finding:
     name = key.decode("utf-8", "backslashreplace")
     root, _, rest = name.partition("}:")
-    report = warning if must.type == "string" and must is not KEY_TYPES["note"] else error
-    return report(
-        "keys",
-        f"{name} is a {kind}, and must be a {must.type}: {must.stops}",
-        f"RENAME {name} {root}}}:corrupt:{rest}; its former content is lost already: {must.after}",
-    )
+    text = f"{name} is a {kind}, and must be a {must}"
+    cure = f"RENAME {name} {root}}}:corrupt:{rest}; its former content is lost already"
+    if must == "string" and not rest.startswith("note:"):
+        return warning("keys", f"{text}: the next write replaces it", cure)
+    return error("keys", f"{text}: calls that use it fail", cure)
 
 
 def _interrupted(looked: _Looked, key: bytes) -> Finding:
