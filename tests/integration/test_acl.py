@@ -26,7 +26,7 @@ from eventbus.broker.groups import delete_group
 from eventbus.broker.health.doctor import examine
 from eventbus.broker.health.findings import Severity
 from eventbus.broker.health.status import read_status
-from eventbus.broker.health.user_checks import check_rights, read_rights
+from eventbus.broker.health.user_checks import check_rights, read_lacking
 from eventbus.broker.keys import Keys, bus_key, partition_of
 from eventbus.broker.notifications import (
     ExpectedEvent,
@@ -275,7 +275,7 @@ def test_a_reader_watches_the_stream(bus_made: As, settings: Settings) -> None:
 
 def test_a_user_of_a_role_lacks_no_right_of_it(client_of: Callable[[Role], Any], prefix: str) -> None:
     for role in Role:
-        assert read_rights(client_of(role), prefix).roles[role] == []
+        assert read_lacking(client_of(role), prefix, f"{prefix}-{role}")[role] == []
 
 
 def test_a_right_that_is_missing_inside_a_function_is_found(
@@ -285,7 +285,7 @@ def test_a_right_that_is_missing_inside_a_function_is_found(
     with make_client(any_server_url) as admin:
         rules = [rule.replace(" +zrem", "") for rule in acl_rules(Role.WORKER, prefix)]
         admin.execute_command("ACL", "SETUSER", f"{prefix}-worker", *rules)
-    assert "ZREM index_forget" in read_rights(client, prefix).roles[Role.WORKER]
+    assert "ZREM index_forget" in read_lacking(client, prefix, f"{prefix}-worker")[Role.WORKER]
     assert check_rights(client, prefix, Role.WORKER).severity is Severity.ERROR
 
 
@@ -314,8 +314,8 @@ def test_whoever_fills_no_role_is_told_the_nearest(any_server_url: str, prefix: 
 def test_every_dry_run_is_of_a_call_that_the_server_knows(server_url: str, prefix: str) -> None:
     """The administrator may do everything; what is refused then is refused for its form, and proves nothing."""
     with make_client(server_url) as admin:
-        rights = read_rights(admin, prefix)
-    assert all(lacking == [] for lacking in rights.roles.values())
+        roles = read_lacking(admin, prefix, "default")
+    assert all(lacking == [] for lacking in roles.values())
 
 
 @pytest.mark.parametrize("role", [Role.METRICS, Role.DEPLOY])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
 from eventbus.broker.acl import (
     READS,
-    Function,
     Role,
     Use,
     functions_used,
@@ -102,44 +101,32 @@ _KEYLESS_SHAPES = {
     "CONFIG|GET": "a",
     "SCAN": "0",
 }
+#: A call: its command, keys and arguments.
+_Words: TypeAlias = tuple[str | bytes, ...]
 
 #: Missing rights named in one finding.
 NAMED = 4
 
 
-class _Right(msgspec.Struct, frozen=True):
-    """One thing to be allowed: a function, or a command on a key."""
-
-    what: str
-    words: tuple[str | bytes, ...]
-
-
-class Rights(msgspec.Struct, frozen=True):
-    """The rights that *user* lacks for each role; an empty list: the role is complete."""
-
-    user: str
-    roles: dict[Role, list[str]]
-
-
 def check_rights(client: Client, prefix: str, role: Role | None) -> Finding:
     """Report the roles that the user of *client* fills, or the rights that it lacks for *role*."""
     try:
-        rights = read_rights(client, prefix)
+        with redis_errors():
+            name = node_of(client, Keys(prefix, 0).meta).execute_command("ACL", "WHOAMI").decode()
+        roles = read_lacking(client, prefix, name)
     except BusRefused:
         return warning(
             "acl", "this user may not ask for its rights", "give it +acl|whoami +acl|dryrun, as `eventbus acl` does"
         )
-    user = f"user {rights.user}"
-    filled = [one for one, lacking in rights.roles.items() if not lacking]
+    user = f"user {name}"
+    filled = [one for one, lacking in roles.items() if not lacking]
     if role is not None and role not in filled:
-        return error(
-            "acl", f"{user} is no {role}: it may not {_named(rights.roles[role])}", f"eventbus acl --role {role}"
-        )
+        return error("acl", f"{user} is no {role}: it may not {_named(roles[role])}", f"eventbus acl --role {role}")
     if not filled:
-        nearest = min(rights.roles, key=lambda one: len(rights.roles[one]))
+        nearest = min(roles, key=lambda one: len(roles[one]))
         return error(
             "acl",
-            f"{user} fills no role; for {nearest} it may not {_named(rights.roles[nearest])}",
+            f"{user} fills no role; for {nearest} it may not {_named(roles[nearest])}",
             f"eventbus acl --role {nearest} prints the line that makes such a user",
         )
     return ok("acl", f"{user} may do all that is needed of: {', '.join(filled)}")
@@ -158,7 +145,7 @@ def check_replay(node: Any, prefix: str) -> list[Finding]:
                 return []
             uses = {use for function in functions_used().values() for use in function.uses if use.keys}
             writes = sorted(use for use in uses if use.command not in READS)
-            denied = _denied(node, DEFAULT_USER, _rights_of(Keys(prefix, 0), prefix, writes))
+            denied = _denied(node, DEFAULT_USER, _calls_of(Keys(prefix, 0), prefix, writes))
     except BusRefused:  # `check_rights` names a user that may not ask
         return []
     if not denied:
@@ -173,37 +160,31 @@ def check_replay(node: Any, prefix: str) -> list[Finding]:
     ]
 
 
-def read_rights(client: Client, prefix: str) -> Rights:
-    """Ask for every role. Raises: BusRefused: the user may not ask.  BusUnavailable."""
+def read_lacking(client: Client, prefix: str, user: str) -> dict[Role, list[str]]:
+    """Return the rights that *user* lacks for each role. Raises: BusRefused: it may not ask.  BusUnavailable."""
     keys = Keys(prefix, 0)
     node = node_of(client, keys.meta)
     with redis_errors():
-        user = node.execute_command("ACL", "WHOAMI").decode()
         node.execute_command("ACL", "DRYRUN", user, "PING")
-    wanted = {
-        role: [
-            *_rights_of(keys, prefix, role_uses(role)),
-            *(_call_of(keys, prefix, function) for function in role_functions(role)),
-        ]
-        for role in Role
-    }
-    denied = _denied(node, user, list({right.what: right for rights in wanted.values() for right in rights}.values()))
-    return Rights(user, {role: sorted({right.what for right in rights} & denied) for role, rights in wanted.items()})
+    wanted: dict[Role, dict[str, _Words]] = {}
+    for role in Role:
+        wanted[role] = _calls_of(keys, prefix, role_uses(role))
+        for function in role_functions(role):
+            names = [_sample(keys, prefix, name) for name in function.keys]
+            wanted[role][function.name] = ("FCALL", function.name, str(len(names)), *names)
+    denied = _denied(node, user, {name: words for calls in wanted.values() for name, words in calls.items()})
+    return {role: sorted(calls.keys() & denied) for role, calls in wanted.items()}
 
 
-def _call_of(keys: Keys, prefix: str, function: Function) -> _Right:
-    names = [_sample(keys, prefix, name) for name in function.keys]
-    return _Right(function.name, ("FCALL", function.name, str(len(names)), *names))
+def _calls_of(keys: Keys, prefix: str, uses: Iterable[Use]) -> dict[str, _Words]:
+    """Return a call of the right form for each use, by its name for people."""
+    return {f"{use.command} {' '.join(use.keys)}".rstrip(): _words_of(keys, prefix, use) for use in uses}
 
 
-def _rights_of(keys: Keys, prefix: str, uses: Iterable[Use]) -> list[_Right]:
-    return [_right(keys, prefix, use) for use in uses]
-
-
-def _right(keys: Keys, prefix: str, use: Use) -> _Right:
+def _words_of(keys: Keys, prefix: str, use: Use) -> _Words:
     command = use.command.split("|")
     if not use.keys:
-        return _Right(use.command, (*command, *_KEYLESS_SHAPES.get(use.command, "").split()))
+        return (*command, *_KEYLESS_SHAPES.get(use.command, "").split())
     samples = [_sample(keys, prefix, key) for key in use.keys]
     # Commands of several keys are asked with all of them: one selector must give all.
     several = use.command in ("MGET", "DEL", "EXISTS")
@@ -212,7 +193,7 @@ def _right(keys: Keys, prefix: str, use: Use) -> _Right:
         words += (samples if several else samples[:1]) if word == "K" else [word]
     if use.command == "MSET":
         words += [part for sample in samples[1:] for part in (sample, "a")]
-    return _Right(f"{use.command} {' '.join(use.keys)}", tuple(words))
+    return tuple(words)
 
 
 def _sample(keys: Keys, prefix: str, name: str) -> bytes:
@@ -220,11 +201,11 @@ def _sample(keys: Keys, prefix: str, name: str) -> bytes:
     return key + (b"x" if key.endswith(b":") else b"")
 
 
-def _denied(node: Any, user: str, rights: Sequence[_Right]) -> set[str]:
+def _denied(node: Any, user: str, calls: Mapping[str, _Words]) -> set[str]:
     pipe = node.pipeline(transaction=False)
-    for right in rights:
-        pipe.execute_command("ACL", "DRYRUN", user, *right.words)
-    return {right.what for right, reply in zip(rights, execute(pipe), strict=True) if reply not in (b"OK", True)}
+    for words in calls.values():
+        pipe.execute_command("ACL", "DRYRUN", user, *words)
+    return {name for name, reply in zip(calls, execute(pipe), strict=True) if reply not in (b"OK", True)}
 
 
 def _named(lacking: Sequence[str]) -> str:
