@@ -58,6 +58,17 @@ class Outcome(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliveries of different events. After them the export's position is *position*; None: unchanged.
+
+    *done*: entries that are no longer delayed, although nothing is written for them.
+    """
+
+    deliveries: Sequence[SinkDelivery]
+    position: int | None = None
+    done: Sequence[str] = ()
+
+
 def make_rounds(changes: Sequence[Change[Event]], *, coalesce: bool, most: int = 0) -> list[list[SinkDelivery]]:
     """Group the deliveries of *changes*, oldest first, into rounds of at most *most* (0: any number).
 

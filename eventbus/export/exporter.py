@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain, islice
@@ -18,12 +18,12 @@ from eventbus.broker.keys import ID_CHARS
 from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
-from eventbus.export.deliveries import SinkDelivery, make_rounds
+from eventbus.export.deliveries import Outcome, Round, SinkDelivery, make_rounds
 from eventbus.export.lease import ExportLease, LeaseLost, Waits, finish
 from eventbus.export.lost_rows import LostRows
 from eventbus.export.progress import ExportProgress, Figures
 from eventbus.export.rules import BEGINNING, DelayedEvents, ExportFilter, ExportOptions, Outage, RateLimit, Start
-from eventbus.export.sink_writer import ExportStopped, Round, RoundWriter, SinkWriter
+from eventbus.export.sink_writer import ExportStopped, SinkWriter
 from eventbus.export.sinks.contract import CollectingSink, EventSink, Verb
 from eventbus.export.sinks.registry import check_name
 from eventbus.model.event import Event
@@ -35,10 +35,13 @@ from eventbus.store.scan import scan
 from eventbus.store.selection import Selection
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import Clock
+from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log
 
 #: The maximum time between two attempts of a standby worker to acquire the lease.
 STANDBY_EVERY_S = 3.0
+#: The maximum time between two checkpoints, so that few writes are repeated after a crash.
+KEEP_EVERY_S = 1.0
 BACKOFF = Backoff(first_s=0.1, last_s=10.0)
 #: For storing the sink's replies: retry soon after Redis is back, but never at once.
 KEEP_BACKOFF = Backoff(first_s=0.1, last_s=10.0, at_least=0.5)
@@ -103,8 +106,7 @@ class PartitionExporter:
             origin=lambda: self._lost_rows.origin,
         )
         self._storage = EventStorage(kind=EVENT, bus=bus, client=self.client, view=options.view)
-        export_filter = ExportFilter(self._store, options.matchers, options.every_ms, self._progress, clock)
-        self._rounds = RoundWriter(self._writer, export_filter, self._progress, self._store_checkpoint, clock)
+        self._filter = ExportFilter(self._store, options.matchers, options.every_ms, self._progress, clock)
         self._lost_rows = LostRows(
             sink,
             bus=bus,
@@ -264,7 +266,7 @@ class PartitionExporter:
     def _step(self, block_ms: int) -> Waits[int]:
         self._lease.keep()
         delayed = self._delayed.due(self._now_ms(), self._clock.monotonic())
-        yield from self._rounds.write_all(Round(deliveries=due, done=done) for due, done in delayed)
+        yield from self._write_all(Round(deliveries=due, done=done) for due, done in delayed)
         reader = self._reader
         assert reader is not None, "acquire first"
         try:
@@ -275,7 +277,7 @@ class PartitionExporter:
             yield from self._catch_up(after=reader.after)
             return 0
         if reader.after != self._position:
-            yield from self._rounds.write_all(self._lost_rows.watch(self._rounds_of(changes, reader)))
+            yield from self._write_all(self._lost_rows.watch(self._rounds_of(changes, reader)))
         yield from self._lost_rows.remove()
         return len(changes)
 
@@ -297,6 +299,44 @@ class PartitionExporter:
             yield Round(deliveries=deliveries)
         yield Round(deliveries=last, position=reader.after)
 
+    def _write_all(self, rounds: Iterable[Round]) -> Waits[None]:
+        """Write *rounds* one after another, and store the results of each before the next is read.
+
+        Raises: ExportStopped: some are not written; SinkGone, LeaseLost, and the errors of *rounds*.
+        """
+        for round_ in rounds:
+            yield from self._write(round_)
+
+    def _write(self, round_: Round) -> Waits[None]:
+        settled = ExportCheckpoint(done=list(round_.done))
+        deliveries = list(self._filter.select(round_.deliveries, settled))
+        figures, kept_at = self.figures, self._clock.monotonic()
+        figures.pending = len(deliveries)
+
+        def settle(outcome: Outcome) -> Waits[None]:
+            nonlocal settled, kept_at
+            failpoint("written")
+            self._progress.settled(outcome, settled)
+            if self._clock.monotonic() - kept_at >= KEEP_EVERY_S:
+                yield from self._store_checkpoint(settled)
+                settled, kept_at = ExportCheckpoint(), self._clock.monotonic()
+
+        yield from self._writer.write(deliveries, settle)
+        if figures.pending:
+            yield from self._store_checkpoint(settled)
+            raise ExportStopped
+        for delivery in round_.deliveries:
+            if delivery.forget:
+                settled.returned[delivery.key] = None
+                settled.done.append(delivery.key)
+            elif delivery.waited and delivery.key not in settled.later:
+                settled.done.extend(delivery.waited)
+        self._progress.round_done(settled)
+        settled.position = round_.position
+        failpoint("settled")
+        yield from self._store_checkpoint(settled)
+        failpoint("kept")
+
     def _catch_up(self, *, after: int = 0, start: Start = BEGINNING) -> Waits[None]:
         """Write the stored events that changed after version *after*.
 
@@ -310,7 +350,7 @@ class PartitionExporter:
             if start.takes(event)
         )
         chunks = iter(lambda: list(islice(deliveries, self._options.batch_events)), [])
-        yield from self._rounds.write_all(self._lost_rows.watch(Round(deliveries=chunk) for chunk in chunks))
+        yield from self._write_all(self._lost_rows.watch(Round(deliveries=chunk) for chunk in chunks))
         lost = self._lost_rows.note
         yield from self._store_checkpoint(ExportCheckpoint(position=newest, raised={"lists": 1}, figures=lost))
         self._read_from(newest)

@@ -27,8 +27,9 @@ from typing import TypeAlias
 from eventbus.broker.bus import Bus
 from eventbus.broker.exports import ExportCheckpoint, ExportStore, LostVersions
 from eventbus.errors import EventRejected
+from eventbus.export.deliveries import Round
 from eventbus.export.lease import Waits
-from eventbus.export.sink_writer import ExportStopped, Round, SinkWriter, Stopped
+from eventbus.export.sink_writer import ExportStopped, SinkWriter, Stopped
 from eventbus.export.sinks.contract import DeletingSink, EventSink
 from eventbus.model.event import Event
 from eventbus.util.clock import Clock

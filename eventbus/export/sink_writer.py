@@ -11,14 +11,13 @@ Source:   client-go-semantics section 3 (recordToSink, recordEvent). Departures:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, StrEnum
 from typing import TypeVar
 
 import msgspec
 
-from eventbus.broker.exports import ExportCheckpoint
 from eventbus.errors import (
     AlreadyExists,
     DeadCause,
@@ -35,7 +34,7 @@ from eventbus.errors import (
 from eventbus.export.deliveries import Outcome, SinkDelivery
 from eventbus.export.lease import Waits, pause
 from eventbus.export.progress import ExportProgress
-from eventbus.export.rules import ExportFilter, Outage
+from eventbus.export.rules import Outage
 from eventbus.export.sinks.contract import (
     BatchSink,
     CountingSink,
@@ -51,8 +50,6 @@ from eventbus.export.sinks.contract import (
 from eventbus.model.event import Event
 from eventbus.store.storage import with_metadata
 from eventbus.util.backoff import Backoff
-from eventbus.util.clock import Clock
-from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log
 
 T = TypeVar("T")
@@ -68,6 +65,10 @@ class Stopped(Enum):
     """The result of a call that was not made because the exporter stopped."""
 
     STOPPED = 1
+
+
+class ExportStopped(Exception):
+    """The exporter stopped in the middle of a batch: the next worker writes the unsettled events."""
 
 
 class _Item(msgspec.Struct):
@@ -351,81 +352,3 @@ def _classified(error: Exception) -> EventBusError:
         return error
     problem = f"{type(error).__name__}: {error}"
     return SinkUnreachable(problem) if isinstance(error, OSError) else UnexpectedReply(problem)
-
-
-#: The maximum time between two checkpoints, so that few writes are repeated after a crash.
-KEEP_EVERY_S = 1.0
-
-
-class ExportStopped(Exception):
-    """The exporter stopped in the middle of a batch: the next worker writes the unsettled events."""
-
-
-class Round(msgspec.Struct, kw_only=True):
-    """Deliveries of different events. After them the export's position is *position*; None: unchanged.
-
-    *done*: entries that are no longer delayed, although nothing is written for them.
-    """
-
-    deliveries: Sequence[SinkDelivery]
-    position: int | None = None
-    done: Sequence[str] = ()
-
-
-class RoundWriter:
-    """Writes rounds one after another, and stores the results of each before the next is read.
-
-    Args: keep: stores a checkpoint, and waits while Redis is unavailable. Raises: LeaseLost.
-    """
-
-    def __init__(
-        self,
-        writer: SinkWriter,
-        export_filter: ExportFilter,
-        progress: ExportProgress,
-        keep: Callable[[ExportCheckpoint], Waits[None]],
-        clock: Clock,
-    ) -> None:
-        self._writer = writer
-        self._filter = export_filter
-        self._progress = progress
-        self._keep = keep
-        self._clock = clock
-
-    def write_all(self, rounds: Iterable[Round]) -> Waits[None]:
-        """Write *rounds* and store their results.
-
-        Raises: ExportStopped: some are not written; SinkGone, LeaseLost, and the errors of *rounds*.
-        """
-        for round_ in rounds:
-            yield from self._write(round_)
-
-    def _write(self, round_: Round) -> Waits[None]:
-        settled = ExportCheckpoint(done=list(round_.done))
-        deliveries = list(self._filter.select(round_.deliveries, settled))
-        figures, kept_at = self._progress.figures, self._clock.monotonic()
-        figures.pending = len(deliveries)
-
-        def settle(outcome: Outcome) -> Waits[None]:
-            nonlocal settled, kept_at
-            failpoint("written")
-            self._progress.settled(outcome, settled)
-            if self._clock.monotonic() - kept_at >= KEEP_EVERY_S:
-                yield from self._keep(settled)
-                settled, kept_at = ExportCheckpoint(), self._clock.monotonic()
-
-        yield from self._writer.write(deliveries, settle)
-        if figures.pending:
-            yield from self._keep(settled)
-            raise ExportStopped
-        for delivery in round_.deliveries:
-            if delivery.forget:
-                settled.returned[delivery.key] = None
-                settled.done.append(delivery.key)
-            elif delivery.waited and delivery.key not in settled.later:
-                settled.done.extend(delivery.waited)
-        self._progress.round_done(settled)
-        settled.position = round_.position
-        failpoint("settled")
-        yield from self._keep(settled)
-        failpoint("kept")
