@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from eventbus.client.address import ApiAddress
 from eventbus.client.connection import ApiConnection
 from eventbus.client.objects import RemoteObjects
 from eventbus.model.event import Event
 from eventbus.model.kinds import EVENT, Kind
-from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList
+from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, list_all
 from eventbus.model.selectors import escape_value
 
 T = TypeVar("T", bound=HasMetadata)
@@ -50,13 +48,9 @@ class RemoteStore:
         """All events, of a *namespace*, or about one object: see `ObjectStore.list`."""
         selector = "" if name is None else f"involvedObject.name={escape_value(name)}"
         options = ListOptions(namespace=namespace or "", field_selector=selector, limit=PAGE)
-        pages = [self.objects(EVENT).list(options)]
-        while pages[-1].continue_:
-            options = msgspec.structs.replace(options, continue_=pages[-1].continue_)
-            pages.append(self.objects(EVENT).list(options))
-        events = (event for page in pages for event in page.items)
-        wanted = tuple(event for event in events if kind is None or event.involved_object.kind.lower() == kind.lower())
-        return ObjectList(wanted, pages[0].resource_version)
+        found, _ = list_all(self.objects(EVENT), options)
+        wanted = (event for event in found.items if kind is None or event.involved_object.kind.lower() == kind.lower())
+        return ObjectList(tuple(wanted), found.resource_version)
 
     def get(self, namespace: str, name: str) -> Event:
         """One event by its name. Raises: NotFound."""
