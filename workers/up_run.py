@@ -10,12 +10,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 from eventbus.agent.node.bus_contact import BusContact
-from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, claim_bus, place_of, read_page, running_up
+from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, claim_bus, place_of, read_page
 from eventbus.agent.procfile.procfile import RESERVED, line_name, line_pod, ports_of, procfile_pods
 from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
@@ -118,11 +118,12 @@ class UpRun:
 
     def _begin(self, ends: ExitStack) -> None:
         """Start the parts in order. *ends* gets a callback to stop each part, in case a later one fails."""
-        self._refuse_second()
         if self._keeper:
             ends.callback(self._keeper.stop)
         self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
         self._claim(url, ends)
+        if self._keeper and self._keeper.other is not None:
+            self._report(f"another eventbus up (process {self._keeper.other}) uses this server too")
         self._report(f"bus: {safe_url(url)}" + self._way_in)
         if self._keeper:
             self._look_after_functions(url)
@@ -137,24 +138,13 @@ class UpRun:
         except OSError as error:
             raise ConfigError(f"{self._directory / LINES} cannot be used: {error.strerror or error}") from error
 
-    def _refuse_second(self) -> None:
-        """Raises: ConfigError: another `up` in the state directory runs for the same bus."""
-        other = ""
-        with suppress(OSError):  # the parts that need the folder name the problem
-            other = running_up(self._directory, self._bus_name())
-        if other:
-            raise _already_runs(other)
-
     def _claim(self, url: str, ends: ExitStack) -> None:
         """Raises: ConfigError: another `up` runs for the bus at *url*: each would replace the pods of the other."""
         claim = claim_bus(f"{place_of(url)} {self._settings.prefix}")
         if isinstance(claim, str):
-            raise _already_runs(claim)
+            cure = "stop it, or use another bus: eventbus up --state-dir FOLDER, or EVENTBUS_REDIS_URL"
+            raise ConfigError(f"`eventbus up` already runs for this bus ({claim}; `eventbus status` shows it): {cure}")
         ends.callback(claim.close)
-
-    def _bus_name(self) -> str:
-        url = safe_url(self._settings.redis_url) if self._settings.redis_url else "embedded"
-        return f"{url} {self._settings.prefix}"
 
     def _look_after_functions(self, url: str) -> None:
         """Load this build's functions on our own server, and delete unused functions of other builds."""
@@ -170,7 +160,6 @@ class UpRun:
             screen=self._screen,
             clock=SystemClock(),
             backoff=self._make_backoff(),
-            bus=self._bus_name(),
         )
         ends.callback(self._pods.close)
         (self._pods.folder / PAGE_FILE).unlink(missing_ok=True)  # left by a killed `up`; its API worker has ended
@@ -287,11 +276,6 @@ class UpRun:
     def _stop(self) -> None:
         self._stop_asked = True
         self._signals.wake()
-
-
-def _already_runs(other: str) -> ConfigError:
-    cure = "stop it, or use another bus: eventbus up --state-dir FOLDER, or EVENTBUS_REDIS_URL"
-    return ConfigError(f"`eventbus up` already runs for this bus ({other}): {cure}")
 
 
 class _BusLink:
@@ -478,16 +462,12 @@ class ServerKeeper:
         self._note = note
         self._ours = not server.running()
         self._gone_s = 0.0  # time of the exit, seconds since 1970; 0.0: it runs
-        self._others_reported = False
+        self.other = other_user_of(server.directory)  #: the process of an `up` that uses the server already
         self._reference: int | None = None
 
     def start(self) -> str:
         """Find or start the server; return its url. Raises: ConfigError, BusUnavailable: see `EmbeddedServer.start`."""
         url = self._server.start()
-        if not self._others_reported:
-            if (process := other_user_of(self._server.directory)) is not None:
-                self._report(f"another eventbus up (process {process}) uses this server too")
-            self._others_reported = True
         if self._reference is None:  # from now on `eventbus down` would have no effect
             self._reference = take_reference(self._server.directory)
         return url

@@ -573,7 +573,7 @@ def test_with_a_url_there_is_no_embedded_server(embedded_url: str, prefix: str, 
         for url in (embedded_url, f"{embedded_url}?db=0"):
             second = run("up", "--state-dir", str(state.parent / "other"), env=env | {"EVENTBUS_REDIS_URL": url})
             assert (second.returncode, second.stdout) == (2, "")
-            assert f"`eventbus up` already runs for this bus (process {program.pid})" in second.stderr
+            assert f"`eventbus up` already runs for this bus (process {program.pid}; " in second.stderr
         assert program.stop() == 0
     assert not EmbeddedServer(state).running()
     assert run("status", env=env).returncode == 0, "the server that was given is left running"
@@ -596,11 +596,10 @@ def test_a_second_one_for_the_same_bus_is_refused_and_names_the_first(
     procfile.write_text(instead_of_workers("api"))
     with Program("up", "--procfile", str(procfile), env=env, folder=tmp_path) as first:
         eventually(lambda: "up        | the web page is at" in first.out)
-        page = first.out.partition("up        | the web page is at ")[2].split()[0]
         second = run("up", env=env)
         assert first.stop() == 0
     assert (second.returncode, second.stdout) == (2, "")
-    assert f"`eventbus up` already runs for this bus (process {first.pid}, page {page}): stop it" in second.stderr
+    assert f"`eventbus up` already runs for this bus (process {first.pid}; " in second.stderr
 
 
 @pytest.mark.volume

@@ -100,17 +100,6 @@ def page_of(directory: Path, bus: str) -> str:
     return ""
 
 
-def running_up(directory: Path, bus: str) -> str:
-    """Return the process and the page of an `up` in *directory* for the bus of that name; "": there is none."""
-    for folder in line_folders(directory):
-        with _claimed(folder) as is_ours:
-            process, _, other = folder.with_name(f"{folder.name}.lock").read_text("utf-8", "replace").partition(" ")
-            if not is_ours and other == bus:
-                page = read_page(folder / PAGE_FILE)
-                return f"process {process}" + ("" if page is None else f", page {page.page}")
-    return ""
-
-
 def place_of(url: str) -> str:
     """Return where the server of *url* is: the same for each way to write its host, and without a user.
 

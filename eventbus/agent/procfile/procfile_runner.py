@@ -54,10 +54,7 @@ class Screen:
 
 
 class ProcfileRunner:
-    """Pods of lines, from `start` to `close`. *folder* holds their logs, and is used by this runner alone.
-
-    Args: bus: names the bus that the lines use, for `running_up`.
-    """
+    """Pods of lines, from `start` to `close`. *folder* holds their logs, and is used by this runner alone."""
 
     def __init__(
         self,
@@ -67,9 +64,8 @@ class ProcfileRunner:
         screen: Screen,
         clock: Clock,
         backoff: RestartBackoff | None = None,
-        bus: str = "",
     ) -> None:
-        self.folder, self._lock = claim(folder, bus)
+        self.folder, self._lock = claim(folder)
         self._events = events
         self._screen = screen
         self._node = node_name(os.uname().nodename)
@@ -224,11 +220,8 @@ class ProcfileRunner:
         return status is None or not status.containers or self._followers[name].exit_code is not None
 
 
-def claim(folder: Path, bus: str = "") -> tuple[Path, int]:
-    """Return *folder*, or the first of `<folder>-2`, … that no other process locks, and the lock on it.
-
-    The lock has our process id and *bus* in it, for `running_up`.
-    """
+def claim(folder: Path) -> tuple[Path, int]:
+    """Return *folder*, or the first of `<folder>-2`, … that no other process locks, and the lock on it."""
     number = 1
     while True:
         own = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
@@ -240,7 +233,5 @@ def claim(folder: Path, bus: str = "") -> tuple[Path, int]:
             os.close(lock)
             number += 1
         else:
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{os.getpid()} {bus}".encode("utf-8", "surrogateescape"), 0)
             make_folder(own)
             return own, lock
