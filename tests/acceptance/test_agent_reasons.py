@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.model.kinds import EVENT, NODE, POD, Kind
 from eventbus.store.object_store import ObjectStore
-from tests.acceptance.programs import Program, run
+from tests.acceptance.programs import Program
 from tests.support.agent_machine import AgentMachine
 from tests.support.harness import settings_of
 from tests.support.small_disk import fill, small_disk
@@ -134,24 +133,6 @@ def test_a_sandbox_that_cannot_be_made_is_said_and_made_once_it_can(machine: Age
         eventually(lambda: {("web", "FailedCreatePodSandBox"), ("web", "FailedSync")} <= reasons(machine))
         in_the_way.unlink()
         machine.wait_alive("web")
-        assert agent.stop() == 0
-
-
-def test_a_machine_that_is_short_of_disk_takes_no_pods_from_elsewhere(machine: AgentMachine) -> None:
-    machine.write("own", "exec sleep 1000")
-    allowed = os.path.realpath("/bin/sleep")
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "far"}}
-    spec = {"nodeName": "n1", "containers": [{"name": "main", "command": [allowed, "1000"]}]}
-    (machine.folder / "far.json").write_text(json.dumps(pod | {"spec": spec}))
-    with Program("worker", "sink", env=machine.env, folder=machine.folder):
-        options = ("--pods-from-bus", "default", "--allow-command", allowed)
-        agent = machine.agent(*options, "--pressure-thresholds", "nodefs.available<100%")
-        assert run("apply", "-f", str(machine.folder / "far.json"), env=machine.env).returncode == 0
-        eventually(lambda: statuses(machine).get("far") == ("Failed", "Evicted"))
-        eventually(lambda: ("far", "Evicted") in reasons(machine))
-        [event] = [one for one in items(machine, EVENT) if one["involvedObject"]["name"] == "far"]
-        assert (event["type"], event["message"]) == ("Warning", "The node had condition: [DiskPressure]. ")
-        eventually(lambda: machine.starts("own"))  # own files are let in, as the kubelet does with its static pods
         assert agent.stop() == 0
 
 

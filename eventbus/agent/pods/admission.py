@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from eventbus.agent.pods.permission import Permission, Refusal
-from eventbus.agent.pods.updates import is_static
-from eventbus.agent.runtime.pod_facts import BEST_EFFORT, qos_class
 from eventbus.model.names import parse_quantity
-from eventbus.model.objects.cluster import MEMORY_PRESSURE
 from eventbus.model.objects.container import Container
 from eventbus.model.objects.pod import Pod
 
-#: The reason of a pod that is rejected under pressure, as in the kubelet.
-EVICTED: Final = "Evicted"
-#: The kubelet's SystemCriticalPriority.
-SYSTEM_CRITICAL: Final = 2_000_000_000
-_MEMORY_TAINT: Final = "node.kubernetes.io/memory-pressure"
 #: The resources of a node → the unit of their numbers in messages.
 _UNITS: Final = {"cpu": 1000.0, "memory": 1.0, "ephemeral-storage": 1.0}
 
@@ -36,60 +28,17 @@ class NodeCapacity(NamedTuple):
 UNLIMITED: Final = NodeCapacity({}, {})
 
 
-class Admission:
-    """Compares pods with the free capacity of the node. Pure: it keeps nothing.
+def refusal(pod: Pod, others: Sequence[Pod], node: NodeCapacity, permission: Permission) -> Refusal | None:
+    """Return why *pod* may not run on *node* in addition to *others*; None: it may.
 
-    Args:   pressures: conditions of the node that are so now, like MemoryPressure.
-    Source: kubelet `lifecycle/predicate.go`, `eviction/eviction_manager.go` Admit; reasons of ports and labels are
-            those of the kubelet before 1.20.
+    Source: kubelet `lifecycle/predicate.go`; reasons of ports and labels are those of the kubelet before 1.20.
     """
-
-    def __init__(
-        self,
-        node: NodeCapacity,
-        permission: Permission,
-        *,
-        pressures: Callable[[], Sequence[str]] = tuple,
-    ) -> None:
-        self._node = node
-        self._permission = permission
-        self._pressures = pressures
-
-    def refuse(self, pod: Pod, others: Sequence[Pod]) -> Refusal | None:
-        """Return why *pod* may not run in addition to *others*; None: it may."""
-        node = self._node
-        return (
-            _pressure(pod, self._pressures)
-            or _resources(pod, others, node)
-            or _node_selector(pod, node)
-            or _host_ports(pod, others)
-            or self._permission.problem(pod)
-        )
-
-
-def _pressure(pod: Pod, pressures: Callable[[], Sequence[str]]) -> Refusal | None:
-    """Refuse pods of the bus and of a URL under pressure; under memory pressure alone, only BestEffort pods."""
-    if is_static(pod) or (pod.spec.priority or 0) >= SYSTEM_CRITICAL:
-        return None
-    conditions = pressures()
-    if not conditions or (
-        list(conditions) == [MEMORY_PRESSURE] and (qos_class(pod) != BEST_EFFORT or _bears_pressure(pod))
-    ):
-        return None
-    return Refusal(EVICTED, f"The node had condition: [{' '.join(conditions)}]. ")
-
-
-def _bears_pressure(pod: Pod) -> bool:
-    """Return True if *pod* tolerates the taint of nodes that are short of memory."""
-    tolerations = pod.spec.tolerations if isinstance(pod.spec.tolerations, list | tuple) else ()
-    for toleration in tolerations:
-        if isinstance(toleration, Mapping) and toleration.get("effect") in (None, "", "NoSchedule"):
-            exists = toleration.get("operator") == "Exists"
-            if (toleration.get("key") == _MEMORY_TAINT and (exists or not toleration.get("value"))) or (
-                exists and not toleration.get("key")
-            ):
-                return True
-    return False
+    return (
+        _resources(pod, others, node)
+        or _node_selector(pod, node)
+        or _host_ports(pod, others)
+        or permission.problem(pod)
+    )
 
 
 def requests_of(pod: Pod, resource: str) -> float:

@@ -172,5 +172,5 @@ def _conditions(
 
 
 def ended_status(status: PodStatus, reason: str, message: str) -> PodStatus:
-    """Return *status* of a pod that is Failed for a reason of its node's: Evicted, OutOfcpu, DeadlineExceeded."""
+    """Return *status* of a pod that is Failed for a reason of its node's: OutOfcpu, DeadlineExceeded."""
     return msgspec.structs.replace(status, phase=FAILED, reason=reason, message=message)

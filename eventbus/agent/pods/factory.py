@@ -21,7 +21,7 @@ from eventbus.agent.node.bus_contact import BusContact
 from eventbus.agent.node.factory import node_labels, node_name
 from eventbus.agent.node.machine import Machine, local_identity
 from eventbus.agent.node.node_status import NodeStatusSetters
-from eventbus.agent.node.thresholds import parse_thresholds, pressures
+from eventbus.agent.node.thresholds import parse_thresholds
 from eventbus.agent.pods.admission import NodeCapacity
 from eventbus.agent.pods.options import PodOptions, agent_folder
 from eventbus.agent.pods.permission import Permission
@@ -80,7 +80,6 @@ def open_pods(
     Raises: ConfigError: psutil is missing, a pattern, the URL or the folder will not do, or another agent has it.
     """
     clock = SystemClock()
-    thresholds = parse_thresholds(options.pressure_thresholds)
     folder = agent_folder(settings, environ)
     make_folder(folder)
     _hold(folder)
@@ -114,7 +113,6 @@ def open_pods(
         make_sources=_sources_of(options, machine.name, recorder, clock, environ),
         address=machine.address,
         expects_bus=not standalone,
-        pressures=lambda: pressures(machine.measured, thresholds),
         leave_pods=options.leave_pods,
     )
     kill = (lambda: None) if options.leave_pods else runtime.kill_at_once
@@ -151,7 +149,6 @@ class _NodeFacts(NamedTuple):
     name: str
     capacity: NodeCapacity
     address: str
-    measured: Machine
 
 
 def _describe_machine(
@@ -172,7 +169,7 @@ def _describe_machine(
     address = next(
         (node_address.address for node_address in described.status.addresses if node_address.type == "InternalIP"), ""
     )
-    return _NodeFacts(name, capacity, address, machine)
+    return _NodeFacts(name, capacity, address)
 
 
 def _sources_of(

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from eventbus.agent.config.bus_source import BusSource
 from eventbus.agent.config.pod_config import PodConfig
-from eventbus.agent.pods.admission import UNLIMITED, Admission, NodeCapacity
+from eventbus.agent.pods.admission import UNLIMITED, NodeCapacity
 from eventbus.agent.pods.mirrors import Mirrors
 from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pleg import Pleg
@@ -51,7 +51,6 @@ class PodAgent:
     """Runs pods from `start` to `stop`, with a bus (`attach`) or without one.
 
     Args: make_sources: makes the sources that need no bus.
-          pressures: returns the node's conditions that are true now, like MemoryPressure.
           leave_pods: `stop` leaves the processes running, for an agent that comes after this one.
     """
 
@@ -67,7 +66,6 @@ class PodAgent:
         make_sources: Callable[[PodConfig], Sequence[PodSource]],
         capacity: NodeCapacity = UNLIMITED,
         address: str = "",
-        pressures: Callable[[], Sequence[str]] = tuple,
         expects_bus: bool = True,
         leave_pods: bool = False,
     ) -> None:
@@ -111,7 +109,8 @@ class PodAgent:
             workers=self.workers,
             syncer=syncer,
             statuses=self.statuses,
-            admission=Admission(capacity, permission, pressures=pressures),
+            capacity=capacity,
+            permission=permission,
             runtime=runtime,
             events=events,
         )

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from eventbus.agent.config.pod_config import PodConfig
-from eventbus.agent.pods.admission import Admission
+from eventbus.agent.pods.admission import NodeCapacity, refusal
 from eventbus.agent.pods.api_status import TERMINAL, ended_status
+from eventbus.agent.pods.permission import Permission
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.pod_syncer import PodSyncer
 from eventbus.agent.pods.pod_workers import PodWork, PodWorkers
@@ -49,7 +50,8 @@ class PodLoop:
         workers: PodWorkers,
         syncer: PodSyncer,
         statuses: StatusManager,
-        admission: Admission,
+        capacity: NodeCapacity,
+        permission: Permission,
         runtime: ProcessRuntime,
         events: PodEvents,
     ) -> None:
@@ -59,7 +61,8 @@ class PodLoop:
         self._workers = workers
         self._syncer = syncer
         self._statuses = statuses
-        self._admission = admission
+        self._capacity = capacity
+        self._permission = permission
         self._runtime = runtime
         self._events = events
         self._rejected: set[str] = set()
@@ -157,8 +160,8 @@ class PodLoop:
             return
         if self._statuses.get(pod).phase not in TERMINAL:
             others = [other for other in others if other.metadata.uid != uid]
-            if refusal := self._admission.refuse(pod, others):
-                self._reject(pod, refusal.reason, refusal.message)
+            if refused := refusal(pod, others, self._capacity, self._permission):
+                self._reject(pod, refused.reason, refused.message)
                 return
         self._workers.update(PodWork(Work.CREATE, pod))
 

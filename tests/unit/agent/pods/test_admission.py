@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from eventbus.agent.pods.admission import SYSTEM_CRITICAL, Admission, NodeCapacity
+from eventbus.agent.pods.admission import NodeCapacity, refusal
 from eventbus.agent.pods.permission import Permission
 from eventbus.errors import ConfigError
 from eventbus.model.objects.container import (
@@ -33,13 +33,7 @@ permitting = partial(Permission, namespaces=["default"])
 
 
 def refused(pod: Pod, *others: Pod, permission: Permission | None = None) -> tuple[str, str] | None:
-    return Admission(NODE, permission or permitting()).refuse(pod, others)
-
-
-def under(pressures: list[str], pod: Pod) -> tuple[str, str] | None:
-    """Return why *pod* is refused while the machine is short of something."""
-    permission = permitting(["/bin/**", "/usr/bin/**"])
-    return Admission(NODE, permission, pressures=lambda: pressures).refuse(pod, [])
+    return refusal(pod, others, NODE, permission or permitting())
 
 
 def reason_of(found: tuple[str, str] | None) -> str:
@@ -57,40 +51,6 @@ def test_a_pod_that_asks_for_more_than_is_left_is_refused_in_the_kubelets_words(
     )
     found = refused(a_pod(source="file", memory="2Gi"))
     assert reason_of(found) == "OutOfmemory"
-
-
-def test_under_disk_pressure_what_comes_from_elsewhere_is_refused_in_the_kubelets_words() -> None:
-    assert under(["DiskPressure"], a_pod(cpu="1")) == ("Evicted", "The node had condition: [DiskPressure]. ")
-    both = ["MemoryPressure", "DiskPressure"]
-    assert under(both, a_pod(cpu="1")) == ("Evicted", "The node had condition: [MemoryPressure DiskPressure]. ")
-    assert under([], a_pod()) is None
-
-
-def test_under_memory_pressure_only_who_asks_for_none_is_refused() -> None:
-    assert reason_of(under(["MemoryPressure"], a_pod())) == "Evicted"
-    assert under(["MemoryPressure"], a_pod(memory="64Mi")) is None
-
-
-@pytest.mark.parametrize(
-    ("toleration", "refused"),
-    [
-        ({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}, False),
-        ({"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"}, False),
-        ({"operator": "Exists"}, False),
-        ({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoExecute"}, True),
-        ({"key": "node.kubernetes.io/disk-pressure", "operator": "Exists"}, True),
-        ("nonsense", True),
-    ],
-)
-def test_who_tolerates_memory_pressure_is_let_in(toleration: object, refused: bool) -> None:
-    pod = a_pod(tolerations=[toleration])
-    assert (under(["MemoryPressure"], pod) is not None) == refused
-    assert under(["DiskPressure"], pod) is not None
-
-
-@pytest.mark.parametrize("pod", [a_pod(source="file"), a_pod(priority=SYSTEM_CRITICAL)], ids=["own", "critical"])
-def test_own_files_and_what_is_critical_are_let_in_under_any_pressure(pod: Pod) -> None:
-    assert under(["MemoryPressure", "DiskPressure"], pod) is None
 
 
 def test_too_many_pods_are_refused() -> None:
