@@ -111,7 +111,10 @@ def run(component: str, build: Build, *, metrics: str = "", doing: str = "", sig
         signals.install()
     running = Running()
     with worker_process(component, settings, signals, running, metrics=metrics) as systemd:
-        return _run(component, build, settings, signals, systemd, running, doing)
+        worker = Worker(
+            component, build, settings=settings, signals=signals, systemd=systemd, running=running, doing=doing
+        )
+        return worker.run()
 
 
 @contextmanager
@@ -152,49 +155,15 @@ def report_alive(systemd: Systemd, loops: Sequence[LoopHealth]) -> None:
         systemd.alive()
 
 
-def _run(
-    component: str,
-    build: Build,
-    settings: Settings,
-    signals: Signals,
-    systemd: Systemd,
-    running: Running,
-    doing: str,
-) -> int:
-    def wait_for_redis(seconds: float) -> bool:
-        systemd.ready("waits for Redis")  # or systemd would end the worker after a minute and a half
-        systemd.alive()
-        return signals.wait(seconds)
-
-    opener = Opener(settings, explicit_options(os.environ), wait=wait_for_redis)
-    bus = opener.open()
-    if bus is None:
-        return 0
-    signals.idle = False
-    return Worker(
-        component,
-        build,
-        bus=bus,
-        settings=settings,
-        opener=opener,
-        signals=signals,
-        systemd=systemd,
-        running=running,
-        doing=doing,
-    ).run()
-
-
 class Worker:
-    """A worker process with its bus open. It records events about itself as Worker/<name>."""
+    """A worker process on one bus. It records events about itself as Worker/<name>."""
 
     def __init__(
         self,
         component: str,
         build: Build,
         *,
-        bus: Bus,
         settings: Settings,
-        opener: Opener,
         signals: Signals,
         systemd: Systemd,
         running: Running,
@@ -203,18 +172,22 @@ class Worker:
         self._component = component
         self._doing = doing
         self._build = build
-        self._bus = bus
         self._settings = settings
-        self._opener = opener
         self._signals = signals
         self._systemd = systemd
         self._running = running
         self._name = consumer_name()
-        self._broadcaster = EventBroadcaster(bus.url, settings=settings)
-        self._events = WorkerEvents(self._broadcaster.new_recorder(component), self._name)
+        self._opener = Opener(settings, explicit_options(os.environ), wait=self._wait_for_redis)
 
     def run(self) -> int:
         """Run until the exit; blocks. See `run` above."""
+        bus = self._opener.open()
+        if bus is None:
+            return 0
+        self._signals.idle = False
+        self._bus = bus
+        self._broadcaster = EventBroadcaster(bus.url, settings=self._settings)
+        self._events = WorkerEvents(self._broadcaster.new_recorder(self._component), self._name)
         self._events.write("Starting", f"Starting {self._component}.")
         log.info("%s %s works on %s%s", self._component, self._name, self._bus, self._doing)
         self._systemd.ready(f"works on {self._bus}")
@@ -246,6 +219,11 @@ class Worker:
         finally:
             # Events that are still unsent are counted and logged. They must not delay the exit.
             self._broadcaster.shutdown(max(0.2, min(self._settings.flush_s, deadline - time.monotonic())))
+
+    def _wait_for_redis(self, seconds: float) -> bool:
+        self._systemd.ready("waits for Redis")  # or systemd would end the worker after a minute and a half
+        self._systemd.alive()
+        return self._signals.wait(seconds)
 
     def _start_part(self) -> Part:
         part = self._build(
