@@ -27,10 +27,6 @@ NOT_TAKEN = (
     "error: not recorded: the API did not accept the event within 2 s: {}; "
     "try again (it may have arrived, if only the answer was lost)\n"
 )
-KINDS = (
-    *("events", "nodes", "leases.coordination.k8s.io", "pods", "configmaps"),
-    *("silences.eventbus.dev", "acknowledgements.eventbus.dev"),
-)
 
 
 @pytest.fixture
@@ -164,15 +160,6 @@ def test_nodes_are_got(env: dict[str, str], bus: Bus) -> None:
     assert "n1" in run("get", "nodes", env=env).stdout
     assert run("get", "node", "n1", "-o", "name", env=env).stdout == "node/n1\n"
     assert run("get", "node", "n2", env=env).returncode == 1
-
-
-def test_a_name_is_looked_for_among_all_kinds_that_the_user_may_see(env: dict[str, str]) -> None:
-    done = run("get", "all", "n1", env=env)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines() == [
-        "left out: secrets: this user lacks the role operator",
-        *(f'Error from server (NotFound): {kind} "n1" not found' for kind in KINDS),
-    ]
 
 
 def test_the_numbers_are_those_of_redis(env: dict[str, str]) -> None:

@@ -99,7 +99,6 @@ def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str
             "eventbus get ",
             [
                 "acknowledgements",
-                "all",
                 "configmaps",
                 "events",
                 "expected",
