@@ -9,20 +9,18 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from eventbus.broker import OLDEST_VERSION
 from eventbus.broker.acl import Role
 from eventbus.broker.build import build
 from eventbus.broker.calls import call_function
-from eventbus.broker.connection.address import Address, Endpoint, parse_address, safe_url
+from eventbus.broker.connection.address import Endpoint, parse_address, safe_url
 from eventbus.broker.connection.connect import Client, connect, primaries
 from eventbus.broker.connection.tls import checks_name
 from eventbus.broker.function_library import LOAD_CURE, describe, read_libraries
 from eventbus.broker.health.bus_checks import check_bus
 from eventbus.broker.health.findings import Finding, error, failed, ok, warning
 from eventbus.broker.health.key_checks import check_keys
-from eventbus.broker.health.user_checks import check_replay, check_rights
+from eventbus.broker.health.user_checks import accepts_nameless, check_replay, check_rights
 from eventbus.broker.health.worker_problems import check_worker_problems
 from eventbus.broker.keys import bus_key
 from eventbus.broker.redis_errors import redis_errors
@@ -49,13 +47,13 @@ def check_tls(url: str) -> Finding:
     return warning("tls", "passwords and events cross the network unencrypted", cure)
 
 
-def check_default_user(url: str) -> Finding:
+def check_default_user(url: str, prefix: str) -> Finding:
     """Check that the user `default`, which has all rights, is not open to all hosts that reach the server."""
     address = parse_address(url)
     named = bool(address.username) and address.username != "default"
     if is_local(url) and not named:
         return ok("user", "default, on this machine")
-    if named and not _opens(address):
+    if named and not accepts_nameless(url, prefix):
         return ok("user", f"{address.username}; default is closed")
     cure = "eventbus acl --role … makes users; then ACL SETUSER default off"
     if named:
@@ -75,20 +73,6 @@ def _is_loopback(endpoint: Endpoint) -> bool:
     except OSError:
         return False
     return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
-
-
-def _opens(address: Address) -> bool:
-    """Return True if the server accepts a client without user and password."""
-    from redis.exceptions import RedisError
-
-    from eventbus.broker.connection.plain_client import plain_client
-
-    nameless = msgspec.structs.replace(address, username="", password="")
-    with plain_client(nameless, name="eventbus-doctor") as client:
-        try:
-            return bool(client.ping())
-        except RedisError:
-            return False
 
 
 #: Clocks may differ so much, seconds: ages are off by it, and `--since`. Then an hour's events look old or future.
@@ -279,7 +263,8 @@ def examine(url: str, settings: Settings, *, role: Role | None) -> list[Finding]
     except EventBusError as problem:
         return [failed("connection", problem, "correct EVENTBUS_REDIS_URL; unset, it is the embedded server")]
     try:
-        findings = [ok("connection", safe_url(url)), check_tls(url), check_default_user(url)]
+        findings = [ok("connection", safe_url(url)), check_tls(url)]
+        findings += _guarded("user", lambda: [check_default_user(url, settings.prefix)])
         for node in primaries(client):
             findings += _guarded("server", partial(check_server_of, node))
             findings += _guarded("user", partial(check_replay, node, settings.prefix))

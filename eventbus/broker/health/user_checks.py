@@ -38,7 +38,7 @@ def check_users(bus: Bus) -> None:
     A socket in a folder that only this user may enter is as good: the kernel checks the user.
 
     Raises: ConfigError: one of them is wrong; with the cure.  BusUnavailable.
-    Redis:  ACL WHOAMI; then EXISTS on the bus's key, by a connection without any credentials.
+    Redis:  ACL WHOAMI; then as `accepts_nameless`.
     """
     if _is_private(parse_address(bus.url).socket):
         return
@@ -52,7 +52,7 @@ def check_users(bus: Bus) -> None:
         client.close()
     if user == DEFAULT_USER:
         raise ConfigError(f"{bus} has us as the user {DEFAULT_USER}, like all connections without a name")
-    if _accepts_nameless(bus):
+    if accepts_nameless(bus.url, bus.prefix):
         raise ConfigError(
             f"{bus} accepts connections without a name, as the user {DEFAULT_USER}: ACL SETUSER {DEFAULT_USER} off"
         )
@@ -66,12 +66,16 @@ def _is_private(socket: str) -> bool:
     return folder is not None and folder.st_uid == os.geteuid() and not stat.S_IMODE(folder.st_mode) & 0o077
 
 
-def _accepts_nameless(bus: Bus) -> bool:
-    address = msgspec.structs.replace(parse_address(bus.url), username="", password="")
+def accepts_nameless(url: str, prefix: str) -> bool:
+    """Return True if the server lets clients without user and password read a bus. Raises: BusUnavailable.
+
+    Redis: EXISTS on the bus's key, by a connection without any credentials.
+    """
+    address = msgspec.structs.replace(parse_address(url), username="", password="")
     nameless = plain_client(address, name="eventbus-nameless")
     try:
-        with redis_errors(bus.url):
-            nameless.exists(bus_key(bus.prefix))
+        with redis_errors(url):
+            nameless.exists(bus_key(prefix))
     except BusRefused:
         return False
     finally:
