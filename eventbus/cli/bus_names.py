@@ -125,7 +125,7 @@ def _url(settings: Settings) -> str | None:
     if settings.redis_url:
         from eventbus.broker.connection.connect import resolve_url
 
-        return resolve_url(settings.redis_url, os.environ)
+        return resolve_url(None, settings)
     from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 
     server = EmbeddedServer(default_directory(os.environ))

@@ -248,7 +248,7 @@ def find_url(settings: Settings) -> str:
     """
     from eventbus.broker.connection.connect import resolve_url
 
-    url = resolve_url(settings.redis_url or None, os.environ)
+    url = resolve_url(None, settings)
     if url is None:
         raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none): set it to redis://host:6379/0, or unset it")
     return url

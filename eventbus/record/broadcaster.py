@@ -494,12 +494,7 @@ class LazyBus:
                 from eventbus.broker.bus import open_bus
                 from eventbus.broker.connection.connect import resolve_url
 
-                environ = dict(os.environ)
-                if self._settings.state_dir:
-                    environ["EVENTBUS_STATE_DIR"] = self._settings.state_dir
-                if password := self._settings.password:
-                    environ |= {"EVENTBUS_REDIS_PASSWORD": password, "EVENTBUS_REDIS_PASSWORD_FILE": ""}
-                url = resolve_url(self._url, environ)
+                url = resolve_url(self._url, self._settings)
                 if url is None:
                     raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none)")
                 self._bus = open_bus(url, self._settings)

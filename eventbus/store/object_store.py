@@ -63,7 +63,7 @@ class ObjectStore:
 
             # Programs annotate both as ObjectStore.
             return cast("Self", RemoteStore(parse_api_url(url or settings.url, settings)))
-        resolved = resolve_url(url or settings.redis_url or None, os.environ)
+        resolved = resolve_url(url, settings)
         if resolved is None:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so there is no store")
         return cls.of(open_bus(resolved, settings))

@@ -22,6 +22,7 @@ from eventbus.errors import BroadcasterStopped, BusRefused, BusUnavailable, Conf
 from eventbus.model.event import Event, ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster, Scope
 from eventbus.settings import Settings
+from eventbus.store.object_store import ObjectStore
 from eventbus.testing.clock import FakeClock
 from eventbus.util.text import printable
 from tests.builders import make_reference
@@ -406,6 +407,8 @@ def test_the_password_of_the_settings_is_used_and_a_wrong_one_says_what_to_do(
         with EventBroadcaster(settings=right) as broadcaster:
             say(broadcaster, "x")
             assert broadcaster.flush(60)
+        with ObjectStore.open(settings=right) as store:
+            assert store.list() is not None
         wrong = settings_of(prefix, redis_url=server.url, redis_password="public")
         with EventBroadcaster(settings=wrong) as broadcaster, pytest.raises(BusRefused, match="EVENTBUS_REDIS_PASS"):
             broadcaster.start_event_watcher(print)

@@ -31,6 +31,7 @@ from eventbus.broker.embedded.server import (
 )
 from eventbus.broker.health.findings import failed
 from eventbus.errors import BusUnavailable, ConfigError
+from eventbus.settings import Settings
 from tests.waiting import PATIENCE_S, eventually
 
 ON_PATH = shutil.which("redis-server")
@@ -497,7 +498,7 @@ def test_a_program_for_another_machine_does_not_count(tmp_path: Path) -> None:
 
 def test_without_a_url_the_bus_is_the_embedded_server_of_the_state_directory(directory: Path) -> None:
     environ = {"EVENTBUS_STATE_DIR": str(directory)}
-    url = resolve_url(None, environ)
+    url = resolve_url(None, Settings.from_environ(environ))
     assert url == EmbeddedServer(default_directory(environ)).url
     with redis.Redis.from_url(url or "") as client:
         assert client.ping()

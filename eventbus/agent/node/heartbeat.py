@@ -164,7 +164,7 @@ def heartbeat(
         from eventbus.broker.bus import open_bus
         from eventbus.broker.connection.connect import resolve_url
 
-        where = resolve_url(url or chosen.redis_url or None, os.environ)
+        where = resolve_url(url, chosen)
         if where is None:
             raise ConfigError("no bus is configured (EVENTBUS_REDIS_URL=none), so a heartbeat would reach no one")
         return open_bus(where, chosen)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,29 +37,26 @@ class ServerInfo(msgspec.Struct, frozen=True):
     maxmemory_policy: str | None = None
 
 
-def resolve_url(url: str | None, environ: Mapping[str, str]) -> str | None:
-    """Return the url of the bus: *url*, else EVENTBUS_REDIS_URL, else the embedded server's, started if needed.
+def resolve_url(url: str | None, settings: Settings) -> str | None:
+    """Return the url of the bus: *url*, else that of *settings*, else the embedded server's, started if needed.
 
-    `none` for either means no bus: events are only logged. The password of EVENTBUS_REDIS_PASSWORD_FILE or
-    EVENTBUS_REDIS_PASSWORD is put in where the url has none: show the result with `safe_url`. No connection is made to
-    a given url, and there is no fallback from it. The embedded server may block for as long as it loads its data.
+    `none` for either means no bus: events are only logged. The password of *settings* is added where the url has none:
+    show the result with `safe_url`. No connection is made to a given url, and there is no fallback from it. It
+    may block for as long as the embedded server loads its data.
 
     Raises: ConfigError: scheme, port, options or password file cannot be used, or no embedded server can be started.
             BusUnavailable: there is an embedded server and it does not answer.
     """
-    chosen = url or environ.get("EVENTBUS_REDIS_URL", "")
+    chosen = url or settings.redis_url
     if chosen.lower() == "none":
         return None
     if chosen:
         parse_address(chosen)
-        given = Settings(
-            redis_password=environ.get("EVENTBUS_REDIS_PASSWORD", ""),
-            redis_password_file=environ.get("EVENTBUS_REDIS_PASSWORD_FILE", ""),
-        )
-        return with_password(chosen, given.password)
+        return with_password(chosen, settings.password)
     from eventbus.broker.embedded.server import EmbeddedServer, default_directory
 
-    return EmbeddedServer(default_directory(environ)).start()
+    own = {"EVENTBUS_STATE_DIR": settings.state_dir} if settings.state_dir else {}
+    return EmbeddedServer(default_directory({**os.environ, **own})).start()
 
 
 def connect(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Client:

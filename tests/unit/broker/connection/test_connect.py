@@ -14,20 +14,23 @@ from eventbus.broker.connection.connect import make_client, resolve_url
 from eventbus.broker.embedded.server import default_directory
 from eventbus.broker.redis_errors import redis_errors, translate
 from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
+from eventbus.settings import Settings
 
 
 def test_a_given_url_wins_over_the_environment() -> None:
-    assert resolve_url("redis://a:1/0", {"EVENTBUS_REDIS_URL": "redis://b:2/0"}) == "redis://a:1/0"
+    assert (
+        resolve_url("redis://a:1/0", Settings.from_environ({"EVENTBUS_REDIS_URL": "redis://b:2/0"})) == "redis://a:1/0"
+    )
 
 
 def test_without_a_given_url_the_environment_decides() -> None:
-    assert resolve_url(None, {"EVENTBUS_REDIS_URL": "rediss://b:2/0"}) == "rediss://b:2/0"
+    assert resolve_url(None, Settings.from_environ({"EVENTBUS_REDIS_URL": "rediss://b:2/0"})) == "rediss://b:2/0"
 
 
 @pytest.mark.parametrize("word", ["none", "None"])
 def test_none_means_no_bus(word: str) -> None:
-    assert resolve_url(None, {"EVENTBUS_REDIS_URL": word}) is None
-    assert resolve_url(word, {"EVENTBUS_REDIS_URL": "redis://b:2/0"}) is None
+    assert resolve_url(None, Settings.from_environ({"EVENTBUS_REDIS_URL": word})) is None
+    assert resolve_url(word, Settings.from_environ({"EVENTBUS_REDIS_URL": "redis://b:2/0"})) is None
 
 
 @pytest.mark.parametrize(
@@ -41,24 +44,24 @@ def test_none_means_no_bus(word: str) -> None:
     ],
 )
 def test_a_password_of_the_environment_is_put_in_where_the_url_has_none(url: str, joined: str) -> None:
-    assert resolve_url(url, {"EVENTBUS_REDIS_PASSWORD": "p@s/s"}) == joined
+    assert resolve_url(url, Settings.from_environ({"EVENTBUS_REDIS_PASSWORD": "p@s/s"})) == joined
 
 
 def test_a_password_file_wins_over_the_variable_and_loses_its_newline(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("filed\n")
     environ = {"EVENTBUS_REDIS_PASSWORD": "x", "EVENTBUS_REDIS_PASSWORD_FILE": str(tmp_path / "secret")}
-    assert resolve_url("redis://host", environ) == "redis://:filed@host"
+    assert resolve_url("redis://host", Settings.from_environ(environ)) == "redis://:filed@host"
 
 
 def test_a_password_file_that_is_missing_is_told() -> None:
     with pytest.raises(ConfigError, match="EVENTBUS_REDIS_PASSWORD_FILE"):
-        resolve_url("redis://host", {"EVENTBUS_REDIS_PASSWORD_FILE": "/nowhere/secret"})
+        resolve_url("redis://host", Settings.from_environ({"EVENTBUS_REDIS_PASSWORD_FILE": "/nowhere/secret"}))
 
 
 @pytest.mark.parametrize("url", ["http://host", "localhost:6379", "redis+cluster://host", "host", "redis:/host"])
 def test_an_url_of_another_scheme_is_refused_with_the_valid_ones(url: str) -> None:
     with pytest.raises(ConfigError, match=r"redis://.*rediss://.*unix://"):
-        resolve_url(url, {})
+        resolve_url(url, Settings())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,7 @@ def test_an_url_of_another_scheme_is_refused_with_the_valid_ones(url: str) -> No
 )
 def test_an_url_that_redis_py_would_misread_is_refused(url: str, about: str) -> None:
     with pytest.raises(ConfigError, match=about):
-        resolve_url(url, {})
+        resolve_url(url, Settings())
 
 
 @pytest.mark.parametrize(
