@@ -196,7 +196,9 @@ function Dead({ dead, session, onDone, onGo }) {
   const act = async (entry, verb) => {
     if (verb === "discard" && toConfirm !== entry.id) return setToConfirm(entry.id);
     try {
-      await call(`/eventbus/v1/dead/${entry.id}/${verb}`, {}, { method: "POST" });
+      const path = `/eventbus/v1/dead/${entry.id}`;
+      if (verb === "replay") await call(`${path}/replay`, {}, { method: "POST" });
+      else await call(path, {}, { method: "DELETE" });
       setReport(`${entry.id} was ${verb === "replay" ? "replayed" : "discarded"}`);
     } catch (error) {
       setReport(`${entry.id}: ${error.message}`);

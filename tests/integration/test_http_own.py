@@ -231,7 +231,7 @@ OWN_PATHS = (
     "alertmanager",
     *("bus", "record", "producers", "cloudevents", "stream", "stream/position", "status", "suppressed", "sinks"),
     *("expected", "histogram", "notifications", "events", "why", "session", "dead", "dead/{partition}/{entry}"),
-    *("dead/{partition}/{entry}/replay", "dead/{partition}/{entry}/discard"),
+    "dead/{partition}/{entry}/replay",
     *(
         f"{before}ping/{{namespace}}/{{kind}}/{{name}}{end}"
         for before in ("", "token/{token}/")

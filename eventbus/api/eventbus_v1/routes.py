@@ -115,7 +115,6 @@ def own_routes(app: web.Application, authenticator: Authenticator, metrics: Metr
         Route("GET", "dead/{partition}/{entry}", show_dead, "One dead letter.", BuriedBytes),
         Route("DELETE", "dead/{partition}/{entry}", discard_dead, "Discard it.", Done),
         Route("POST", "dead/{partition}/{entry}/replay", replay_dead, "Return it to its group.", Done),
-        Route("POST", "dead/{partition}/{entry}/discard", discard_dead, "Discard it.", Done),
         *(
             Route(method, path, handler, summary, str, headers=_RECORD_HEADERS, reply_type="text/plain")
             for object_path in ("ping/{namespace}/{kind}/{name}", "token/{token}/ping/{namespace}/{kind}/{name}")
