@@ -6,7 +6,6 @@ import asyncio
 import math
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +13,6 @@ import aiohttp
 import jwt
 import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
-from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from eventbus.api.auth.oidc.configuration import IssuerConfig, trusting
 from eventbus.model.decodable import decodable
@@ -195,16 +193,8 @@ def _read_keys(document: bytes) -> tuple[Key, ...]:
 def _key(plain: dict[str, Any]) -> Key | None:
     """Read a key; None: it has another use. The issuer decides the algorithms, never the token."""
     algorithm, kid = plain.get("alg"), plain.get("kid")
-    maker: Callable[[dict[str, Any]], Any]
-    possible: tuple[str, ...]
-    match plain.get("kty"):
-        case "RSA":
-            maker, possible = RSAAlgorithm.from_jwk, _RSA
-        case "EC":
-            maker, possible = ECAlgorithm.from_jwk, _EC  # the curve decides the algorithm
-        case _:
-            return None
-    if plain.get("use", "sig") != "sig" or (algorithm is not None and algorithm not in possible):
+    possible = {"RSA": _RSA, "EC": _EC}.get(str(plain.get("kty")), ())  # of EC, the curve decides
+    if plain.get("use", "sig") != "sig" or not possible or (algorithm is not None and algorithm not in possible):
         return None
-    public = maker({name: value for name, value in plain.items() if name != "d"})
+    public = jwt.PyJWK({name: value for name, value in plain.items() if name != "d"}).key
     return Key(kid if isinstance(kid, str) else None, public, (algorithm,) if algorithm else possible)
