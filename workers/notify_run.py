@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from eventbus.errors import SinkError
 from eventbus.notify.dry_run import DryRun
 from eventbus.notify.explain import matchers_of
-from eventbus.notify.links import StoreLinks
+from eventbus.notify.links import store_links
 from eventbus.notify.notifier import Notifier, NotifySetup
 from eventbus.notify.receivers.contract import Opening
 from eventbus.notify.rules import ParsedRules, load_rules
@@ -55,14 +55,14 @@ def run_notify(flags: NotifyFlags, *, metrics: str) -> int:
 
     def build(context: Context) -> Part:
         warn_of_near_misses(context, matchers_of(rules.rules))
-        links = StoreLinks(context.bus, context.bus.client(name="eventbus-notify-links"))
+        links = store_links(context.bus, context.bus.client(name="eventbus-notify-links"))
         if flags.dry_run:
-            return DryRun(context.bus, rules.rules, links=links.of, clock=context.clock, since=since)
+            return DryRun(context.bus, rules.rules, links=links, clock=context.clock, since=since)
         setup = NotifySetup(
             bus=context.bus,
             consumer=context.name,
             clock=context.clock,
-            links=links.of,
+            links=links,
             opening=Opening(environ=os.environ, bus_id=context.bus.id),
             on_change=context.on_change,
             since=since,
