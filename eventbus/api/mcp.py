@@ -39,42 +39,32 @@ _PASSED: Final = frozenset({"content-type"})
 
 def add_mcp_route(app: web.Application) -> None:
     """Mount the path; *app* has its `API` already."""
-    app.router.add_post(PATH, Mcp().answer)
+    app.router.add_post(PATH, answer)
     app.router.add_route("*", PATH, refuse_method)
 
 
-class Mcp:
-    """The handler. The library is imported by the first request: that takes half a second, in a thread."""
+async def answer(request: web.Request) -> web.Response:
+    """Answer one message of an assistant."""
+    try:  # in a thread: the first import takes half a second
+        await asyncio.to_thread(import_module, "eventbus.mcp.http")
+    except ImportError:
+        message = f"this API worker cannot answer assistants: where it runs, {is_needed('mcp')}"
+        raise status.ApiError(501, "NotImplemented", message, details={}) from None
+    from eventbus.mcp.http import answer_post
+    from eventbus.mcp.tools import call_tool
 
-    def __init__(self) -> None:
-        self._is_loaded = False
+    api, user = request.app[API], request[USER]
+    body = await read_body(request, most=MAX_BODY)
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """Answer one message of an assistant."""
-        if not self._is_loaded:
-            try:
-                await asyncio.to_thread(import_module, "eventbus.mcp.http")
-            except ImportError:
-                message = f"this API worker cannot answer assistants: where it runs, {is_needed('mcp')}"
-                raise status.ApiError(501, "NotImplemented", message, details={}) from None
-            self._is_loaded = True
-        from eventbus.mcp.http import answer_post
-        from eventbus.mcp.tools import call_tool
+    async def call(name: str, arguments: Mapping[str, Any] | None) -> bytes:
+        try:
+            return await api.pool.run(lambda context: call_tool(_Granted(context, api.access, user), name, arguments))
+        except status.ApiError as error:
+            raise BusRefused(error.message) from None
 
-        api, user = request.app[API], request[USER]
-        body = await read_body(request, most=MAX_BODY)
-
-        async def call(name: str, arguments: Mapping[str, Any] | None) -> bytes:
-            try:
-                return await api.pool.run(
-                    lambda context: call_tool(_Granted(context, api.access, user), name, arguments)
-                )
-            except status.ApiError as error:
-                raise BusRefused(error.message) from None
-
-        reply = await answer_post(call, PATH, request.headers.items(), body)
-        headers = [(name, value) for name, value in reply.headers if name.lower() in _PASSED]
-        return web.Response(status=reply.status, headers=[*headers, ("Cache-Control", "no-store")], body=reply.body)
+    reply = await answer_post(call, PATH, request.headers.items(), body)
+    headers = [(name, value) for name, value in reply.headers if name.lower() in _PASSED]
+    return web.Response(status=reply.status, headers=[*headers, ("Cache-Control", "no-store")], body=reply.body)
 
 
 class _Granted:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from aiohttp import web
 
 from eventbus.api import status
+from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.auth.proxies import TrustedProxies
-from eventbus.api.auth.sender_check import SenderCheck
+from eventbus.api.auth.sender_check import check_sender
 from eventbus.api.connection import count_as
 from eventbus.api.context import AUDIT_NOTE, USER
 from eventbus.api.limits import Limits, only_reads
@@ -60,13 +61,23 @@ def audit(request: web.Request, answer: web.StreamResponse | None, took_s: float
 class Middleware:
     """Runs before each handler. It is one coroutine, because each one that waits takes memory in every open request.
 
-    Args: audits: finds the addresses of clients for the audit; None: no audit.
+    Args: names: names of this server in Host, in addition to `localhost` and IP addresses.
+          audits: finds the addresses of clients for the audit; None: no audit.
     """
 
-    def __init__(self, *, metrics: Metrics, limits: Limits, sender: SenderCheck, audits: TrustedProxies | None) -> None:
+    def __init__(
+        self,
+        *,
+        metrics: Metrics,
+        limits: Limits,
+        authenticator: Authenticator,
+        names: Iterable[str],
+        audits: TrustedProxies | None,
+    ) -> None:
         self._metrics = metrics
         self._limits = limits
-        self._sender = sender
+        self._authenticator = authenticator
+        self._names = frozenset({"localhost", *(name.lower() for name in names)})
         self._audits = audits
 
     @web.middleware
@@ -76,7 +87,8 @@ class Middleware:
         count_as(request, labels_of(request))
         answer: web.StreamResponse | None = None
         try:
-            await self._sender.check(request)  # first, for it may wait for an issuer's keys, and holds no place then
+            # First, because it may wait for an issuer's keys, and holds no place then.
+            await check_sender(request, self._authenticator, self._names)
             place = self._limits.begin(request)
             answer = await handler(request)
         except Exception as error:

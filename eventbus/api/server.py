@@ -21,7 +21,6 @@ from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.auth.proxies import TrustedProxies
 from eventbus.api.auth.reread_file import RereadFile
 from eventbus.api.auth.reviews import Reviews
-from eventbus.api.auth.sender_check import SenderCheck
 from eventbus.api.connection import Connection
 from eventbus.api.context import API, Api
 from eventbus.api.eventbus_v1.logs import add_logs_route
@@ -239,9 +238,13 @@ class ApiServer:
 
 def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metrics: Metrics) -> web.Application:
     """Make the application. The routes of the Kubernetes API come last and match every other path."""
-    sender = SenderCheck(authenticator=options.authenticator, names=options.names)
-    audits = options.proxies if options.audit else None
-    middleware = Middleware(metrics=metrics, limits=limits, sender=sender, audits=audits)
+    middleware = Middleware(
+        metrics=metrics,
+        limits=limits,
+        authenticator=options.authenticator,
+        names=options.names,
+        audits=options.proxies if options.audit else None,
+    )
     app = web.Application(middlewares=[middleware.handle], client_max_size=MAX_BODY)
     app[API] = api
     resources = Resources([*KINDS, NAMESPACE])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -20,34 +19,28 @@ from eventbus.api.page.files import is_page
 _IMPERSONATION: Final = (("Impersonate-User", "users"), ("Impersonate-Group", "groups"), ("Impersonate-Uid", "uids"))
 
 
-class SenderCheck:
-    """Accepts known users, and rejects requests that a page of another site makes.
+async def check_sender(request: web.Request, authenticator: Authenticator, names: frozenset[str]) -> None:
+    """Refuse foreign hosts, and requests that a page of another site makes, then find the user. Raises: ApiError.
 
-    Args: names: names of this server in Host, in addition to `localhost` and IP addresses.
+    Args: names: names of this server in Host, in addition to IP addresses; in lower case.
     """
+    _check_host(request, names)
+    if is_page(request):  # any site may link to it, and it shows nothing to users without rights
+        return
+    _check_origin(request)
+    if not is_open(request):
+        await request.app[API].access.refresh()
+        request[USER] = user = await authenticator.user(request)
+        _check_impersonation(request, user)
 
-    def __init__(self, *, authenticator: Authenticator, names: Iterable[str] = ()) -> None:
-        self._authenticator = authenticator
-        self._names = frozenset({"localhost", *(name.lower() for name in names)})
 
-    async def check(self, request: web.Request) -> None:
-        """Refuse foreign hosts and origins, then find the user. Raises: ApiError."""
-        self._check_host(request)
-        if is_page(request):  # any site may link to it, and it shows nothing to users without rights
-            return
-        _check_origin(request)
-        if not is_open(request):
-            await request.app[API].access.refresh()
-            request[USER] = user = await self._authenticator.user(request)
-            _check_impersonation(request, user)
-
-    def _check_host(self, request: web.Request) -> None:
-        """Refuse other names: after DNS rebinding, a page's name has our address, but Host has its name."""
-        if is_unix(request.transport):
-            return
-        host = _host_of(request.host).encode(errors="replace").decode()
-        if host not in self._names and not _is_address(host):
-            raise status.ApiError(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
+def _check_host(request: web.Request, names: frozenset[str]) -> None:
+    """Refuse other names: after DNS rebinding, a page's name has our address, but Host has its name."""
+    if is_unix(request.transport):
+        return
+    host = _host_of(request.host).encode(errors="replace").decode()
+    if host not in names and not _is_address(host):
+        raise status.ApiError(403, "Forbidden", f'this server is not "{host}": give the worker --name {host}')
 
 
 def _check_origin(request: web.Request) -> None:

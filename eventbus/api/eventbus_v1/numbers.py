@@ -46,7 +46,7 @@ class ExpectedQuery(msgspec.Struct, frozen=True):
 
 async def expected(request: web.Request) -> web.Response:
     """Answer the events that the notifier's rules expect, and their states."""
-    namespace = request.query.get("namespace", "")
+    namespace = read_query(request, ExpectedQuery).namespace
     require(request, "list", "expected", namespace)
     now = datetime.now(UTC)
     return await compute_json(

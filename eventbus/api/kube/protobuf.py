@@ -123,12 +123,9 @@ _MESSAGES: Final[Mapping[str, Mapping[int, Field]]] = {
     },
     "preconditions": {1: Field("uid"), 2: Field("resourceVersion")},
     "authorization.k8s.io/v1/SelfSubjectAccessReview": {1: Field("metadata", "meta"), 2: Field("spec", "access")},
-    "authorization.k8s.io/v1/SubjectAccessReview": {1: Field("metadata", "meta"), 2: Field("spec", "access")},
     "access": {
         1: Field("resourceAttributes", "resource"),
         2: Field("nonResourceAttributes", "path"),
-        3: Field("user"),
-        4: Field("groups", repeated=True),
     },
     "resource": {
         number: Field(name)

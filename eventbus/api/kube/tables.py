@@ -141,21 +141,14 @@ def _inside(cells: list[Any]) -> bytes:
     return _encode(cells)[1:-1]
 
 
-class _Ages(dict[datetime | None, bytes]):
-    """Ages as JSON by the moment, of which many events have the same."""
-
-    def __init__(self, now: datetime) -> None:
-        self._now = now
-
-    def __missing__(self, then: datetime | None) -> bytes:
-        found = self[then] = _encode(age(self._now, then))
-        return found
-
-
 def aged(rows: Iterable[EventRow], now: datetime) -> list[bytes]:
     """The rows as they are to be read *now*."""
-    ages = _Ages(now)
-    return [before + ages[last] + between + ages[first] + after for before, last, between, first, after in rows]
+
+    @cache  # many events have the same times
+    def shown(then: datetime | None) -> bytes:
+        return _encode(age(now, then))
+
+    return [before + shown(last) + between + shown(first) + after for before, last, between, first, after in rows]
 
 
 #: Cache of encoded rows. Most items of a list were in the list before.
