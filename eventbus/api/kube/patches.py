@@ -16,43 +16,39 @@ import msgspec
 from jsonpatch import JsonPatch, JsonPatchException
 from jsonpointer import JsonPointer, JsonPointerException
 
+from eventbus.api import status
+
 #: Maximum operations of one patch, as in the API server.
 MAX_OPERATIONS: Final = 10_000
 #: Bytes of JSON that all copies of one patch may add: an object has no more. The API server allows 3 MiB.
 MAX_COPIED: Final = 256 * 1024
 
 
-class PatchFailed(ValueError):
-    """The patch does not fit the object."""
-
-
-class PatchTooLarge(ValueError):
-    """The patch has too many operations, or its copies add too many bytes."""
-
-
 def read_patch(value: Any) -> list[dict[str, Any]]:
     """Return the operations of a JSON patch.
 
-    Raises: ValueError: not a list of objects. PatchTooLarge: too many operations. PatchFailed: an invalid operation.
+    Raises: ApiError: 400: not a list of objects; 413: too many operations; 422: an invalid operation.
     """
     if not isinstance(value, list):
-        raise ValueError(f"json: cannot unmarshal {sort_of(value)} into Go value of type jsonpatch.Patch")
+        raise status.bad_request(f"json: cannot unmarshal {sort_of(value)} into Go value of type jsonpatch.Patch")
     if len(value) > MAX_OPERATIONS:
-        raise PatchTooLarge(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(value)}")
+        raise status.too_much(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(value)}")
     for step in value:
         if step is not None and not isinstance(step, Mapping):
-            raise ValueError(f"json: cannot unmarshal {sort_of(step)} into Go value of type jsonpatch.Operation")
+            raise status.bad_request(
+                f"json: cannot unmarshal {sort_of(step)} into Go value of type jsonpatch.Operation"
+            )
     try:
         JsonPatch(value)
-    except _FAILURES as error:
-        raise PatchFailed(str(error)) from None
+    except _FAILURES:
+        raise _unfit() from None
     return value
 
 
 def apply_patch(target: Any, operations: Sequence[dict[str, Any]]) -> Any:
     """Return a copy of *target* after all *operations*.
 
-    Raises: PatchFailed: an operation does not fit. PatchTooLarge: copies add more than `MAX_COPIED`.
+    Raises: ApiError: 413: copies add more than `MAX_COPIED`; 422: an operation does not fit.
     """
     result = copy.deepcopy(target)
     copied = 0
@@ -61,11 +57,16 @@ def apply_patch(target: Any, operations: Sequence[dict[str, Any]]) -> Any:
             if step["op"] == "copy":
                 copied += len(msgspec.json.encode(JsonPointer(step["from"]).resolve(result)))
                 if copied > MAX_COPIED:
-                    raise PatchTooLarge(f"The copies of a JSON patch may add {MAX_COPIED} bytes, these add {copied}")
+                    raise status.too_much(f"The copies of a JSON patch may add {MAX_COPIED} bytes, these add {copied}")
             result = JsonPatch([step]).apply(result, in_place=True)
-    except _FAILURES as error:
-        raise PatchFailed(str(error)) from None
+    except _FAILURES:
+        raise _unfit() from None
     return result
+
+
+def _unfit() -> status.ApiError:
+    message = "the server rejected our request due to an error in our request"
+    return status.ApiError(422, "Invalid", message, details={})
 
 
 #: The errors of jsonpatch for operations that are invalid, or do not fit.
@@ -117,12 +118,8 @@ _ORDER, _TAKEN = "$setElementOrder/", "$deleteFromPrimitiveList/"
 MAX_HANDLED: Final = 1_000_000
 
 
-class BadDirective(ValueError):
-    """A directive of the patch is malformed."""
-
-
 def strategic_merge(target: Any, patch: Mapping[str, Any]) -> Any:
-    """Return *target* with *patch* applied. Raises: BadDirective. PatchTooLarge: more than `MAX_HANDLED`."""
+    """Return *target* with *patch* applied. Raises: ApiError: 400; 413: more than `MAX_HANDLED`."""
     return _Merge().merge(target, patch, ())
 
 
@@ -139,7 +136,7 @@ class _Merge:
         if directive == "delete":
             return {}
         if directive != "merge":
-            raise BadDirective(f"invalid value for $patch: {str(directive)[:80]}")
+            raise _bad_directive(f"invalid value for $patch: {str(directive)[:80]}")
         merged = dict(target) if isinstance(target, Mapping) else {}
         self._count(len(merged) + len(patch))
         if isinstance(retained := patch.get(_RETAIN), list):
@@ -183,7 +180,7 @@ class _Merge:
         named = []
         for item in patch:
             if not _is_keyed(item, key):
-                raise BadDirective(f"map: {str(item)[:80]} does not contain declared merge key: {key}")
+                raise _bad_directive(f"map: {str(item)[:80]} does not contain declared merge key: {key}")
             if item.get(_PATCH) == "delete":
                 merged.pop(item[key], None)
             else:
@@ -197,7 +194,13 @@ class _Merge:
     def _count(self, handled: int) -> None:
         self._handled += handled
         if self._handled > MAX_HANDLED:
-            raise PatchTooLarge(f"a merge may handle {MAX_HANDLED} fields and items: its lists name one key too often")
+            raise status.too_much(
+                f"a merge may handle {MAX_HANDLED} fields and items: its lists name one key too often"
+            )
+
+
+def _bad_directive(problem: str) -> status.ApiError:
+    return status.bad_request(f"the patch cannot be applied: {problem}")
 
 
 def _in_order(held: list[Any], named: list[Any]) -> list[Any]:

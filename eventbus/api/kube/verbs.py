@@ -21,15 +21,7 @@ from eventbus.api.kube.bodies import (
 )
 from eventbus.api.kube.namespaces import NAMESPACE, begun, get_namespace, list_namespaces
 from eventbus.api.kube.options import WriteOptions
-from eventbus.api.kube.patches import (
-    BadDirective,
-    PatchFailed,
-    PatchTooLarge,
-    apply_patch,
-    read_patch,
-    sort_of,
-    strategic_merge,
-)
+from eventbus.api.kube.patches import apply_patch, read_patch, sort_of, strategic_merge
 from eventbus.api.kube.request_info import RequestInfo
 from eventbus.api.kube.validation import check_base64, check_rules, invalid_object
 from eventbus.api.status import Cause
@@ -316,14 +308,7 @@ def _patcher(media_type: str, value: Any) -> Callable[[Mapping[str, Any]], Any]:
     Raises: ApiError: 400: not a patch; 413: too large; from the function, 422: it does not fit the object.
     """
     if media_type == JSON_PATCH:
-        try:
-            steps = read_patch(value)
-        except PatchFailed:
-            raise _unfit() from None
-        except PatchTooLarge as error:
-            raise status.too_much(str(error)) from None
-        except ValueError as error:
-            raise status.bad_request(str(error)) from None
+        steps = read_patch(value)
         return lambda plain: _fitting(lambda: apply_patch(plain, steps))
     if not isinstance(value, Mapping):
         text = f"json: cannot unmarshal {sort_of(value)} into Go value of type map[string]interface {{}}"
@@ -338,20 +323,11 @@ def _fitting(apply: Callable[[], Any]) -> Any:
     try:
         result = apply()
         size = len(msgspec.json.encode(result))
-    except PatchFailed:
-        raise _unfit() from None
-    except PatchTooLarge as error:
-        raise status.too_much(str(error)) from None
-    except (BadDirective, RecursionError, TypeError) as error:
+    except (RecursionError, TypeError) as error:
         raise status.bad_request(f"the patch cannot be applied: {error}") from None
     if size > MAX_PATCH:
         raise status.too_much(f"the result of a patch may have {MAX_PATCH} bytes, this one has {size}")
     return result
-
-
-def _unfit() -> status.ApiError:
-    message = "the server rejected our request due to an error in our request"
-    return status.ApiError(422, "Invalid", message, details={})
 
 
 def _version(value: Any) -> str:
