@@ -48,7 +48,6 @@ OTHERS = """
 | `EVENTBUS_WEBHOOK_SOURCE` | source of the CloudEvents; `/eventbus` |
 | `EVENTBUS_WEBHOOK_CA_FILE` | trusted CAs for all sinks over HTTP |
 | `EVENTBUS_WEBHOOK_ALLOW_HOSTS` | hosts in your network for sinks over HTTP and receivers, on any port, without TLS |
-| `EVENTBUS_WEBHOOK_ALLOW_PRIVATE` | `true`: the same for all hosts |
 
 See [sinks](sinks.md).
 """

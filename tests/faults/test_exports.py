@@ -307,7 +307,7 @@ def test_an_outage_buries_nothing_unless_it_counts(
     endpoint.answers.extend([Answer(503)] * 1_000)
     with receiving(endpoint) as port:
         mode = "batch" if name == "webhook-batch" else "structured"
-        environ = {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true", "EVENTBUS_WEBHOOK_MODE": mode}
+        environ = {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "127.0.0.1", "EVENTBUS_WEBHOOK_MODE": mode}
         url = store.url(port) if store else f"http://127.0.0.1:{port}"
         sink = make_sink(url, environ | (store.environ if store else {}), name="hook")
         exporter = make_exporter(partition.bus, sink, time, outage=Outage(outage))

@@ -246,7 +246,7 @@ def test_addresses_that_swallow_connections_leave_a_dripping_one_no_time_of_its_
     assert port
     answer_names(monkeypatch, {"hooks.test": ["127.0.0.2", "127.0.0.3", "127.0.0.1"]})
     endpoint.answers.append(Answer(200, drip_s=0.05))
-    client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=0.6)
+    client = GuardedClient(Guard(frozenset({"hooks.test"})), tls=ssl.create_default_context(), timeout_s=0.6)
     with black_hole("127.0.0.2", port), black_hole("127.0.0.3", port), pytest.raises(SinkUnreachable):
         client.post(f"http://hooks.test:{port}/", {"content-length": "0"}, b"")
     client.close()
@@ -288,7 +288,7 @@ def test_an_endpoint_that_takes_a_request_drop_by_drop_is_left_after_the_timeout
         thread = threading.Thread(target=drip)
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/"
-        client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=0.5)
+        client = GuardedClient(Guard(frozenset({"127.0.0.1"})), tls=ssl.create_default_context(), timeout_s=0.5)
         try:
             with pytest.raises(SinkUnreachable, match=r"^no whole answer within 0\.5 s$"):
                 client.post(url, {"content-length": "100000000"}, b"x" * 100_000_000)
@@ -299,7 +299,7 @@ def test_an_endpoint_that_takes_a_request_drop_by_drop_is_left_after_the_timeout
 
 
 def test_a_reply_is_read_up_to_64_kib(endpoint: Endpoint, url: str) -> None:
-    client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=60)
+    client = GuardedClient(Guard(frozenset({"127.0.0.1"})), tls=ssl.create_default_context(), timeout_s=60)
     try:
         for size in (64 * 1024, 10_000_000):
             endpoint.answers.append(Answer(422, body=b"x" * size))
@@ -609,7 +609,7 @@ def test_a_name_with_no_address_but_inside_ones_is_refused_at_the_start(
         make_sink("https://hooks.example/x", {})
     sinks.append(make_sink("https://hooks.example/x", {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "hooks.example"}))
     with pytest.raises(ConfigError, match=r"no request may go$"):
-        make_sink("https://metadata.example/x", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true"})
+        make_sink("https://metadata.example/x", {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "metadata.example"})
 
 
 def test_a_name_that_cannot_be_resolved_at_the_start_may_be_later(
@@ -627,9 +627,8 @@ def test_a_name_that_cannot_be_resolved_at_the_start_may_be_later(
         ("http://hooks.example/", {}),
         ("https://hooks.example:9000/", {}),
         ("https://127.0.0.1/", {}),
-        ("https://me:hunter2@hooks.example/", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "true"}),
+        ("https://me:hunter2@hooks.example/", {"EVENTBUS_WEBHOOK_ALLOW_HOSTS": "hooks.example"}),
         ("https://hooks.example/", {"EVENTBUS_WEBHOOK_MODE": "sideways"}),
-        ("https://hooks.example/", {"EVENTBUS_WEBHOOK_ALLOW_PRIVATE": "perhaps"}),
         ("https://hooks.example/", {"EVENTBUS_WEBHOOK_CA_FILE": "/no/such/file"}),
         ("https://hooks.example/", {"EVENTBUS_WEBHOOK_SECRET_FILE": "/no/such/file"}),
         ("https://hooks.example/", {"EVENTBUS_WEBHOOK_TOKEN": "hunter2ö"}),
@@ -656,7 +655,7 @@ def test_a_token_file_that_goes_wrong_is_an_outage_that_does_not_tell_it(
 
 
 def test_a_header_that_http_forbids_is_not_quoted(url: str) -> None:
-    client = GuardedClient(Guard(allow_private=True), tls=ssl.create_default_context(), timeout_s=60)
+    client = GuardedClient(Guard(frozenset({"127.0.0.1"})), tls=ssl.create_default_context(), timeout_s=60)
     with pytest.raises(SinkUnreachable) as caught:
         client.post(url, {"authorization": "Bearer hunter2\n"}, b"")
     assert "hunter2" not in str(caught.value)

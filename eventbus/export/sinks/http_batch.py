@@ -1,7 +1,7 @@
 """Writes batches of events over HTTP. A `BatchFormat` for each system makes the requests and reads the answers.
 
 EVENTBUS_EXPORT_HEADERS, …_FILE  more headers, a line each: `Authorization: Bearer …`; read again for each request
-EVENTBUS_WEBHOOK_CA_FILE, EVENTBUS_WEBHOOK_ALLOW_HOSTS, EVENTBUS_WEBHOOK_ALLOW_PRIVATE  as for webhooks
+EVENTBUS_WEBHOOK_CA_FILE, EVENTBUS_WEBHOOK_ALLOW_HOSTS  as for webhooks
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """HTTP for receivers: Alertmanager's `http_config` over the guarded client of the webhook sink.
 
-The guard's permissions are those of the webhook sink: EVENTBUS_WEBHOOK_ALLOW_HOSTS and EVENTBUS_WEBHOOK_ALLOW_PRIVATE.
+The guard's permissions are those of the webhook sink: EVENTBUS_WEBHOOK_ALLOW_HOSTS.
 """
 
 from __future__ import annotations

@@ -75,21 +75,17 @@ _ISATAP: Final = 0x00005EFE
 class Guard(msgspec.Struct, frozen=True):
     """The rules for the hosts that a webhook may connect to.
 
-    *allow_private* trusts every host, *allow_hosts* these (lower case): they may be on any port, without TLS, and
-    inside our own network; link-local and multicast addresses are refused even so.
+    The hosts in *allow_hosts* (lower case) are trusted: they may be on any port, without TLS, and inside our own
+    network; link-local and multicast addresses are refused even so.
     """
 
-    allow_private: bool = False
     allow_hosts: frozenset[str] = frozenset()
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Self:
-        """Read EVENTBUS_WEBHOOK_ALLOW_HOSTS and EVENTBUS_WEBHOOK_ALLOW_PRIVATE. Raises: ConfigError."""
+        """Read EVENTBUS_WEBHOOK_ALLOW_HOSTS."""
         hosts = environ.get("EVENTBUS_WEBHOOK_ALLOW_HOSTS", "").split(",")
-        return cls(
-            allow_private=_flag(environ, "EVENTBUS_WEBHOOK_ALLOW_PRIVATE"),
-            allow_hosts=frozenset(name.strip().lower() for name in hosts if name.strip()),
-        )
+        return cls(frozenset(name.strip().lower() for name in hosts if name.strip()))
 
     def check_url(self, url: str) -> SplitResult:
         """Return the parts of *url*, if it may be used; its name is not resolved yet. Raises: ConfigError."""
@@ -124,7 +120,7 @@ class Guard(msgspec.Struct, frozen=True):
 
     def trusts(self, host: str) -> bool:
         """Return True if *host* may have a private address."""
-        return self.allow_private or host.lower() in self.allow_hosts
+        return host.lower() in self.allow_hosts
 
     def resolve(self, host: str, port: int) -> list[str]:
         """Return the addresses of *host*, all of them checked: connect to one of these, never to the name.
@@ -148,13 +144,6 @@ def is_allowed(address: Address, *, trusted: bool) -> bool:
     if isinstance(address, IPv6Address) and (address not in _UNICAST or address in _TO_IPV4):
         return False
     return not any(_is_in(each, _INSIDE) for each in addresses)
-
-
-def _flag(environ: Mapping[str, str], variable: str) -> bool:
-    text = environ.get(variable, "").lower()
-    if text not in {"", "0", "1", "false", "true", "no", "yes"}:
-        raise ConfigError(f"{variable} is {text!r}, and must be true or false")
-    return text in {"1", "true", "yes"}
 
 
 def _look_up(host: str, port: int) -> list[str]:

@@ -6,7 +6,6 @@ EVENTBUS_WEBHOOK_TOKEN, …_FILE   Authorization: Bearer
 EVENTBUS_EXPORT_HEADERS, …_FILE  more headers, a line each
 EVENTBUS_WEBHOOK_CA_FILE         trust these authorities instead of the system's
 EVENTBUS_WEBHOOK_ALLOW_HOSTS     names that may be in our own network, on any port and without TLS, with commas
-EVENTBUS_WEBHOOK_ALLOW_PRIVATE   true: every name may
 EVENTBUS_WEBHOOK_SOURCE          the CloudEvents' source (default /eventbus)
 EVENTBUS_WEBHOOK_REQUESTS        requests under way at once, 1 to 64 (default 8), one at a time an object; not for batch
 """
