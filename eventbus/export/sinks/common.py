@@ -1,12 +1,14 @@
-"""Helpers of several sinks: single writes, events that every system can store, options of URLs, certificates, hosts."""
+"""Helpers of several sinks: single writes, events that every system can store, their columns, options, certificates."""
 
 from __future__ import annotations
 
 import re
 import socket
 import ssl
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -90,6 +92,45 @@ def repaired(event: Event) -> Event:
         return msgspec.convert(_repaired(msgspec.to_builtins(event, builtin_types=(bytes,))), decodable(Event))
     except (msgspec.ValidationError, TypeError, OverflowError) as error:
         raise EventUnbuildable(f"no event can be made of it: {error}") from error
+
+
+def row_of(event: Event) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the columns of *event* in stores for search, and its core/v1 object. Raises: EventUnbuildable."""
+    version, (event, core) = version_of(event), storable(event)
+    about, meta, source = event.involved_object, event.metadata, event.source
+    return {
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "uid": meta.uid,
+        "version": version,
+        "object_kind": about.kind,
+        "object_name": about.name,
+        "object_uid": about.uid,
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message,
+        "component": source.component or event.reporting_component,
+        "host": source.host,
+        "count": event.times_seen,
+        "first_seen": event.first_timestamp or event.event_time or meta.creation_timestamp,
+        "last_seen": event.last_seen or datetime.now(UTC),
+    }, core
+
+
+def pieces(
+    parts: Sequence[tuple[int, bytes]], most_bytes: int, most_parts: int = sys.maxsize
+) -> Iterator[list[tuple[int, bytes]]]:
+    """Cut *parts*, each with its place, into pieces for one request each. A larger part is a piece alone."""
+    some: list[tuple[int, bytes]] = []
+    size = 0
+    for part in parts:
+        if some and (len(some) == most_parts or size + len(part[1]) > most_bytes):
+            yield some
+            some, size = [], 0
+        some.append(part)
+        size += len(part[1])
+    if some:
+        yield some
 
 
 def version_of(event: Event) -> int:

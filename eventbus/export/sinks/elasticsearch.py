@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from eventbus.errors import ConfigError, EventRejected, InvalidEvent, SinkError, UnexpectedReply
-from eventbus.export.sinks.common import query_of
+from eventbus.export.sinks.common import query_of, row_of
 from eventbus.export.sinks.contract import SinkWrite, delivery_id
 from eventbus.export.sinks.http_batch import (
     PAGE_EVENTS,
@@ -27,7 +27,6 @@ from eventbus.export.sinks.http_batch import (
     open_http_sink,
 )
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.export.sinks.rows import row_of
 from eventbus.model.decodable import decodable
 from eventbus.model.encoding.event_json import decode_core
 from eventbus.model.event import Event

@@ -10,7 +10,7 @@ import gzip
 import re
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol, runtime_checkable
 from urllib.parse import urlsplit, urlunsplit
@@ -27,7 +27,7 @@ from eventbus.errors import (
     Throttled,
     UnexpectedReply,
 )
-from eventbus.export.sinks.common import AppendsBatches, check_host, version_of
+from eventbus.export.sinks.common import AppendsBatches, check_host, pieces, version_of
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 from eventbus.model.event import Event
@@ -169,7 +169,7 @@ class HttpBatchSink(AppendsBatches):
                 parts.append((place, self._format.encode(write)))
             except EventUnbuildable as unbuildable:
                 answers[place] = unbuildable
-        requests = deque(self._requests(parts))
+        requests = deque(pieces(parts, self._format.most_bytes, self._format.most_events))
         accepted = rejected_alone = 0
         goes_on = True
         while requests and goes_on:
@@ -203,19 +203,6 @@ class HttpBatchSink(AppendsBatches):
 
     def close(self) -> None:
         self._client.close()
-
-    def _requests(self, parts: Sequence[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-        """Cut *parts* into pieces of one request each."""
-        some: list[tuple[int, bytes]] = []
-        size = 0
-        for part in parts:
-            if some and (len(some) == self._format.most_events or size + len(part[1]) > self._format.most_bytes):
-                yield some
-                some, size = [], 0
-            some.append(part)
-            size += len(part[1])
-        if some:
-            yield some
 
     def _exchange(self, parts: Sequence[bytes]) -> Verdict:
         try:

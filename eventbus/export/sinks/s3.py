@@ -24,7 +24,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from eventbus.errors import ConfigError, EventUnbuildable, SinkUnreachable
-from eventbus.export.sinks.common import AppendsBatches, check_host, error_text, json_line, query_of, version_of
+from eventbus.export.sinks.common import AppendsBatches, check_host, error_text, json_line, pieces, query_of, version_of
 from eventbus.export.sinks.contract import SinkAnswer, SinkMode, SinkWrite
 from eventbus.export.sinks.registry import SinkOptions
 
@@ -122,23 +122,16 @@ class S3Sink(AppendsBatches):
     def write(self, writes: Sequence[SinkWrite]) -> Sequence[SinkAnswer]:
         """Write them as one object, or as several if they are too large for one."""
         answers: list[SinkAnswer] = [SinkUnreachable("not written yet")] * len(writes)
-        some: list[tuple[int, bytes]] = []
-        size = 0
+        lines: list[tuple[int, bytes]] = []
         for place, write in enumerate(writes):
             try:
                 version_of(write.event)
-                line = json_line(write)
+                lines.append((place, json_line(write)))
             except EventUnbuildable as error:
                 answers[place] = error
-                continue
-            if some and size + len(line) > MOST_BYTES:
-                if not self._put(writes, some, answers):
-                    return answers
-                some, size = [], 0
-            some.append((place, line))
-            size += len(line)
-        if some:
-            self._put(writes, some, answers)
+        for some in pieces(lines, MOST_BYTES):
+            if not self._put(writes, some, answers):
+                break
         return answers
 
     def close(self) -> None:

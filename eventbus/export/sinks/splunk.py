@@ -12,11 +12,10 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from eventbus.errors import SinkUnreachable
-from eventbus.export.sinks.common import query_of
+from eventbus.export.sinks.common import query_of, row_of
 from eventbus.export.sinks.contract import SinkWrite
 from eventbus.export.sinks.http_batch import HttpBatchSink, Request, Verdict, compressed, open_http_sink
 from eventbus.export.sinks.registry import SinkOptions
-from eventbus.export.sinks.rows import row_of
 from eventbus.model.decodable import decodable
 from eventbus.util.http.guarded_http import MAX_REPLY_BYTES, Reply, error_of
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -167,14 +166,17 @@ class WebhookSink(AppendsBatches):
         threads = min(self._requests, len(objects))
         if threads > 1 and self._threads is None:
             self._threads = ThreadPoolExecutor(self._requests - 1, thread_name_prefix="eventbus-webhook")
+        helpers = []
         for _ in range(threads - 1):
             try:
                 assert self._threads is not None
-                self._threads.submit(call.work)
+                helpers.append(self._threads.submit(call.work))
             except RuntimeError:  # the process may not start another thread: fewer requests at once
                 break
         call.work()
-        call.finish()
+        for helper in helpers:
+            if not helper.cancel():  # it has begun
+                helper.result()
         self._away = call.away
         return call.answers
 
@@ -207,9 +209,6 @@ class _Call:
         self._answer = answer
         self._objects = deque(objects)
         self._until = time.monotonic() + WRITE_S
-        self._idle = threading.Condition()  # protects the two below
-        self._working = 0  # threads that are in `work`
-        self._finished = False
 
     def probe(self) -> bool:
         """Send only the first write. Return False if the endpoint still does not answer."""
@@ -221,24 +220,6 @@ class _Call:
 
     def work(self) -> None:
         """Send until nothing is left, the time is over, or the endpoint does not answer. Any number of threads."""
-        with self._idle:
-            if self._finished:
-                return
-            self._working += 1
-        try:
-            self._send_objects()
-        finally:
-            with self._idle:
-                self._working -= 1
-                self._idle.notify_all()
-
-    def finish(self) -> None:
-        """Wait for all threads that are in `work`; those that come later send nothing."""
-        with self._idle:
-            self._finished = True
-            self._idle.wait_for(lambda: not self._working)
-
-    def _send_objects(self) -> None:
         while True:
             try:
                 places = self._objects.popleft()
