@@ -97,8 +97,11 @@ def make_nats_sink(url: str, options: SinkOptions) -> NatsSink:
         target = StreamConfig(name=stream, subjects=[subject.pattern], max_age=days * 86_400)
     elif "retention" in query:
         raise ConfigError("retention= in the sink's URL is of a stream that is made: leave out create=false")
-    login = Login(parts, options)
-    login.words()  # report an unreadable secret at start
+
+    def login() -> dict[str, Any]:
+        return _login(parts, options)
+
+    login()  # report an unreadable secret at start
     return NatsSink(
         options.name,
         servers_of(parts, DEFAULT_PORT),
@@ -143,25 +146,15 @@ def _token(text: str) -> str:
     return f"{escaped[: MOST_TOKEN_BYTES - 17]}~{blake2b(text.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
 
-class Login:
-    """The credentials, read again for each connection, because their files may change."""
-
-    def __init__(self, parts: SplitResult, options: SinkOptions) -> None:
-        self._parts = parts
-        self._options = options
-
-    def words(self) -> dict[str, Any]:
-        """Return the arguments of `Client.connect`. Raises: ConfigError: without their values."""
-        user, password = credentials_of(self._parts, self._options, "EVENTBUS_NATS_PASSWORD")
-        token, creds = (
-            self._options.secret("EVENTBUS_NATS_TOKEN"),
-            self._options.environ.get("EVENTBUS_NATS_CREDS_FILE"),
-        )
-        if sum(map(bool, (user, token, creds))) > 1:
-            raise ConfigError("give one of: a user in the sink's URL, EVENTBUS_NATS_TOKEN, EVENTBUS_NATS_CREDS_FILE")
-        words = {"user": user, "password": password} if user else {}
-        words |= {"token": token} if token else {}
-        return words | ({"user_credentials": creds} if creds else {})
+def _login(parts: SplitResult, options: SinkOptions) -> dict[str, Any]:
+    """Return the arguments of `Client.connect` for the user. The files may change. Raises: ConfigError."""
+    user, password = credentials_of(parts, options, "EVENTBUS_NATS_PASSWORD")
+    token, creds = options.secret("EVENTBUS_NATS_TOKEN"), options.environ.get("EVENTBUS_NATS_CREDS_FILE")
+    if sum(map(bool, (user, token, creds))) > 1:
+        raise ConfigError("give one of: a user in the sink's URL, EVENTBUS_NATS_TOKEN, EVENTBUS_NATS_CREDS_FILE")
+    words = {"user": user, "password": password} if user else {}
+    words |= {"token": token} if token else {}
+    return words | ({"user_credentials": creds} if creds else {})
 
 
 class NatsSink(AppendsBatches):
@@ -182,7 +175,7 @@ class NatsSink(AppendsBatches):
         subject: Subject,
         *,
         create: StreamConfig | None,
-        login: Login,
+        login: Callable[[], dict[str, Any]],
         tls: ssl.SSLContext | None,
         timeout_s: float,
     ) -> None:
@@ -330,7 +323,7 @@ class _Connection:
     async def open(
         self,
         servers: Sequence[str],
-        login: Login,
+        login: Callable[[], dict[str, Any]],
         tls: ssl.SSLContext | None,
         create: StreamConfig | None,
         timeout_s: float,
@@ -347,7 +340,7 @@ class _Connection:
                 closed_cb=self._on_closed,
                 name=self._name,
                 tls=tls,
-                **login.words(),
+                **login(),
             )
             self._inbox = self._client.new_inbox()
             await self._client.subscribe(
