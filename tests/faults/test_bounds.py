@@ -118,6 +118,7 @@ def queued(scene: Scene) -> int:
     return int(found[0] or 0) - int(found[1] or 0)
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_a_slow_wait_group_makes_producers_wait_and_loses_nothing(scene: MakeScene, note: Note) -> None:
     here = scene(hold=False, incoming_bytes=MIB)

@@ -285,6 +285,7 @@ def test_a_fleet_is_upgraded_and_rolled_back_under_load(fleet: Fleet, events: in
     worker.stop()
 
 
+@pytest.mark.volume
 @pytest.mark.short
 @pytest.mark.parametrize("fleet", ["server"], indirect=True)
 def test_a_newer_recorder_uses_a_codec_that_older_workers_lack_only_after_the_bus_was_upgraded(fleet: Fleet) -> None:

@@ -110,6 +110,7 @@ def kill_log_workers(scene: Scene, most: int, breakage: tuple[str, ...] = ()) ->
     return died, judged(scene, "log", lines), lines
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_an_event_that_kills_log_workers_is_buried_alone_and_every_other_has_one_line(
     scene: MakeScene, note: Note
@@ -165,6 +166,7 @@ def isolate_over_a_bad_line(scene: Scene, *breakage: str) -> Verdict:
     return verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_isolation_goes_on_where_it_was_when_the_line_is_cut(scene: MakeScene, note: Note) -> None:
     here = scene()
@@ -191,6 +193,7 @@ def isolate_slowly(scene: Scene, *breakage: str) -> Verdict:
     return verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_a_living_worker_that_isolates_slowly_is_not_taken_over(scene: MakeScene, note: Note) -> None:
     here = scene()

@@ -118,6 +118,7 @@ def verdict_of(found: Counter[str], *, nodes: int, recovery_s: float | None = No
     return Verdict(accepted=nodes, lost=nodes - len(found), duplicate=found.total() - len(found), recovery_s=recovery_s)
 
 
+@pytest.mark.volume
 def test_two_workers_that_both_act_and_are_slow_record_one_loss(
     bus: Bus, client: Client, start: Start, note: Note
 ) -> None:
@@ -126,6 +127,7 @@ def test_two_workers_that_both_act_and_are_slow_record_one_loss(
     assert found == {"n1": 1, "n2": 1}
 
 
+@pytest.mark.volume
 def test_control_two_workers_that_write_over_anything_record_two(
     bus: Bus, client: Client, start: Start, note_control: NoteControl
 ) -> None:

@@ -20,6 +20,7 @@ from tests.faults.checker import Verdict, counts_of
 from tests.faults.conftest import LONG, Note, NoteControl
 from tests.faults.producer import tag_of
 from tests.faults.scene import Process, Scene, reached, until
+from tests.thin import one
 from tests.waiting import PATIENCE_S
 
 POISON = "15 poison"
@@ -196,6 +197,7 @@ def kill_them_all(scene: Scene, most: int, breakage: tuple[str, ...] = ()) -> in
     return died
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_an_event_that_kills_is_buried_alone(scene: MakeScene, note: Note) -> None:
     here = scene()
@@ -237,7 +239,7 @@ def kill_the_gravedigger(scene: Scene, step: str) -> Verdict:
 
 
 @pytest.mark.short
-@pytest.mark.parametrize("step", ["bury", "buried"])
+@pytest.mark.parametrize("step", one(["buried", "bury"]))
 def test_a_worker_killed_over_the_dead_letter_buries_once(scene: MakeScene, step: str, note: Note) -> None:
     verdict = kill_the_gravedigger(scene(), step)
     note("1 worker killed", verdict)

@@ -96,9 +96,13 @@ def on_a_bad_line(
 
 
 MODES = [
-    pytest.param(mode, marks=pytest.mark.short if mode.startswith("cut") else pytest.mark.long)
-    for mode in Mode
-    if mode is not Mode.PASS
+    pytest.param(Mode.CUT_REPLY, marks=pytest.mark.short),
+    pytest.param(Mode.CUT_REQUEST, marks=[pytest.mark.short, pytest.mark.volume]),
+    *(
+        pytest.param(mode, marks=pytest.mark.long)
+        for mode in Mode
+        if mode not in (Mode.PASS, Mode.CUT_REPLY, Mode.CUT_REQUEST)
+    ),
 ]
 
 

@@ -186,6 +186,7 @@ def flush_over_the_idle(scene: Scene, *breakage: str) -> Verdict:
     return scene.verdict(since=over)
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_after_flushall_an_idle_producer_sends_its_ring_again(scene: MakeScene, note: Note) -> None:
     verdict = flush_over_the_idle(scene(hold=False))
@@ -231,7 +232,7 @@ def spoil_for_a_while(scene: Scene, key: bytes) -> None:
         pytest.param("meta", marks=pytest.mark.long),
         pytest.param("changes:events", marks=pytest.mark.short),
         pytest.param("index:name:events", marks=pytest.mark.long),
-        pytest.param("index:expiry", marks=pytest.mark.short),
+        pytest.param("index:expiry", marks=[pytest.mark.short, pytest.mark.volume]),
     ],
 )
 def test_a_key_of_the_wrong_type_stops_work_and_not_the_workers(scene: MakeScene, name: str, note: Note) -> None:
@@ -342,6 +343,7 @@ def overwrite_similar(scene: Scene, still_s: float = SETTLE_S) -> Verdict:
     return verdict
 
 
+@pytest.mark.volume
 @pytest.mark.short
 def test_a_set_of_similar_messages_overwritten_is_begun_anew_and_told(scene: MakeScene, note: Note) -> None:
     verdict = overwrite_similar(scene())
