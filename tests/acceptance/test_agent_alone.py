@@ -16,6 +16,7 @@ from eventbus.workers.metrics_server import MetricsServer
 from tests.acceptance.programs import Program, run
 from tests.support.agent_machine import AgentMachine
 from tests.support.runtime_world import Told
+from tests.thin import one
 from tests.waiting import eventually
 
 
@@ -55,8 +56,13 @@ def test_without_a_url_events_go_to_the_machines_own_bus(short_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("edited", "url"),
-    [(False, "none"), (True, "none"), (True, "redis://127.0.0.1:1/0")],
-    ids=["taken-away", "edited", "edited-before-the-bus-is-reached"],
+    one(
+        [
+            pytest.param(True, "none", id="edited"),
+            pytest.param(False, "none", id="taken-away"),
+            pytest.param(True, "redis://127.0.0.1:1/0", id="edited-before-the-bus-is-reached"),
+        ]
+    ),
 )
 def test_a_manifest_that_is_put_back_while_its_pod_ends_runs_again(tmp_path: Path, edited: bool, url: str) -> None:
     asked, ready = tmp_path / "asked", tmp_path / "ready"
@@ -92,7 +98,7 @@ def test_a_second_agent_of_one_folder_is_refused_and_ends_nothing(tmp_path: Path
         assert machine.alive("web") == [web]
 
 
-@pytest.mark.parametrize("hook", ["postStart", "preStop"])
+@pytest.mark.parametrize("hook", one(["preStop", "postStart"]))
 def test_an_agent_that_ends_leaves_nothing_of_a_pod_whose_hook_hangs(tmp_path: Path, hook: str) -> None:
     handler = {"exec": {"command": ["/bin/sleep", "1000"]}}
     with AgentMachine(tmp_path, "none", "eb") as machine:
@@ -105,7 +111,7 @@ def test_an_agent_that_ends_leaves_nothing_of_a_pod_whose_hook_hangs(tmp_path: P
         machine.wait_gone("web")
 
 
-@pytest.mark.parametrize("url", ["none", "redis://127.0.0.1:1/0"], ids=["alone", "redis-away"])
+@pytest.mark.parametrize("url", one(["none", "redis://127.0.0.1:1/0"]))
 def test_a_second_signal_kills_what_runs_and_leaves_no_shim(tmp_path: Path, url: str) -> None:
     with AgentMachine(tmp_path, url, "eb") as machine:
         asked, ready = stubborn(machine, "web")

@@ -113,6 +113,7 @@ def test_a_port_that_is_taken_and_a_pod_too_many_are_refused(machine: AgentMachi
         assert agent.stop() == 0
 
 
+@pytest.mark.volume
 def test_a_sandbox_that_cannot_be_made_is_said_and_made_once_it_can(machine: AgentMachine) -> None:
     in_the_way = machine.folder / "state/agent/pods/11111111-0000-0000-0000-000000000001"
     in_the_way.parent.mkdir(parents=True)

@@ -168,23 +168,6 @@ def test_a_pod_of_a_namespace_that_its_node_does_not_run_fails_and_ends_if_it_ra
     assert agent.stop() == 0
 
 
-def test_a_pod_of_the_bus_that_is_deleted_has_its_grace_time(machine: AgentMachine, tmp_path: Path) -> None:
-    shell = os.path.realpath("/bin/sh")
-    agent = machine.agent("--pods-from-bus", "default", "--allow-command", shell)
-    said = tmp_path / "said"
-    script = f"trap 'echo ended in time > {said}; exit 0' TERM; echo on > {said}; while :; do sleep 0.1; done"
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "polite"}}
-    spec = {"nodeName": "n1", "containers": [{"name": "main", "command": [shell, "-c", script]}]}
-    (machine.folder / "pod.json").write_text(json.dumps(pod | {"spec": spec}))
-    assert run("apply", "-f", str(machine.folder / "pod.json"), env=machine.env).returncode == 0
-    eventually(said.exists)
-    eventually(lambda: [one["status"].get("phase") for one in get(machine, "pods")] == ["Running"])
-    assert run("delete", "pod/polite", env=machine.env).returncode == 0
-    eventually(lambda: get(machine, "pods") == [])
-    assert said.read_text() == "ended in time\n"
-    assert agent.stop() == 0
-
-
 def apply_stubborn(machine: AgentMachine, said: Path) -> None:
     """Apply a pod of the bus that hears SIGTERM and stays."""
     script = f"trap 'echo asked >> {said}' TERM; echo $$$$ > {said}; while :; do sleep 0.1; done"
@@ -220,12 +203,6 @@ def test_a_pod_that_is_forced_is_gone_at_once_and_its_agent_ends_it(machine: Age
     assert get(machine, "pods") == []
     eventually(lambda: not Path(f"/proc/{pid}").exists())
     assert agent.stop() == 0
-
-
-def test_force_and_a_grace_time_do_not_go_together(machine: AgentMachine) -> None:
-    ran = run("delete", "pod/web", "--force", "--grace-period=5", env=machine.env)
-    assert ran.returncode == 2
-    assert "cannot be specified together" in ran.stderr
 
 
 def test_pods_of_an_agent_that_is_stopped_and_woken_are_lost_and_then_its_own_again(machine: AgentMachine) -> None:

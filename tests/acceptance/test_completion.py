@@ -18,7 +18,7 @@ from eventbus.broker.exports import ExportStore
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import SILENCE
 from eventbus.model.objects.silence import Silence, SilenceMatcher, SilenceSpec
-from tests.acceptance.programs import COMMAND, environment, run
+from tests.acceptance.programs import environment, run
 from tests.acceptance.terminal import Terminal
 from tests.thin import one
 from tests.waiting import eventually
@@ -148,15 +148,6 @@ def test_a_bus_that_never_answers_is_given_up(away: dict[str, str]) -> None:
     asking = "import time; from eventbus.cli.bus_names import ask_bus; print(ask_bus(lambda bus: time.sleep(600)))"
     ran = subprocess.run([sys.executable, "-c", asking], env=away, capture_output=True, text=True, timeout=60)
     assert ran.stdout == "[]\n"
-
-
-def test_commands_are_offered_without_importing_them(away: dict[str, str]) -> None:
-    asked = {"_EVENTBUS_COMPLETE": "bash_complete", "COMP_WORDS": "eventbus get ", "COMP_CWORD": "2"}
-    words = [sys.executable, "-X", "importtime", *COMMAND[1:]]
-    ran = subprocess.run(words, env=away | asked, capture_output=True, text=True, timeout=50, check=True)
-    imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
-    assert "eventbus.cli.main" in imported
-    assert not imported & {"redis", "eventbus.cli.commands.get_events", "eventbus.cli.commands.status"}
 
 
 # -- the scripts -------------------------------------------------------------------------------------------------------

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from examples.demo import packages
-from examples.demo.packages import LOGS, Log, follow, installed
+from examples.demo.packages import LOGS, Log, installed
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -128,11 +126,6 @@ def test_the_answer_of_the_command_is_shown(run: Run) -> None:
     )
 
 
-def test_lines_fit_the_terminal_and_have_no_colours_in_a_pipe(run: Run) -> None:
-    assert max(map(len, run.output.splitlines())) <= COLUMNS
-    assert "\x1b" not in run.output
-
-
 def test_nothing_is_left_behind(run: Run) -> None:
     found = re.search(r"embedded, process \d+, in (\S+)$", run.output, re.MULTILINE)
 
@@ -227,13 +220,6 @@ def test_a_line_of_a_package_managers_log_is_understood(
     assert datetime.fromisoformat(found["when"]).replace(tzinfo=UTC) == datetime(2025, 6, 24, 10, 18, 53, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "line", ["2025-06-24 10:18:53 startup archives unpack", "2025-06-24 10:18:53 conffile /etc/x keep", "", "garbage"]
-)
-def test_a_line_about_no_package_is_left_out(line: str) -> None:
-    assert log_named("dpkg").line.match(line) is None
-
-
 def test_without_a_package_managers_log_the_installers_output_is_told(tmp_path: Path) -> None:
     log = tmp_path / "install.log"
     assert installed(log) == []
@@ -243,39 +229,3 @@ def test_without_a_package_managers_log_the_installers_output_is_told(tmp_path: 
         "Successfully installed click-8.1.8 import-linter-2.3\nSuccessfully installed eventbus-0.1.0\n"
     )
     assert installed(log) == [("click", "8.1.8"), ("import-linter", "2.3"), ("eventbus", "0.1.0")]
-
-
-class Meanwhile:
-    """In the place of `time`: each sleep is one more of *steps*, and after the last the time is over."""
-
-    def __init__(self, *steps: Callable[[], object]) -> None:
-        self._steps = iter(steps)
-        self._now = 0.0
-
-    def sleep(self, _seconds: float) -> None:
-        step = next(self._steps, None)
-        if step is None:
-            self._now = math.inf
-        else:
-            step()
-
-    def monotonic(self) -> float:
-        return self._now
-
-
-def test_a_log_is_followed_over_half_lines_and_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "log"
-    path.write_text("old 1\nold 2\n")
-
-    def write(text: str) -> None:
-        with path.open("a") as file:
-            file.write(text)
-
-    def rotate() -> None:
-        path.rename(tmp_path / "log.1")
-        write("new\n")
-
-    two_pauses = (lambda: None, lambda: None)
-    steps = Meanwhile(*two_pauses, lambda: write("half "), lambda: write("line\n"), rotate)
-    monkeypatch.setattr(packages, "time", steps)
-    assert list(follow(path, 1.0)) == ["old 1\n", "old 2\n", "half line\n", "new\n"]

@@ -87,7 +87,6 @@ def test_the_embedded_server_is_started_and_its_disk_looked_at(short_path: Path,
         EmbeddedServer(short_path / "state").stop()
 
 
-#: An `up` that has died and left its lock to a child.
 @pytest.mark.parametrize(
     ("config", "check", "severity"),
     [
@@ -172,16 +171,6 @@ def test_events_that_wait_without_a_worker_are_named(env: dict[str, str]) -> Non
     assert found["workers"]["cure"] == "eventbus worker sink"
 
 
-def test_what_waits_is_named_though_it_cannot_be_counted(env: dict[str, str]) -> None:
-    bus = open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
-    client = bus.client()
-    client.xadd(bus.keys[0].incoming, {"b": "no batch"})
-    client.close()
-    code, found = look(env)
-    assert (code, found["workers"]["severity"], found["workers"]["cure"]) == (1, "warning", "eventbus worker sink")
-    assert "an unknown number of events wait for group sink" in found["workers"]["message"]
-
-
 def test_a_full_stream_is_named_with_who_holds_it(env: dict[str, str]) -> None:
     settings = Settings(prefix=env["EVENTBUS_PREFIX"], flush_s=0.1)
     bus = open_bus(env["EVENTBUS_REDIS_URL"], settings, options=Options(incoming_bytes=2**20))
@@ -254,9 +243,10 @@ def test_a_spoilt_bus_has_its_cure(
 def test_a_connection_that_fails_has_the_cure_of_its_cause(
     env: dict[str, str], url: str, message: str, cure: str
 ) -> None:
-    given = url.format(path=env["EVENTBUS_REDIS_URL"].removeprefix("unix://"))
-    code, found = look({**env, "EVENTBUS_REDIS_URL": given})
+    away = {**env, "EVENTBUS_REDIS_URL": url}
+    code, found = look(away)
     assert (code, found["connection"]["severity"]) == (2, "error")
+    assert json.loads(run("doctor", "-o", "json", env=away).stdout)["findings"][0]["check"] == "connection"
     assert message in found["connection"]["message"]
     assert cure in found["connection"]["cure"]
 
@@ -271,22 +261,18 @@ def test_nobody_who_fills_a_role_is_told_that_something_is_wrong(env: dict[str, 
         for role in ROLES:
             code, found = look({**env, "EVENTBUS_REDIS_URL": urls[role]}, "--role", role)
             assert code == 0, (role, made, found)
+            if made and role == "producer":
+                assert (
+                    look({**env, "EVENTBUS_REDIS_URL": urls[role]}, "--role", "worker")[1]["acl"]["severity"] == "error"
+                )
             if made and role in ("metrics", "deploy"):
                 assert found["keys"]["message"].startswith("each has its type"), role
-
-
-def test_a_bus_that_is_away_is_the_first_finding(env: dict[str, str]) -> None:
-    away = {**env, "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0"}
-    code, _ = look(away)
-    assert code == 2
-    assert next(iter(json.loads(run("doctor", "-o", "json", env=away).stdout)["findings"]))["check"] == "connection"
 
 
 @pytest.mark.parametrize(
     ("changes", "check", "code"),
     [
         ({"EVENTBUS_REDIS_URL": "none"}, "connection", 1),
-        ({"EVENTBUS_REDIS_URL": "http://127.0.0.1"}, "connection", 2),
         ({"EVENTBUS_BUFFER_EVENTS": "many"}, "settings", 2),
         ({"EVENTBUS_PREFIX": "NO GOOD"}, "acl", 2),
     ],
@@ -318,17 +304,6 @@ def make_user(env: Mapping[str, str], role: str, folder: Path) -> str:
     with make_client(env["EVENTBUS_REDIS_URL"]) as admin:
         assert admin.execute_command(" ".join(words[:2]), *words[2:])
     return env["EVENTBUS_REDIS_URL"].replace("unix://", f"unix://{role}:{role}-s3cret@")
-
-
-def test_a_user_that_acl_made_passes_for_its_role_and_for_no_other(env: dict[str, str], tmp_path: Path) -> None:
-    open_bus(env["EVENTBUS_REDIS_URL"], Settings(prefix=env["EVENTBUS_PREFIX"]))
-    as_producer = {**env, "EVENTBUS_REDIS_URL": make_user(env, "producer", tmp_path)}
-    assert look(as_producer, "--role", "producer")[1]["acl"]["severity"] == "ok"
-    assert look(as_producer, "--role", "worker")[1]["acl"]["severity"] == "error"
-    # the door beside it is still open
-    assert look(as_producer)[1]["user"]["severity"] == "warning"
-    configure(env, requirepass="shut")
-    assert look(as_producer)[1]["user"]["severity"] == "ok"
 
 
 def test_commands_run_as_the_users_of_their_roles(env: dict[str, str], tmp_path: Path) -> None:

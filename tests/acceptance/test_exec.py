@@ -182,12 +182,6 @@ def test_stop_and_continue_are_passed_on(env: dict[str, str], tmp_path: Path) ->
         assert program.out.count("SIGTSTP") == 1
 
 
-def test_a_command_that_dies_of_the_signal_takes_us_with_it(env: dict[str, str], tmp_path: Path) -> None:
-    with Program("exec", *waiting(":"), env=env, folder=tmp_path) as program:
-        eventually(lambda: "ready\n" in program.out)
-        assert program.stop() == -signal.SIGTERM
-
-
 def test_a_signal_that_was_ignored_stays_ignored(env: dict[str, str]) -> None:
     inner = "kill -HUP $$; kill -INT $$; echo survived"
     ours = " ".join((*COMMAND, "exec", "--", "sh", "-c", f"'{inner}'"))
@@ -278,13 +272,6 @@ def test_on_a_terminal_all_three_are_terminals_of_its_size(options: tuple[str, .
         assert terminal.raw.split("\n") == ["40 77", "40 77", "größer", ""]  # none ends with a second \r
 
 
-@pytest.mark.parametrize("options", [(), ("--read-stderr",)])
-def test_on_a_terminal_the_order_of_the_streams_is_kept(options: tuple[str, ...], env: dict[str, str]) -> None:
-    with Terminal("exec", *options, *sh(BURSTS * 3), env=env) as terminal:
-        assert terminal.wait() == 0
-        assert terminal.text.splitlines() == WRITTEN
-
-
 def test_a_terminal_is_not_read_along_unless_that_is_asked_for(env: dict[str, str], recorded: Recorded) -> None:
     for options in ((), ("--read-stderr",)):
         with Terminal("exec", *options, *sh("echo said >&2; exit 1"), env=env) as terminal:
@@ -325,14 +312,6 @@ def test_ctrl_c_reaches_it_once_and_is_not_ours_to_pass_on(env: dict[str, str], 
         assert terminal.wait() == 1, "as often as it had the signal"
     _, killing, _ = recorded.wait_for("sh", "Started", "Killing", "Failed")
     assert killing.message == "Stopping sh: SIGINT from the terminal"
-
-
-def test_kill_int_on_a_terminal_is_passed_on_once(env: dict[str, str], recorded: Recorded) -> None:
-    with Terminal("exec", *sh(COUNTING), env=env) as terminal:
-        terminal.wait_for("ready\n")
-        os.kill(terminal.pid, signal.SIGINT)
-        assert terminal.wait() == 1, "as often as it had the signal"
-    recorded.wait_for("sh", "Started", "Killing", "Failed")
 
 
 #: Its exit code is how often it had SIGINT in the second after the first one.
@@ -474,11 +453,6 @@ def test_a_setting_that_cannot_be_used_does_not_keep_it_from_running(env: dict[s
     assert done.stderr.startswith("eventbus exec: 2 events not sent: EVENTBUS_BUFFER_EVENTS='many'")
 
 
-def test_with_no_bus_wanted_it_is_silent(env: dict[str, str]) -> None:
-    done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_REDIS_URL": "none"})
-    assert (done.returncode, done.stderr) == (3, "")
-
-
 def test_with_the_bus_full_it_runs_the_same_and_one_line_tells(
     env: dict[str, str], embedded_url: str, prefix: str
 ) -> None:
@@ -520,24 +494,6 @@ def test_on_failure_it_is_run_again_at_once_and_then_after_pauses_until_it_succe
     backoffs = [event for event in events if event.reason == "BackOff"]
     assert {event.message for event in backoffs} == {"Back-off restarting failed command sh"}, "so that they count"
     assert {event.type for event in backoffs} == {"Warning"}
-
-
-def test_a_signal_in_a_pause_ends_it_by_that_signal(env: dict[str, str], recorded: Recorded, tmp_path: Path) -> None:
-    long = ("--backoff-base", "300")  # of the pause, which does not end before the signal comes
-    with Program("exec", "--restart", "on-failure", *long, *sh("exit 3"), env=env, folder=tmp_path) as program:
-        recorded.wait_for("sh", "Started", "Failed", "Started", "Failed", "BackOff")
-        assert program.stop() == -signal.SIGTERM
-    *_, killing = recorded.wait_for("sh", "Started", "Failed", "Started", "Failed", "BackOff", "Killing")
-    assert killing.message == "Stopped while waiting to restart sh (SIGTERM)"
-
-
-def test_a_command_that_was_asked_to_end_is_not_run_again(
-    env: dict[str, str], recorded: Recorded, tmp_path: Path
-) -> None:
-    with Program("exec", "--restart", "always", *waiting("trap 'exit 5' TERM"), env=env, folder=tmp_path) as program:
-        eventually(lambda: "ready\n" in program.out)
-        assert program.stop() == 5
-    recorded.wait_for("sh", "Started", "Killing", "Failed")
 
 
 # -- the embedded server ---------------------------------------------------------------------------------------------

@@ -26,12 +26,10 @@ from eventbus import (
     ObjectStore,
     Settings,
 )
-from eventbus.broker.bus import open_bus
 from eventbus.model.objects.cluster import NodeAddress, NodeSystemInfo
 from tests.acceptance.both_ways import environment_of
-from tests.acceptance.programs import Program, environment, run
+from tests.acceptance.programs import Program, run
 from tests.support.both_ways import BOTH
-from tests.support.harness import append_only_bytes, lose_tail, own_server
 from tests.thin import one
 from tests.waiting import eventually
 
@@ -233,37 +231,6 @@ def test_a_watch_tells_what_comes_in_changes_and_leaves(
     told = [row[:2] for row in rows[1:]]
     assert [row for row in told if row[1] == "b"] == [["ADDED", "b"], ["MODIFIED", "b"], ["DELETED", "b"]]
     assert [row for row in told if row[1] == "a"] == [["ADDED", "a"], ["DELETED", "a"]]
-
-
-def test_a_watch_tells_that_events_are_gone_that_redis_has_lost(short_path: Path, prefix: str) -> None:
-    settings = Settings(prefix=prefix, worker_block_ms=100)
-    with own_server(short_path, appendfsync="always") as server:
-        url = server.url or ""
-        with EventBroadcaster(url, settings=settings) as staying:
-            staying.start_recording_to_sink()
-            staying.new_recorder("test").event(WEB, "Normal", "Kept", "message")
-            bus = open_bus(url, settings)
-            with bus.client() as client, ObjectStore(bus, client) as store:
-                eventually(lambda: len(store.list("default").items) == 1)
-            kept = append_only_bytes(short_path)
-            template = 'jsonpath={.type} {.object.reason} {.object.metadata.uid}{"\\n"}'
-            arguments = ("get", "events", "-w", "--output-watch-events", "-o", template)
-            with Program(*arguments, env=environment(url, prefix), folder=short_path) as watch:
-                with EventBroadcaster(url, settings=settings) as leaving:  # which sends nothing again
-                    for reason in ("Lost", "Twice"):
-                        leaving.new_recorder("test").event(WEB, "Normal", reason, "message")
-                eventually(lambda: "Lost" in watch.out and "Twice" in watch.out)
-                lose_tail(server, short_path, keep=kept)
-                staying.new_recorder("test").event(WEB, "Normal", "Twice", "message")
-                eventually(lambda: watch.out.count("Twice") == 3)
-                eventually(lambda: "DELETED Lost" in watch.out)
-                told = [line.split() for line in watch.out.splitlines()]
-    assert [(type_, reason) for type_, reason, _ in told if reason == "Kept"] == [("ADDED", "Kept")]
-    assert [type_ for type_, reason, _ in told if reason == "Lost"] == ["ADDED", "DELETED"]
-    first, again = (uid for type_, reason, uid in told if (type_, reason) == ("ADDED", "Twice"))
-    assert first != again
-    assert ["DELETED", "Twice", first] in told
-    assert ["DELETED", "Twice", again] not in told
 
 
 @pytest.mark.usefixtures("_nodes")

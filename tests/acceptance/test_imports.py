@@ -32,12 +32,6 @@ def env(embedded_url: str, prefix: str) -> dict[str, str]:
     return environment(embedded_url, prefix) | {"EVENTBUS_COMPLETION_TIMEOUT_S": "100"}
 
 
-def test_help_imports_neither_redis_nor_a_command(env: dict[str, str]) -> None:
-    loaded = loaded_by("import eventbus.workers.cli", env)
-    assert "eventbus.workers.cli" in loaded
-    assert not {"redis", "eventbus.cli.commands.get_events", "eventbus.workers.worker", "hiredis"} & loaded
-
-
 @pytest.mark.parametrize("module", thin(MODULES, lambda module: module.endswith(FEW)))
 def test_a_command_imports_only_what_its_help_and_options_need_until_it_is_run(
     module: str, env: dict[str, str]
@@ -51,21 +45,6 @@ def test_completing_an_option_imports_no_redis(env: dict[str, str]) -> None:
     loaded = loaded_by(RUN, env | completing("eventbus get events --", 3))
     assert "eventbus.cli.commands.get_events" in loaded
     assert not OF_A_RUN & loaded
-
-
-def test_completing_an_option_of_up_imports_nothing_of_what_up_runs(env: dict[str, str]) -> None:
-    loaded = loaded_by(RUN, env | completing("eventbus up --", 2))
-    assert "eventbus.workers.up" in loaded
-    assert not {*OF_A_RUN, "eventbus.agent.procfile.procfile_runner", "eventbus.workers.worker"} & loaded
-
-
-def test_completing_a_name_imports_no_store_and_no_printer(env: dict[str, str]) -> None:
-    loaded = loaded_by(RUN, env | completing("eventbus get events -n ", 4))
-    assert "redis.client" in loaded
-    assert (
-        not {"eventbus.broker.bus", "eventbus.store.object_store", "eventbus.model.kinds", "eventbus.util.table"}
-        & loaded
-    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.acceptance.both_ways import OPERATOR, over_http
 from tests.acceptance.programs import Program, environment, run
 from tests.support.api_worker import api_worker
 from tests.support.both_ways import BOTH
+from tests.thin import one
 from tests.waiting import eventually
 
 MANIFEST = """\
@@ -77,12 +78,14 @@ SAYS: dict[str, tuple[int, str]] = {
     "wait --for=jsonpath={.spec.holderIdentity}=n1 lease leader": (2, "kubectl wait lease/leader --for=jsonpath="),
     "wait --for=nothing node/n1": (2, "is none of condition="),
     "delete node/gone": (1, 'nodes "gone" not found'),
+    "delete pod/web --force --grace-period=5": (2, "cannot be specified together"),
+    "edit pod/web-0": (2, "There is no `eventbus edit`. Use `kubectl edit`, through `eventbus worker api`"),
     "get events -o jsonpath={range.items[*]}{end}": (2, "kubectl get events -o jsonpath="),
     "explain event.reason": (2, "`kubectl explain`, through `eventbus worker api`"),
 }
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(scope="module", params=one(BOTH))
 def env(
     request: pytest.FixtureRequest, embedded_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str]]:

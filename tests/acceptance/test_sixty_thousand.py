@@ -1,6 +1,6 @@
 """The main path as processes, without faults: 3 producers × 20 000 events, 2 log workers and 2 sink workers.
 
-`make test` has a tenth of the events, `make test-long` all.
+Only in `make test-long`: a tenth of the events, and all. `make test` has the demo.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.waiting import PATIENCE_S, eventually
 
 PRODUCERS, OBJECTS = 3, 40
 #: Of each producer.
-EVENTS = pytest.mark.parametrize("events", [2_000, pytest.param(20_000, marks=pytest.mark.volume)])
+EVENTS = pytest.mark.parametrize("events", [2_000, 20_000])
 
 #: Records argv[1] events about 40 objects, with messages that repeat and messages that do not, from 4 threads.
 PRODUCER = """
@@ -171,6 +171,7 @@ def test_without_a_spam_filter_the_counts_in_the_store_add_up_to_all_events(
         assert not counters(bus).get("suppressed")
 
 
+@pytest.mark.volume
 @EVENTS
 def test_with_the_defaults_what_is_written_and_what_is_held_back_add_up_to_all_events(
     embedded_url: str, prefix: str, env: dict[str, str], tmp_path: Path, events: int

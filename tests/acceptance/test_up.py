@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections import Counter
@@ -18,7 +17,6 @@ import pytest
 
 from eventbus.agent.logs.local_pods import LocalPods
 from eventbus.agent.node.factory import node_name
-from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, Page, write_page
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.errors import ConfigError
@@ -27,7 +25,7 @@ from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import recorded_on
 from tests.acceptance.terminal import Terminal
 from tests.thin import one
-from tests.waiting import eventually, reached
+from tests.waiting import eventually
 
 TICKS = "web: while :; do echo tick; sleep 0.2; done"
 #: Ends neither by SIGTERM nor by itself before the test is over.
@@ -128,41 +126,13 @@ def test_ctrl_c_ends_the_procfile_first_then_the_workers_then_the_server(
         terminal.interrupt()
         assert terminal.wait() == 0
         text = terminal.text
+        assert re.search(r"\x1b\[\d+mup +\| \x1b\[0mbus:", terminal.raw)
     assert f"up        | bus: unix://{state}/server.sock\n" in text
     assert "up        | stopping; Ctrl-C again ends everything at once\n" in text
     ended = re.findall(r"(?m)up +\| (\w+): (ended by SIGTERM|ended$)", text)
     assert ended[0] == ("web", "ended by SIGTERM")
     assert sorted(ended[1:]) == [(name, "ended") for name in ("agent", "api", "lifecycle", "log", "sink")]
     assert not EmbeddedServer(state).running()
-
-
-@pytest.mark.volume
-def test_names_and_warnings_are_coloured_on_a_terminal_alone_and_not_with_no_color(
-    env: dict[str, str], tmp_path: Path
-) -> None:
-    with Terminal(*UP, env=env) as terminal:
-        wait_for_workers(terminal)
-        terminal.interrupt()
-        terminal.wait()
-        assert re.search(r"\x1b\[\d+mup +\| \x1b\[0mbus:", terminal.raw)
-    procfile = tmp_path / "Procfile"
-    procfile.write_text("web: echo '12:00:00  default  Warning  BackOff'; echo '12:00:00  default  Normal  Started'")
-    with Terminal(*UP, "--procfile", str(procfile), env=env) as terminal:
-        terminal.wait_for("Normal  Started")
-        terminal.interrupt()
-        terminal.wait()
-        assert "\x1b[33m12:00:00  default  Warning  BackOff\x1b[0m" in terminal.raw
-        assert "| \x1b[0m12:00:00  default  Normal  Started" in terminal.raw
-    with Terminal(*UP, env=env | {"NO_COLOR": "1"}) as terminal:
-        wait_for_workers(terminal)
-        terminal.interrupt()
-        terminal.wait()
-        assert "\x1b" not in terminal.raw
-    with Program(*UP, env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY))
-        assert program.stop() == 0
-        assert "\x1b" not in program.out
-        assert program.err == ""
 
 
 def test_a_second_ctrl_c_ends_everything_at_once(env: dict[str, str], state: Path, procfile: Path) -> None:
@@ -257,44 +227,6 @@ def test_what_fails_is_started_again_and_told_and_recorded(
     assert failed.source.component == "eventbus-up"
 
 
-def test_what_fails_again_and_again_is_waited_for_in_words_that_count(
-    embedded_url: str, prefix: str, procfile: Path, tmp_path: Path
-) -> None:
-    env = environment(embedded_url, prefix, worker_block_ms="100")
-    procfile.write_text("crash: exit 4" + instead_of_workers())
-    with (
-        recorded_on(embedded_url, prefix) as recorded,
-        Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program,
-    ):
-        eventually(lambda: re.search(r"(?m)^up +\| crash: back-off \d", program.out))
-        pod = f"crash-{node_name(os.uname().nodename)}"
-        eventually(lambda: "BackOff" in recorded.reasons(pod))
-        assert program.stop() == 0
-    messages = {event.message.partition("(")[0] for event in recorded.about(pod) if event.reason == "BackOff"}
-    assert messages == {f"Back-off restarting failed container crash in pod {pod}_default"}
-
-
-@pytest.mark.volume
-def test_the_lines_of_one_that_was_killed_go_on_until_the_next_one_begins(
-    env: dict[str, str], procfile: Path, tmp_path: Path
-) -> None:
-    ticks = tmp_path / "ticks"
-    procfile.write_text(f"web: echo pid=$$; while :; do echo tick >> {ticks}; sleep 0.1; done")
-    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as first:
-        eventually(lambda: "pid=" in first.out and ticks.exists())
-        left = pid_of(first.out)
-        first.kill()
-    before = ticks.stat().st_size
-    eventually(lambda: ticks.stat().st_size > before)
-    assert alive(left)
-    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as second:
-        eventually(lambda: "pid=" in second.out)
-        assert not alive(left)
-        assert "left running by an `eventbus up` that was killed; ended" in second.out
-        assert second.stop() == 0
-        assert not alive(pid_of(second.out))
-
-
 def shims_in(state: Path) -> list[int]:
     pods = LocalPods(state / "up").all()
     return [pod.sandbox.shim_pid for pod in pods if pod.sandbox is not None and pod.sandbox.ready]
@@ -364,22 +296,6 @@ def test_the_address_of_the_page_comes_last_again_on_a_signal_and_in_status(
     assert "Page:" not in run("status", env=env).stdout
 
 
-def test_the_page_of_one_that_was_killed_is_not_told_by_the_next(
-    env: dict[str, str], state: Path, procfile: Path, tmp_path: Path
-) -> None:
-    procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers())
-    left = state / LINES / PAGE_FILE
-    left.parent.mkdir(parents=True)
-    write_page(left, Page(bus="", page="http://127.0.0.1:1/page/"))
-    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: "hello" in program.out)
-        program.signal(signal.SIGUSR1)
-        told = re.compile(r"^up +\| (.*page.*)\n", re.MULTILINE)
-        eventually(lambda: told.search(program.out))
-        assert told.findall(program.out) == ["no web page: the API worker of this `up` does not answer"]
-        assert program.stop() == 0
-
-
 def test_a_quiet_one_shows_what_lines_print_and_of_workers_what_is_wrong_alone(
     env: dict[str, str], procfile: Path, tmp_path: Path
 ) -> None:
@@ -395,13 +311,14 @@ def test_a_quiet_one_shows_what_lines_print_and_of_workers_what_is_wrong_alone(
         assert "WARNING odd" in program.out
         assert "INFO fine" not in program.out
         assert "pod/x" not in program.out
+        assert "\x1b" not in program.out
         assert program.stop() == 0
 
 
-def test_what_a_killed_one_has_shown_is_taken_out_by_the_next(
+def test_what_a_killed_one_has_left_is_ended_and_taken_out_by_the_next(
     env: dict[str, str], procfile: Path, tmp_path: Path
 ) -> None:
-    procfile.write_text("web: exec sleep 900" + instead_of_workers("log"))
+    procfile.write_text("web: echo pid=$$; exec sleep 900" + instead_of_workers("log"))
     other = tmp_path / "Other"
     other.write_text("other: exec sleep 900" + instead_of_workers("log"))
 
@@ -409,11 +326,15 @@ def test_what_a_killed_one_has_shown_is_taken_out_by_the_next(
         return {line.split("-")[0] for line in run("get", "pods", "--no-headers", env=env).stdout.splitlines()}
 
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as first:
-        eventually(lambda: "web" in shown())
+        eventually(lambda: "pid=" in first.out and "web" in shown())
+        left = pid_of(first.out)
         first.kill()
+    assert alive(left)
     with Program(*UP, "--procfile", str(other), env=env, folder=tmp_path) as second:
         eventually(lambda: "other" in shown())
         assert "web" not in shown()
+        assert not alive(left)
+        assert "left running by an `eventbus up` that was killed; ended" in second.out
         assert second.stop() == 0
 
 
@@ -461,42 +382,6 @@ def test_where_a_part_does_not_start_those_before_it_end(env: dict[str, str], st
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert f"{state}/up cannot be used: File exists" in ended.stderr
     assert not EmbeddedServer(state).running()
-
-
-def test_where_a_part_does_not_start_a_stopping_follows_the_starting(
-    embedded_url: str, prefix: str, state: Path
-) -> None:
-    env = environment(embedded_url, prefix) | {"EVENTBUS_STATE_DIR": str(state)}
-    state.mkdir(mode=0o700)
-    (state / "up").write_text("in the place of a folder")
-    with recorded_on(embedded_url, prefix) as recorded:
-
-        def told() -> bool:  # on a busy machine the second in which it has to be sent may pass
-            assert run(*UP, env=env).returncode == 2
-            return reached(lambda: [event.reason for event in recorded.events][-2:] == ["Starting", "Stopping"], 5)
-
-        eventually(told)
-
-
-@pytest.mark.volume
-def test_it_records_its_own_life_as_workers_do(env: dict[str, str], state: Path, tmp_path: Path) -> None:
-    def own() -> list[str]:
-        listed = run("get", "events", "-n", "eventbus-system", "-o", "json", env=env)
-        events = json.loads(listed.stdout)["items"] if listed.returncode == 0 else []
-        return [event["reason"] for event in events if event["source"]["component"] == "eventbus-up"]
-
-    with Program(*UP, env=env, folder=tmp_path) as program:
-        eventually(lambda: "Starting" in own())
-        pid = EmbeddedServer(state).pid
-        assert pid
-        os.kill(pid, signal.SIGSTOP)
-        eventually(lambda: "up        | lost Redis: " in program.out)
-        os.kill(pid, signal.SIGCONT)
-        eventually(lambda: {"LostRedis", "Reconnected"} <= set(own()), within_s=60)
-        assert program.stop() == 0
-    with Program("worker", "sink", env=env, folder=tmp_path) as sink:  # the store has the last word only now
-        eventually(lambda: "Stopping" in own())
-        sink.stop()
 
 
 def test_a_worker_that_is_killed_is_started_again(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
@@ -557,15 +442,6 @@ def test_everything_finds_the_bus_and_a_procfile_finds_the_command(
 
 
 @pytest.mark.volume
-def test_a_line_named_like_a_worker_takes_its_place(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
-    procfile.write_text("log: echo mine; exec sleep 900")
-    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: "log       | mine\n" in program.out and "INFO eventbus-sink" in program.out)
-        assert program.stop() == 0
-    assert "INFO eventbus-log" not in program.out
-
-
-@pytest.mark.volume
 def test_with_a_url_there_is_no_embedded_server(embedded_url: str, prefix: str, state: Path, tmp_path: Path) -> None:
     env = environment(embedded_url, prefix, state_dir=str(state), worker_block_ms="100")
     with Program(*UP, env=env, folder=tmp_path) as program:
@@ -579,17 +455,6 @@ def test_with_a_url_there_is_no_embedded_server(embedded_url: str, prefix: str, 
     assert run("status", env=env).returncode == 0, "the server that was given is left running"
 
 
-@pytest.mark.volume
-def test_a_server_that_was_there_is_used_and_left_running(env: dict[str, str], state: Path, tmp_path: Path) -> None:
-    server = EmbeddedServer(state)
-    server.start()
-    pid = server.pid
-    with Program(*UP, env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY))
-        assert program.stop() == 0
-    assert server.pid == pid
-
-
 def test_a_second_one_for_the_same_bus_is_refused_and_names_the_first(
     env: dict[str, str], procfile: Path, tmp_path: Path
 ) -> None:
@@ -600,19 +465,6 @@ def test_a_second_one_for_the_same_bus_is_refused_and_names_the_first(
         assert first.stop() == 0
     assert (second.returncode, second.stdout) == (2, "")
     assert f"`eventbus up` already runs for this bus (process {first.pid}; " in second.stderr
-
-
-@pytest.mark.volume
-def test_a_second_one_for_another_bus_says_whose_server_it_uses(env: dict[str, str], tmp_path: Path) -> None:
-    with Program(*UP, env=env, folder=tmp_path) as first:
-        eventually(lambda: all(line in first.out for line in READY))
-        with Program(*UP, env=env | {"EVENTBUS_PREFIX": "other"}, folder=tmp_path) as second:
-            eventually(lambda: all(line in second.out for line in READY))
-            joins = f"up        | another eventbus up (process {first.pid}) uses this server too\n"
-            assert joins in second.out
-            assert second.stop() == 0
-        assert "another" not in first.out
-        assert first.stop() == 0
 
 
 @pytest.mark.volume
@@ -639,19 +491,6 @@ def test_down_leaves_a_server_that_up_keeps_running_and_says_what_to_do(
         assert EmbeddedServer(state).pid == pid
         assert program.stop() == 0
     assert run("down", env=env).stdout == f"no embedded server is running in {state}\n"
-
-
-@pytest.mark.volume
-def test_a_directory_of_ones_own_is_told_for_the_other_terminals(
-    env: dict[str, str], short_path: Path, tmp_path: Path
-) -> None:
-    own = short_path / "own"
-    with Program(*UP, "--state-dir", str(own), env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY))
-        assert f"(elsewhere: export EVENTBUS_STATE_DIR={own})\n" in program.out
-        assert run("status", env=env | {"EVENTBUS_STATE_DIR": str(own)}).returncode == 0
-        assert program.stop() == 0
-    assert not EmbeddedServer(own).running()
 
 
 def test_with_redis_away_everything_runs_and_waits(prefix: str, procfile: Path, tmp_path: Path) -> None:
@@ -719,19 +558,3 @@ def test_a_server_that_cannot_be_started_is_told_before_anything_runs(
     assert done.returncode == 2
     assert "the state directory /dev/null/state cannot be used" in done.stderr
     assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.volume
-def test_a_program_of_ours_named_workers_elsewhere_is_not_taken_for_it(
-    env: dict[str, str], state: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "workers").mkdir()
-    (tmp_path / "workers" / "__init__.py").write_text("raise SystemExit('not ours')")
-    words = [str(Path(sys.executable).with_name("eventbus")), "up"]
-    with subprocess.Popen(words, env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        lines = iter(program.stdout.readline, "")
-        assert any("INFO eventbus-sink" in line for line in lines)
-        program.send_signal(signal.SIGTERM)
-        assert "not ours" not in program.stdout.read()
-        assert program.wait(30) == 0

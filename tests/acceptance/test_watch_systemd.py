@@ -94,22 +94,18 @@ def test_starts_stops_failures_and_restarts_of_a_unit_are_recorded(
     assert {event.type for (_, reason), event in found.items() if reason != "Failed"} == {"Normal"}
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "text"),
-    [
-        ("killed", "9", "result signal, signal SIGKILL"),
-        ("dumped", "11", "result core-dump, signal SIGSEGV, core dumped"),
-        ("killed", "40", "result signal, signal 40"),
-    ],
-)
-def test_a_signal_is_named(
-    bus: Bus, env: dict[str, str], journal: JournalFile, tmp_path: Path, code: str, status: str, text: str
-) -> None:
+def test_a_signal_is_named(bus: Bus, env: dict[str, str], journal: JournalFile, tmp_path: Path) -> None:
     with watching(env, tmp_path, "--lines", "0"):
-        journal.say(UNIT, "a secret", "1" * 32)
-        journal.fail(UNIT, "1" * 32, code, status)
-        eventually(lambda: stored(bus))
-    assert [event.message for event in stored(bus).values()] == [text]
+        journal.say("a.service", "a secret", "1" * 32)
+        journal.fail("a.service", "1" * 32, "killed", "9")
+        journal.fail("b.service", "2" * 32, "dumped", "11")
+        journal.fail("c.service", "3" * 32, "killed", "40")
+        eventually(lambda: len(stored(bus)) == 3)
+    assert {name: event.message for (name, _), event in stored(bus).items()} == {
+        "a.service": "result signal, signal SIGKILL",
+        "b.service": "result core-dump, signal SIGSEGV, core dumped",
+        "c.service": "result signal, signal 40",
+    }
 
 
 def test_nothing_is_recorded_that_is_no_change_of_a_selected_unit(

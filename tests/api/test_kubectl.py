@@ -29,6 +29,7 @@ def kubectl(local_worker: ApiWorker, tmp_path: Path) -> Kubectl:
     return Kubectl(KUBECTL, local_worker, tmp_path)
 
 
+@pytest.mark.volume
 def test_kubectl_prints_what_it_prints_of_a_real_cluster(local_worker: ApiWorker, kubectl: Kubectl) -> None:
     recorded = json.loads((VECTORS / "kubectl" / "kubectl-v1.33.1.json").read_text())
     make_fixture(local_worker, recorded)
@@ -101,6 +102,7 @@ def test_what_was_unknown_is_taken_out_of_a_file_again(embedded_url: str, prefix
         assert again.stdout == "configmap/a configured\n", again.stderr
 
 
+@pytest.mark.volume
 def test_every_field_of_every_kind_is_explained(local_worker: ApiWorker, kubectl: Kubectl) -> None:
     paths = local_worker.call("GET", "/openapi/v3").json["paths"]
     for path in (path for path in paths if path.startswith("api")):
