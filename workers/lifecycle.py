@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
 @click.command(epilog=worker_help("Any number of these may run; one is active."))
 @click.option(
-    "--on-lost",
-    default="",
-    metavar="COMMAND",
-    help="Run by /bin/sh for each lost node; EVENTBUS_NODE has its name.",
-)
-@click.option(
     "--forget-after",
     "forget_after_s",
     callback=seconds_option,
@@ -49,7 +43,7 @@ if TYPE_CHECKING:
 @metrics_option
 @click.option("--leader-lease-s", type=click.IntRange(min=1), default=8, hidden=True)
 def lifecycle(
-    on_lost: str, forget_after_s: float, period_s: float, startup_grace_s: float, metrics: str, leader_lease_s: int
+    forget_after_s: float, period_s: float, startup_grace_s: float, metrics: str, leader_lease_s: int
 ) -> None:
     """Watch the leases of all nodes, and record which nodes are lost and which are back.
 
@@ -61,7 +55,6 @@ def lifecycle(
     \b
     Examples:
       eventbus worker lifecycle
-      eventbus worker lifecycle --on-lost 'send-page "$EVENTBUS_NODE is silent"'
       eventbus worker lifecycle --forget-after 12h
     """
     from eventbus.lifecycle.factory import open_lifecycle
@@ -76,7 +69,6 @@ def lifecycle(
             identity=context.name,
             pace=pace,
             election_s=leader_lease_s,
-            on_lost=on_lost,
             clock=context.clock,
             on_change=context.on_change,
         )

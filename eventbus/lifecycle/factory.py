@@ -1,4 +1,4 @@
-"""Makes a lifecycle worker for a bus: its client, its clock, its followers."""
+"""Makes a lifecycle worker for a bus: its client, its clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.lifecycle.election import LEASE_S, Election
 from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.node_monitor import COMPONENT, NodeMonitor, Pace
-from eventbus.lifecycle.on_lost import LostCommand
 from eventbus.lifecycle.runner import LifecycleRunner
 from eventbus.model.kinds import LEASE, NODE, POD
 from eventbus.record.occurrence import OccurrenceRecorder
@@ -26,27 +25,20 @@ def open_lifecycle(
     identity: str,
     pace: Pace | None = None,
     election_s: int = LEASE_S,
-    on_lost: str = "",
     clock: Clock | None = None,
     on_change: Callable[[str, str], object] = lambda _reason, _message: None,
 ) -> LifecycleRunner:
     """Return a lifecycle worker; it sends nothing before its `start`.
 
-    Args: identity: a name that no other worker has.  on_lost: a shell command, run once for each lost node.
+    Args: identity: a name that no other worker has.
     """
     clock, pace = clock or SystemClock(), pace or Pace()
     client = bus.client(name=COMPONENT)
     leases = open_objects(bus, client, LEASE, clock)
     occurrences = OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT)
-    command = LostCommand(on_lost) if on_lost else None
 
     def now() -> datetime:
         return server_time(client)
-
-    def close(timeout_s: float) -> None:
-        if command is not None:
-            command.stop(timeout_s)
-        client.close()
 
     monitor = NodeMonitor(
         nodes=open_objects(bus, client, NODE, clock),
@@ -57,7 +49,6 @@ def open_lifecycle(
         identity=identity,
         pace=pace,
         lost_pods=LostPods(open_objects(bus, client, POD, clock), now),
-        followers=[command] if command is not None else [],
     )
     return LifecycleRunner(
         monitor=monitor,
@@ -66,7 +57,7 @@ def open_lifecycle(
         clock=clock,
         pace=pace,
         on_change=on_change,
-        closing=close,
+        closing=client.close,
     )
 
 

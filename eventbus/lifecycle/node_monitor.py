@@ -62,7 +62,6 @@ class NodeMonitor:
 
     Args: now: the server's time, so that all workers write by one clock.
           lost_pods: marks the pods of lost nodes.
-          followers: called with each node that was lost or returned, after it is written; their errors are logged.
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class NodeMonitor:
         identity: str,
         pace: Pace,
         lost_pods: LostPods,
-        followers: Sequence[Callable[[Node, Transition], object]],
     ) -> None:
         self.transitions = self.renewals = self.outages = 0
         self._nodes = nodes
@@ -87,7 +85,6 @@ class NodeMonitor:
         self._identity = identity
         self._pace = pace
         self._lost_pods = lost_pods
-        self._followers = followers
         self._node_cache: PolledCache[Node] = PolledCache(nodes)
         self._lease_cache: PolledCache[Lease] = PolledCache(leases, NODE_LEASES)
         self._silence = SilenceObserver(clock)
@@ -264,11 +261,6 @@ class NodeMonitor:
         for transition in transitions(before.status, after.status, after.metadata.name):
             self.transitions += 1
             self._record(after, transition)
-            for follower in self._followers:
-                try:
-                    follower(after, transition)
-                except Exception:  # a follower may raise anything
-                    log.exception("a follower of %s of %s failed", transition.reason, after.metadata.name)
 
     def _record(self, node: Node, transition: Transition) -> None:
         about = ObjectReference("Node", "", node.metadata.name, node.metadata.uid, Node.api_version)

@@ -53,7 +53,7 @@ class LifecycleRunner:
         clock: Clock,
         pace: Pace,
         on_change: Callable[[str, str], object] = lambda _reason, _message: None,
-        closing: Callable[[float], object] = lambda _timeout_s: None,
+        closing: Callable[[], object] = lambda: None,
     ) -> None:
         self._monitor = monitor
         self._election = election
@@ -80,7 +80,7 @@ class LifecycleRunner:
                 self._election.resign()
                 self._occurrences.flush()
             self._occurrences.close()
-            self._closing(timeout_s)
+            self._closing()
 
     def tick(self) -> None:
         """One round: stand for election if it is time, observe, judge if that is due and ours. No error of the bus is

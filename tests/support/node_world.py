@@ -24,7 +24,7 @@ from eventbus.lifecycle.runner import LifecycleRunner
 from eventbus.model.encoding.wire import unpack_batch, unpack_event
 from eventbus.model.event import Event
 from eventbus.model.kinds import LEASE, NODE, POD
-from eventbus.model.objects.cluster import NODE_LEASES, Lease, Node, Transition
+from eventbus.model.objects.cluster import NODE_LEASES, Lease
 from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.testing.clock import FakeClock
 
@@ -113,7 +113,6 @@ class NodeWorld:
         self.pods = open_objects(bus, self.client, POD, clock)
         self.agents: dict[str, SimulatedAgent] = {}
         self.workers: dict[str, LifecycleRunner] = {}
-        self.followed: list[tuple[str, str]] = []
         self._occurrences: list[OccurrenceRecorder] = []
 
     def agent(
@@ -162,7 +161,6 @@ class NodeWorld:
             identity=identity,
             pace=pace,
             lost_pods=LostPods(self.pods, self.now),
-            followers=[self._follow],
         )
         election = Election(leases=self.leases, clock=clock, identity=identity, now=self.now)
         self.workers[identity] = LifecycleRunner(
@@ -225,6 +223,3 @@ class NodeWorld:
         made = OccurrenceRecorder(bus=self.bus, clock=self.clock, component=component)
         self._occurrences.append(made)
         return made
-
-    def _follow(self, node: Node, transition: Transition) -> None:
-        self.followed.append((node.metadata.name, transition.reason))
