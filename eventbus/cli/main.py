@@ -141,7 +141,6 @@ COMMANDS: dict[str, Lazy] = {
     "config current-context": Lazy("eventbus.cli.commands.config:current_context", "Print the current context."),
     "config delete-context": Lazy("eventbus.cli.commands.config:delete_context", "Delete a context."),
     "config get-contexts": Lazy("eventbus.cli.commands.config:get_contexts", "List the contexts."),
-    "config rename-context": Lazy("eventbus.cli.commands.config:rename_context", "Rename a context."),
     "config set-context": Lazy("eventbus.cli.commands.config:set_context", "Create or change a context."),
     "config use-context": Lazy("eventbus.cli.commands.config:use_context", "Select the current context."),
     "config view": Lazy("eventbus.cli.commands.config:view", "Show the contexts, without passwords."),

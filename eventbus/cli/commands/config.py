@@ -122,28 +122,6 @@ def delete_context(name: str) -> None:
 
 
 @click.command()
-@click.argument("old", shell_complete=complete_contexts)
-@click.argument("new")
-def rename_context(old: str, new: str) -> None:
-    """Rename a context.
-
-    \b
-    Examples:
-      eventbus config rename-context default laptop
-    """
-    contexts = read_contexts(os.environ)
-    context = contexts.named(old)
-    if any(other.name == new for other in contexts.contexts):
-        raise click.UsageError(f'context "{new}" exists already')
-    renamed = tuple(
-        msgspec.structs.replace(other, name=new) if other is context else other for other in contexts.contexts
-    )
-    current = new if contexts.current_context == old else contexts.current_context
-    write_contexts(Contexts(current_context=current, contexts=renamed), os.environ)
-    click.echo(f'Context "{old}" renamed to "{new}".')
-
-
-@click.command()
 @click.option("-o", "--output", type=click.Choice(["name", "json"]), help="Output in another form.")
 @click.option("--no-headers", is_flag=True, help="Omit the header line.")
 def get_contexts(output: str | None, no_headers: bool) -> None:
