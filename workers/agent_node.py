@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from eventbus.agent.node.factory import open_agent
-from eventbus.agent.node.thresholds import parse_thresholds
+from eventbus.agent.node.node_status import parse_thresholds
 from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.bus import Bus
 from eventbus.client.address import ApiAddress, parse_api_url

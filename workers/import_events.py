@@ -42,7 +42,7 @@ def import_events(
     """
     from eventbus.agent.node.factory import open_objects
     from eventbus.lifecycle.election import Election
-    from eventbus.lifecycle.factory import server_time
+    from eventbus.lifecycle.runner import server_time
     from eventbus.model.kinds import LEASE
     from eventbus.model.matchers import event_matchers
     from eventbus.util.extras import extra_needed

@@ -57,8 +57,8 @@ def lifecycle(
       eventbus worker lifecycle
       eventbus worker lifecycle --forget-after 12h
     """
-    from eventbus.lifecycle.factory import open_lifecycle
     from eventbus.lifecycle.node_monitor import Pace
+    from eventbus.lifecycle.runner import open_lifecycle
     from eventbus.workers.worker import run
 
     pace = Pace(period_s=period_s, startup_grace_s=startup_grace_s, forget_after_s=forget_after_s)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.logs.local_pods import LocalPods
+from eventbus.agent.logs import LocalPods
 from eventbus.agent.node.factory import node_name
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.embedded.server import EmbeddedServer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.logs.local_pods import LocalPods
+from eventbus.agent.logs import LocalPods
 from eventbus.agent.shim.state import EXITED, RUNNING, read_state
 from tests.support.agent_machine import AgentMachine
 from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world

@@ -38,8 +38,8 @@ from eventbus.broker.notifications import (
 from eventbus.broker.stream_reader import GroupReader
 from eventbus.consume.housekeeper import Housekeeper
 from eventbus.errors import BusRefused, FunctionsMissing
-from eventbus.lifecycle.factory import open_lifecycle
 from eventbus.lifecycle.node_monitor import Pace
+from eventbus.lifecycle.runner import open_lifecycle
 from eventbus.model.event import Event, ObjectReference
 from eventbus.model.kinds import EVENT, NODE
 from eventbus.model.list_watch import ListOptions

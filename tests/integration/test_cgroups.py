@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.runtime.delegated_cgroup import own_cgroup
-from eventbus.agent.runtime.isolation import CgroupIsolation
+from eventbus.agent.runtime.isolation import CgroupIsolation, own_cgroup
 from tests.support.runtime_world import UID, RuntimeWorld, make_pod
 from tests.waiting import eventually
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from eventbus.agent.runtime.leftovers import end_leftovers, kill_shim, send_signal
+from eventbus.agent.runtime.sandboxes import end_leftovers, kill_shim, send_signal
 from eventbus.agent.shim import procfs
 from eventbus.agent.shim.procfs import MARK, is_alive, mark_of
 from eventbus.agent.shim.state import read_state

@@ -15,7 +15,7 @@ from eventbus.consume.heartbeat import LoopHealth
 from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.export.rules import ExportOptions
 from eventbus.export.worker import ExportRunner
-from eventbus.lifecycle.factory import open_lifecycle
+from eventbus.lifecycle.runner import open_lifecycle
 from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock

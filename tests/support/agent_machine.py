@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import yaml
 
-from eventbus.agent.logs.local_pods import LocalPods
+from eventbus.agent.logs import LocalPods
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
 from eventbus.agent.shim.procfs import all_processes, mark_of
 from tests.acceptance.programs import Program, environment

@@ -13,7 +13,7 @@ from eventbus.imports.cluster import Cluster
 from eventbus.imports.event_writer import EventWriter
 from eventbus.imports.importer import Importer, lease_of
 from eventbus.lifecycle.election import Election
-from eventbus.lifecycle.factory import server_time
+from eventbus.lifecycle.runner import server_time
 from eventbus.model.kinds import LEASE
 from eventbus.model.matchers import event_matchers
 from eventbus.util.clock import SystemClock

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from eventbus.agent.logs.local_pods import LocalPods
+from eventbus.agent.logs import LocalPods
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus, PodUid, SyncResult
 from eventbus.agent.runtime.isolation import Isolation, RlimitIsolation
 from eventbus.agent.runtime.process_runtime import ProcessRuntime

@@ -18,10 +18,10 @@ from eventbus.agent.node.node_status import (
     USUAL,
     NodeStatusFunc,
     NodeStatusSetters,
+    Thresholds,
     registered_node_status_funcs,
 )
 from eventbus.agent.node.status_writer import NodeObjects
-from eventbus.agent.node.thresholds import Thresholds
 from eventbus.agent.runtime.isolation import ISOLATION_LABEL, isolation_name
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client

@@ -15,13 +15,12 @@ import msgspec
 from eventbus.agent.config.file_source import FileSource
 from eventbus.agent.config.http_source import open_http_source
 from eventbus.agent.config.pod_config import PodConfig
-from eventbus.agent.logs.local_pods import NODE_NAME
+from eventbus.agent.logs import NODE_NAME
 from eventbus.agent.node.agent import COMPONENT
 from eventbus.agent.node.bus_contact import BusContact
 from eventbus.agent.node.factory import node_labels, node_name
 from eventbus.agent.node.machine import Machine, local_identity
-from eventbus.agent.node.node_status import NodeStatusSetters
-from eventbus.agent.node.thresholds import parse_thresholds
+from eventbus.agent.node.node_status import NodeStatusSetters, parse_thresholds
 from eventbus.agent.pods.admission import NodeCapacity
 from eventbus.agent.pods.options import PodOptions, agent_folder
 from eventbus.agent.pods.permission import Permission

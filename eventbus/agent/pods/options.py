@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from eventbus.agent.node.node_status import MOST_PODS
-from eventbus.agent.node.thresholds import parse_thresholds
+from eventbus.agent.node.node_status import MOST_PODS, parse_thresholds
 from eventbus.broker.acl import Role
 from eventbus.broker.bus import Bus
 from eventbus.broker.embedded.server import default_directory

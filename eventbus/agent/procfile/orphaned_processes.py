@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from eventbus.agent.logs.local_pods import LocalPods
+from eventbus.agent.logs import LocalPods
 from eventbus.agent.pods.updates import CONFIG_MIRROR, RUN_BY_UP
 from eventbus.broker.connection.address import parse_address
 from eventbus.client.store import RemoteStore

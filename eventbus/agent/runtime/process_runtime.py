@@ -25,13 +25,12 @@ from eventbus.agent.runtime.environment import EnvironmentMaker
 from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.isolation import Isolation, find_isolation
 from eventbus.agent.runtime.killing import ContainerKiller
-from eventbus.agent.runtime.leftovers import leftovers
 from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.pod_actions import PodActions, pod_actions
 from eventbus.agent.runtime.pod_facts import about_pod
 from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
-from eventbus.agent.runtime.sandboxes import HURRY_S, Sandboxes, shim_is_dead
+from eventbus.agent.runtime.sandboxes import HURRY_S, Sandboxes, leftovers, shim_is_dead
 from eventbus.agent.runtime.shim_client import ANSWER_S, Zygote, call
 from eventbus.agent.runtime.starting import ContainerStarter
 from eventbus.agent.runtime.volumes import PodVolumes

@@ -16,7 +16,7 @@ from eventbus.model.reference import meant_kinds, reference_from_text
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.agent.logs.local_pods import LocalPods
+    from eventbus.agent.logs import LocalPods
     from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus
 
 _BLOCK: Final = 256 * 1024
@@ -48,7 +48,7 @@ def logs(pod: str, container: str, follow: bool, previous: bool, tail: int | Non
       1  no such pod, container or run here
       2  wrong usage, or a container has to be chosen
     """
-    from eventbus.agent.logs.local_pods import LocalPods
+    from eventbus.agent.logs import LocalPods
     from eventbus.agent.pods.options import agent_folder
     from eventbus.agent.procfile.orphaned_processes import line_folders
     from eventbus.settings import Settings

@@ -1,10 +1,10 @@
-"""thresholds.py: when a machine is short of memory or disk."""
+"""Thresholds under which a machine is short of memory or disk."""
 
 from __future__ import annotations
 
 import pytest
 
-from eventbus.agent.node.thresholds import parse_thresholds
+from eventbus.agent.node.node_status import parse_thresholds
 from eventbus.errors import ConfigError
 
 MIB = 1024 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from eventbus.agent.logs.log_tail import LOST
-from eventbus.agent.procfile.line_follower import LineFollower
+from eventbus.agent.logs import LOST
+from eventbus.agent.procfile.procfile_runner import LineFollower
 from eventbus.agent.runtime.contract import (
     ContainerId,
     ContainerPhase,

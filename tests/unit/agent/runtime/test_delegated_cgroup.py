@@ -10,8 +10,7 @@ import pytest
 from eventbus.agent.node.factory import node_labels
 from eventbus.agent.node.machine import local_identity
 from eventbus.agent.runtime import isolation
-from eventbus.agent.runtime.delegated_cgroup import delegated_cgroup, own_cgroup, pods_cgroup
-from eventbus.agent.runtime.isolation import CGROUP, ISOLATION_LABEL, RLIMITS
+from eventbus.agent.runtime.isolation import CGROUP, ISOLATION_LABEL, RLIMITS, delegated_cgroup, own_cgroup, pods_cgroup
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n"
 

@@ -8,9 +8,8 @@ from typing import BinaryIO
 
 import pytest
 
-from eventbus.agent.logs import log_tail
-from eventbus.agent.logs.local_pods import LocalPods
-from eventbus.agent.logs.log_tail import LOST, LogTail, _opened, open_pieces
+from eventbus.agent import logs
+from eventbus.agent.logs import LOST, LocalPods, LogTail, _opened, open_pieces
 from eventbus.agent.runtime.contract import (
     ContainerId,
     ContainerPhase,
@@ -141,7 +140,7 @@ def test_pieces_that_are_rotated_while_they_are_opened_are_each_opened_once(
             log.write(b"5-bytes\n")
         return file
 
-    monkeypatch.setattr(log_tail, "_opened", opened)
+    monkeypatch.setattr(logs, "_opened", opened)
     said = b""
     for file in open_pieces(path):
         with file:

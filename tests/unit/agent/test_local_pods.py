@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.agent.logs.local_pods import NODE_NAME, LocalPods
+from eventbus.agent.logs import NODE_NAME, LocalPods
 from eventbus.agent.node.factory import node_name
 from eventbus.agent.shim.state import FORMAT, Sandbox, State, write_state
 
