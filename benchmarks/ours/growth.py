@@ -65,9 +65,8 @@ def groups(number: int) -> None:
     meter = Meter()
     meter.start()
     for reader in readers:
-        ids: list[bytes] = []
-        while deliveries := reader.read(0, ack=ids):
-            ids = [delivery.id for delivery in deliveries]
+        while deliveries := reader.read(0):
+            reader.ack([delivery.id for delivery in deliveries])
     report("growth", f"{number} groups read each event, undecoded", **meter.stop(total))
 
 

@@ -38,39 +38,6 @@ _DIGITS = 19
 class Keys:
     """The keys of one partition. Attributes are bytes, ready to send."""
 
-    __slots__ = (
-        "attempts",
-        "builds",
-        "checkpoints",
-        "correlation",
-        "corrupt",
-        "dead",
-        "export",
-        "exported",
-        "idempotency",
-        "incoming",
-        "incoming_meta",
-        "index_expiry",
-        "index_forget",
-        "index_name",
-        "index_notify",
-        "index_object",
-        "index_refresh",
-        "later",
-        "meta",
-        "notify",
-        "notify_state",
-        "object",
-        "occurrences",
-        "partition",
-        "problems",
-        "producer",
-        "root",
-        "started",
-        "suppressed",
-        "workers",
-    )
-
     def __init__(self, prefix: str, partition: int) -> None:
         if not _PREFIX.match(prefix):
             raise ConfigError(f"prefix {prefix!r} must match [a-z0-9-]{{1,32}}", cure="correct EVENTBUS_PREFIX")

@@ -88,21 +88,19 @@ class GroupReader:
         self._start = "0"  # after a loss of the stream, all entries of the recreated one are new to the group
         return opened.made_group or opened.made_stream
 
-    def read(self, block_ms: int, ack: Sequence[bytes] = (), *, beat: bool = False) -> list[Delivery]:
-        """Acknowledge *ack* and read entries that the group has not got yet, in one round trip.
+    def read(self, block_ms: int, *, beat: bool = False) -> list[Delivery]:
+        """Read entries that the group has not got yet, in one round trip.
 
         Blocks for at most *block_ms* (0: not at all). With *beat* the heartbeat counter goes up first.
 
         Returns:  list[Delivery], oldest first, 0..READ_COUNT long.
         Raises:   GroupMissing: the group was destroyed, `open` again. BusUnavailable: the reply may be lost; read
                   `own_pending` before reading on.
-        Redis:    FCALL beat, XACK, XREADGROUP on incoming; writes the PEL.
+        Redis:    FCALL beat, XREADGROUP on incoming; writes the PEL.
         """
         pipe = self._client.pipeline(transaction=False)
         if beat:
             pipe.execute_command(*beat_command(self.keys, self.group, self.consumer))
-        if ack:
-            pipe.execute_command("XACK", self.keys.incoming, self.group, *ack)
         pipe.execute_command(*self._read_command(block_ms))
         with redis_errors():
             replies = pipe.execute()

@@ -12,7 +12,7 @@ from eventbus.errors import ConfigError
 from eventbus.model.event import ObjectReference
 from tests.builders import make_reference
 
-NAMES = [name for name in Keys.__slots__ if name not in ("partition", "root")]
+NAMES = [name for name in vars(Keys("eb", 0)) if name not in ("partition", "root")]
 
 
 @pytest.mark.parametrize("partition", [0, 1, 15, 1023])
