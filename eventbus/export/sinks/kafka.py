@@ -152,22 +152,7 @@ class KafkaSink(AppendsBatches):
         self._connected()
         for place in range(len(writes)):
             self._produce(batch, place)
-        self._wait(batch)
-        failed, batch.failed = sorted(batch.failed), []
-        if len(writes) > 1:
-            # They were sent together with others, and one of these may be the reason.
-            for place in failed:
-                batch.answers[place] = SinkUnreachable("not acknowledged")
-            for place in failed:
-                self._produce(batch, place)
-                self._wait(batch)
-                if isinstance(batch.answers[place], SinkUnreachable):
-                    break
-        if any(isinstance(answer, SinkUnreachable) for answer in batch.answers):
-            self.close()  # late acknowledgements are not for the next batch
-        else:
-            self._problem = ""
-        return batch.answers
+        return self._finish(batch)
 
     def close(self) -> None:
         """Close the connections. Messages without an acknowledgement are given up."""
@@ -240,6 +225,25 @@ class KafkaSink(AppendsBatches):
         batch.answers[place] = batch.writes[place].event if error is None else self._error_of(error)
         if error is not None and error.code() in _OF_ONE_MESSAGE:
             batch.failed.append(place)
+
+    def _finish(self, batch: _Batch) -> Sequence[SinkAnswer]:
+        """Wait for the acknowledgements, and send messages alone that a broker has rejected with others."""
+        self._wait(batch)
+        failed, batch.failed = sorted(batch.failed), []
+        if len(batch.writes) > 1:
+            # They were sent together with others, and one of these may be the reason.
+            for place in failed:
+                batch.answers[place] = SinkUnreachable("not acknowledged")
+            for place in failed:
+                self._produce(batch, place)
+                self._wait(batch)
+                if isinstance(batch.answers[place], SinkUnreachable):
+                    break
+        if any(isinstance(answer, SinkUnreachable) for answer in batch.answers):
+            self.close()  # late acknowledgements are not for the next batch
+        else:
+            self._problem = ""
+        return batch.answers
 
     def _wait(self, batch: _Batch) -> None:
         """Wait for the acknowledgements, for a time in which the client gives up messages."""
