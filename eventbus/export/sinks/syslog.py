@@ -17,9 +17,10 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -68,39 +69,34 @@ def make_syslog_sink(url: str, options: SinkOptions) -> SyslogSink:
     if not host or parts.path.strip("/") or parts.username is not None:
         raise ConfigError(f"the sink's URL must be {parts.scheme}://host:port, without a path or user")
     tls = tls_context(options.environ, "EVENTBUS_SYSLOG", parts.scheme)
-    return SyslogSink(options.name, host, port, Formatter(FACILITIES[facility], sd_id), tls, options.timeout_s)
+    return SyslogSink(
+        options.name, host, port, partial(frame, facility=FACILITIES[facility], sd_id=sd_id), tls, options.timeout_s
+    )
 
 
-class Formatter:
-    """Writes events as frames of RFC 5424."""
-
-    def __init__(self, facility: int, sd_id: str) -> None:
-        self._facility = facility
-        self._sd_id = sd_id
-
-    def frame(self, write: SinkWrite) -> bytes:
-        """Return the length and the syslog message of *write*. Raises: EventUnbuildable."""
-        event = write.event
-        seen = event.last_seen
-        about = event.involved_object
-        values = {
-            "deliveryId": write.delivery_id,
-            "uid": event.metadata.uid,
-            "namespace": about.namespace,
-            "kind": about.kind,
-            "name": about.name,
-            "type": event.type,
-            "reason": event.reason,
-            "count": str(event.times_seen),
-            "eventName": event.metadata.name,
-        }
-        priority = self._facility * 8 + SEVERITIES.get(event.type, NOTICE)
-        host, component = event.source.host, event.source.component or event.reporting_component
-        header = f"<{priority}>1 {_time(seen)} {_word(host, 255)} {_word(component, 48)} - {_word(event.reason, 32)}"
-        data = "".join([f' {name}="{_value(value)}"' for name, value in values.items() if value])
-        text = cut_bytes(printable(event.message), MOST_MESSAGE_BYTES)
-        packed = f"{header} [{self._sd_id}{data}] {text if text.isascii() else _BOM + text}".encode()
-        return b"%d %s" % (len(packed), packed)
+def frame(write: SinkWrite, facility: int, sd_id: str) -> bytes:
+    """Return the length and the syslog message of *write*, as a frame of RFC 5424. Raises: EventUnbuildable."""
+    event = write.event
+    seen = event.last_seen
+    about = event.involved_object
+    values = {
+        "deliveryId": write.delivery_id,
+        "uid": event.metadata.uid,
+        "namespace": about.namespace,
+        "kind": about.kind,
+        "name": about.name,
+        "type": event.type,
+        "reason": event.reason,
+        "count": str(event.times_seen),
+        "eventName": event.metadata.name,
+    }
+    priority = facility * 8 + SEVERITIES.get(event.type, NOTICE)
+    host, component = event.source.host, event.source.component or event.reporting_component
+    header = f"<{priority}>1 {_time(seen)} {_word(host, 255)} {_word(component, 48)} - {_word(event.reason, 32)}"
+    data = "".join([f' {name}="{_value(value)}"' for name, value in values.items() if value])
+    text = cut_bytes(printable(event.message), MOST_MESSAGE_BYTES)
+    packed = f"{header} [{sd_id}{data}] {text if text.isascii() else _BOM + text}".encode()
+    return b"%d %s" % (len(packed), packed)
 
 
 def _time(seen: datetime | None) -> str:
@@ -129,12 +125,18 @@ class SyslogSink(AppendsBatches):
     mode = SinkMode.APPEND
 
     def __init__(
-        self, name: str, host: str, port: int, formatter: Formatter, tls: ssl.SSLContext | None, timeout_s: float
+        self,
+        name: str,
+        host: str,
+        port: int,
+        frame_of: Callable[[SinkWrite], bytes],
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
     ) -> None:
         self.name = name
         self._host = host
         self._port = port
-        self._formatter = formatter
+        self._frame_of = frame_of
         self._tls = tls
         self._timeout_s = timeout_s
 
@@ -154,7 +156,7 @@ class SyslogSink(AppendsBatches):
         frames, answers = [], list[SinkAnswer]()
         for write in writes:
             try:
-                frames.append(self._formatter.frame(write))
+                frames.append(self._frame_of(write))
                 answers.append(write.event)
             except EventUnbuildable as error:
                 answers.append(error)
