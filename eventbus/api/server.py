@@ -19,7 +19,6 @@ from eventbus.api.alertmanager.routes import add_alertmanager_routes
 from eventbus.api.auth.access import Access
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.auth.proxies import TrustedProxies
-from eventbus.api.auth.reread_file import RereadFile
 from eventbus.api.auth.reviews import Reviews
 from eventbus.api.connection import Connection
 from eventbus.api.context import API, Api
@@ -39,6 +38,7 @@ from eventbus.api.metrics import Metrics, Numbers
 from eventbus.api.middleware import Middleware, prepare
 from eventbus.api.page.files import ROOT as PAGE
 from eventbus.api.page.files import PageFiles
+from eventbus.api.reread_file import RereadFile
 from eventbus.api.thread_context import BlockingPool, ThreadContext
 from eventbus.api.tls import ServerTls
 from eventbus.api.versions.numbering import Numbering

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from eventbus.api.auth.reread_file import RereadFile
+from eventbus.api.reread_file import RereadFile
 from eventbus.errors import ConfigError
 from eventbus.util.extras import extra_needed
 

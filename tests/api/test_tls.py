@@ -19,9 +19,9 @@ import pytest
 import yaml
 from cryptography import x509
 
+from eventbus.api import reread_file
 from eventbus.api import server as server_module
 from eventbus.api import tls as tls_module
-from eventbus.api.auth import reread_file
 from eventbus.api.auth.access import Access
 from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.listeners import Address, Listener

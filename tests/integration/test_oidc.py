@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
 
-from eventbus.api.auth import reread_file
+from eventbus.api import reread_file
 from eventbus.api.auth.access import User
 from eventbus.api.auth.oidc import keys, tokens
 from eventbus.api.auth.oidc.tokens import JwtUsers

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
-from eventbus.api.auth.reread_file import RereadFile
+from eventbus.api.reread_file import RereadFile
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import ConfigError
 from eventbus.model.names import MAX_LABEL, is_dns_label

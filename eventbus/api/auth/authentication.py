@@ -20,7 +20,7 @@ from aiohttp import web
 from eventbus.api import status
 from eventbus.api.auth.access import AUTHENTICATED, MASTERS, User
 from eventbus.api.auth.peers import is_unix, tcp_peer_uid, unix_peer_uid
-from eventbus.api.auth.reread_file import RereadFile
+from eventbus.api.reread_file import RereadFile
 from eventbus.api.token_path import is_ping, path_token
 from eventbus.errors import ConfigError
 from eventbus.util.own_files import check_own_folders, read_own

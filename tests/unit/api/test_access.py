@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.api.auth import reread_file
+from eventbus.api import reread_file
 from eventbus.api.auth.access import AUTHENTICATED, MASTERS, READ, SERVED, WRITE, Access, Grant, Role, User, grants_file
 from eventbus.errors import ConfigError
 from eventbus.model.kinds import KINDS

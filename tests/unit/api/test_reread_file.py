@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from eventbus.api.auth import reread_file
+from eventbus.api import reread_file
 from eventbus.api.auth.authentication import TokenFile
-from eventbus.api.auth.reread_file import RereadFile
+from eventbus.api.reread_file import RereadFile
 from eventbus.errors import ConfigError
 
 

@@ -19,7 +19,7 @@ import jwt
 from eventbus.api.auth.access import AUTHENTICATED, User
 from eventbus.api.auth.oidc.configuration import FLAG, JwtConfig, PrefixedClaim, read_configuration
 from eventbus.api.auth.oidc.keys import ALGORITHMS, IssuerKeys, Key
-from eventbus.api.auth.reread_file import RereadFile
+from eventbus.api.reread_file import RereadFile
 from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.log import log
 from eventbus.util.text import printable
