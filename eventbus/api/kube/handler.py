@@ -39,8 +39,7 @@ from eventbus.api.metrics import Labels, Metrics
 from eventbus.api.responses import gzip_response
 from eventbus.api.thread_context import THREADS, ThreadContext
 from eventbus.api.watch.hub import LineEncoder, WatchHub
-from eventbus.api.watch.watcher import Watcher, begin_watch
-from eventbus.api.watch.websocket import is_upgrade, serve_socket
+from eventbus.api.watch.watcher import Watcher, begin_watch, is_upgrade, serve_socket
 from eventbus.api.write_batcher import WriteBatcher, send_calls
 from eventbus.broker.keys import OPERATED
 from eventbus.errors import Expired
