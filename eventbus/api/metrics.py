@@ -10,6 +10,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from eventbus.api import status
 from eventbus.api.context import API, COMPONENT, USER
@@ -44,13 +45,24 @@ UNKNOWN: Final = Labels("")
 LABELS: Final = web.RequestKey("labels", Labels)
 
 
-class Metrics:
-    """The metrics of a worker, and the *numbers* of its other parts. Lives in the loop."""
+class Metrics(Collector):
+    """The metrics of a worker, and the numbers that its other parts keep. Lives in the loop."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        event_rate: EventRate,
+        tokens_refused: Mapping[str, int] | None,
+        files_invalid: Callable[[], int],
+    ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each series: as many lines again
+        self._limits = limits
+        self._event_rate = event_rate
+        self._tokens_refused = tokens_refused
+        self._files_invalid = files_invalid
         self._registry = CollectorRegistry()
-        self._registry.register(numbers)
+        self._registry.register(self)
         self._requests = self._counter("request", "Requests by their response.", (*Labels._fields, "code"))
         self._aborts = self._counter("request_aborts", "Connections of clients that read nothing.", Labels._fields)
         self._durations = self._histogram(
@@ -114,25 +126,8 @@ class Metrics:
     def _histogram(self, name: str, text: str, labels: tuple[str, ...], bounds: tuple[float, ...]) -> Histogram:
         return Histogram(_PREFIX + name, text, labels, buckets=bounds, registry=self._registry)
 
-
-class Numbers:
-    """Reads the numbers that other parts of the worker keep."""
-
-    def __init__(
-        self,
-        *,
-        limits: Limits,
-        event_rate: EventRate,
-        tokens_refused: Mapping[str, int] | None,
-        files_invalid: Callable[[], int],
-    ) -> None:
-        self._limits = limits
-        self._files_invalid = files_invalid
-        self._event_rate = event_rate
-        self._tokens_refused = tokens_refused
-
     def collect(self) -> Iterator[Metric]:
-        """Make the metrics of limits, of signed tokens, and of configuration files."""
+        """See `Collector`. Make the metrics of limits, of signed tokens, and of configuration files."""
         kinds = ("mutating", "readOnly")
         in_flight = GaugeMetricFamily(
             _PREFIX + "current_inflight_requests", "Requests in progress, without watches.", labels=["request_kind"]

@@ -34,7 +34,7 @@ from eventbus.api.kube.resources import Resources
 from eventbus.api.limits import Bounds, EventRate, Limits
 from eventbus.api.listeners import BACKLOG, Listener
 from eventbus.api.mcp import add_mcp_route
-from eventbus.api.metrics import Metrics, Numbers
+from eventbus.api.metrics import Metrics
 from eventbus.api.middleware import Middleware, prepare
 from eventbus.api.page.files import ROOT as PAGE
 from eventbus.api.page.files import PageFiles
@@ -165,13 +165,12 @@ class ApiServer:
         pool = BlockingPool(bus=self._bus, hub=watch_hub, numbering=numbering)
         api = Api(bus=self._bus, pool=pool, access=options.access, event_rate=options.event_rate)
         limits = Limits(options.bounds)
-        numbers = Numbers(
+        metrics = Metrics(
             limits=limits,
             event_rate=options.event_rate,
             tokens_refused=options.authenticator.refused,
             files_invalid=options.files_invalid,
         )
-        metrics = Metrics(numbers)
         app = _make_app(api, options, watch_hub, limits, metrics)
         async with AsyncExitStack() as ends:
             for part in (numbering, pool, hub, ordered):  # the last one is closed first
