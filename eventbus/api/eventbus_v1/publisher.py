@@ -37,9 +37,7 @@ class Publisher:
 
         After `BusFull` an event is certainly not stored.
         """
-        return self._publish(RedisTransport(context.bus, context.client), requests)
-
-    def _publish(self, transport: Transport, requests: Sequence[Sequence[Packed]]) -> list[dict[int, EventBusError]]:
+        transport = RedisTransport(context.bus, context.client)
         numbers: list[list[int]] = []
         used: dict[int, Producer] = {}
         for request in requests:

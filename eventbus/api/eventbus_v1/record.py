@@ -58,17 +58,13 @@ class BusFacts(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Prepared(NamedTuple):
-    """The events of one request. *failed*: they have been published under a key; None: they have not.
+    """The *found* and *packed* events of one request, by number, and those that are still to be published."""
 
-    *once*: events that have been published under uids of their own, without those in *failed_once*.
-    """
-
-    packed: Sequence[Packed]
-    once: int
-    refused: Sequence[Refused]
     found: int
-    failed: Mapping[int, EventBusError] | None
-    failed_once: Mapping[int, EventBusError]
+    packed: int
+    waiting: Sequence[Packed]
+    refused: Sequence[Refused]
+    failed: Mapping[int, EventBusError]
     headers: Mapping[str, str]
 
 
@@ -162,19 +158,20 @@ class Recording:
             api.event_rate.admit(user.name, len(packed))  # repeats too: else a key would be a way around
             transport = RedisTransport(context.bus, context.client)
             once = [(uids[one.index], one) for one in packed if uids and uids[one.index]]
-            failed_once = publish_once(transport, user.name, once, life_ms=uid_life_ms)
-            rest = [one for one in packed if not (uids and uids[one.index])]
-            failed = None if known is None else publish_known(transport, known, rest)
+            failed = publish_once(transport, user.name, once, life_ms=uid_life_ms)
+            waiting = [one for one in packed if not (uids and uids[one.index])]
+            if known:
+                failed |= publish_known(transport, known, waiting)
+                waiting = []
             headers = {"Idempotency-Replayed": "true"} if known and not known.is_new else {}
-            return _Prepared(rest, len(once), refused, len(found), failed, failed_once, headers)
+            return _Prepared(len(found), len(packed), waiting, refused, failed, headers)
 
         async def record() -> Taken:
             prepared = await api.pool.run(prepare)
-            failed = prepared.failed
-            if failed is None:
-                failed = await self._batcher.write(prepared.packed) if prepared.packed else {}
-            failed = {**prepared.failed_once, **failed}
-            accepted = len(prepared.packed) + prepared.once - len(failed)
+            failed = {**prepared.failed}
+            if prepared.waiting:
+                failed |= await self._batcher.write(prepared.waiting)
+            accepted = prepared.packed - len(failed)
             request[AUDIT_NOTE] = f"accepted {accepted} of {prepared.found} events"
             return Taken(accepted, prepared.refused, failed, prepared.headers)
 
