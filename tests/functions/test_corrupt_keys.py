@@ -52,12 +52,8 @@ KINDS = {
     "notify:": "string",
     "notify": "hash",
 }
-#: Where no function of the library looks; `operated:` stands in front of kinds of keys that are here without it.
-ELSEWHERE = {"bus", "idempotency:", "operated:", "problems", "started:"}
 #: Keys whose names hold when something began, and are others in the next story.
 BORN = re.compile(rb"\d{16}")
-
-ARCHITECTURE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +107,6 @@ def corruptions_of(key: bytes) -> Sequence[Corruption]:
     """Another type; of a string also other bytes."""
     strings = (Corruption.LIST, Corruption.GARBAGE, Corruption.OTHER_FORM)
     return strings if KINDS[kind_of(key)] == "string" else (Corruption.STRING,)
-
-
-def test_the_kinds_of_keys_are_those_of_the_architecture_page() -> None:
-    rows = re.findall(r"^\| `eb:\{[0p]\}:([\w:]+)[^`]*`(?:, `…:([\w:]+)`)?", ARCHITECTURE.read_text("utf-8"), re.M)
-    documented = {name for row in rows for name in row if name} - ELSEWHERE
-    assert {name for name in documented if not any(name.startswith(start.rstrip(":")) for start in KINDS)} == set()
-    assert {start for start in KINDS if not any(start.startswith(name) for name in documented)} == set()
 
 
 @pytest.mark.volume

@@ -121,15 +121,6 @@ def test_an_object_that_is_only_queued_is_deleted_once_by_a_list_without_it(
     assert [deltas for deltas in drain(fifo) if "foo" in deltas[0]] == [expected]
 
 
-def test_all_that_happened_to_a_key_is_one_pop() -> None:
-    fifo = make_fifo()
-    fifo.add(make_thing("foo", "1"))
-    fifo.update(make_thing("foo", "2"))
-    fifo.delete(make_thing("foo", "3"))
-    assert drain(fifo) == [["Added foo=1", "Updated foo=2", "Deleted foo=3"]]
-    assert len(fifo) == 0
-
-
 def test_every_object_is_transformed_once_and_tombstones_are_not() -> None:
     def cross(found: Event) -> Event:
         return msgspec.structs.replace(found, message=found.message + "x")
@@ -171,20 +162,6 @@ def test_the_deletion_of_what_the_reader_holds_is_queued() -> None:
     fifo.delete(make_thing("foo", "2"))
     fifo.delete(make_thing("bar"))
     assert drain(fifo) == [["Deleted foo=2"]]
-
-
-def test_the_deletion_of_what_is_only_queued_is_queued_behind_it() -> None:
-    fifo = make_fifo(make_thing("other"))
-    fifo.add(make_thing("foo", "1"))
-    fifo.delete(make_thing("foo", "2"))
-    assert drain(fifo) == [["Added foo=1", "Deleted foo=2"]]
-
-
-def test_a_list_after_an_addition_is_one_pop_with_the_newer_value_last() -> None:
-    fifo = make_fifo()
-    fifo.add(make_thing("foo", "10"))
-    fifo.replace([make_thing("foo", "15")])
-    assert drain(fifo) == [["Added foo=10", "Replaced foo=15"]]
 
 
 KNOWN = [make_thing("foo", "5"), make_thing("bar", "6"), make_thing("baz", "7")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,7 +28,6 @@ from tests.unit.cache.things import (
     modified,
     watch_of,
 )
-from tests.waiting import eventually
 
 REFUSED = BusUnavailable("connection refused")
 EXPIRED = Expired("too old resource version: 1 (900)")
@@ -110,25 +108,6 @@ def test_what_cannot_be_stored_is_logged_and_skipped(bench: Bench, caplog: pytes
     assert "Cannot store ADDED bad; skipped" in caplog.text
 
 
-def test_the_version_moves_with_every_event(bench: Bench) -> None:
-    source = FakeWatchSource[Event](first_version=10)
-    reflector = bench.reflector(source)
-    stop = StopSignal(bench.clock)
-    thread = threading.Thread(target=reflector.run, args=(stop,))
-    thread.start()
-    try:
-        source.wait_for_watches(1)
-        seen = [reflector.last_sync_resource_version]
-        for write in (source.add, source.modify, source.delete):
-            write(make_thing("a"))
-            eventually(lambda: reflector.last_sync_resource_version == source.version)
-            seen.append(reflector.last_sync_resource_version)
-    finally:
-        stop.set()
-        thread.join(30)
-    assert seen == ["10", "11", "12", "13"]
-
-
 def test_a_bookmark_moves_the_version_and_nothing_else(bench: Bench) -> None:
     source = ScriptedSource(bench.stop, [listed("10", make_thing("a"))], [watch_of(WatchEvent.bookmark("40"))])
     reflector = bench.reflector(source)
@@ -160,25 +139,6 @@ def test_an_error_in_the_watch_stops_it_and_leads_to_a_new_list(bench: Bench) ->
     assert source.versions == ["0", "10"]
     assert [options.resource_version for options in source.watched] == ["10", "11"]
     assert str(bench.errors[0]) == "storage is corrupt"
-
-
-def test_after_an_error_in_the_watch_the_store_is_replaced_at_the_new_lists_version(bench: Bench) -> None:
-    replaced: list[list[str]] = []
-
-    class Noting(Store):
-        def replace(self, items: Iterable[Event]) -> None:
-            items = list(items)
-            replaced.append([found.metadata.name for found in items])
-            super().replace(items)
-
-    bench.store = Noting()
-    watch = watch_of(WatchEvent.failed(EventBusError("storage is corrupt")))
-    source = ScriptedSource(bench.stop, [listed("10", make_thing("corrupt")), listed("11")], [watch])
-    reflector = bench.reflector(source)
-    reflector.run(bench.stop)
-    assert replaced == [["corrupt"], []]
-    assert bench.held == {}
-    assert reflector.last_sync_resource_version == "11"
 
 
 def test_an_error_event_without_an_error_is_one(bench: Bench) -> None:
@@ -321,13 +281,6 @@ def test_two_minutes_after_the_last_reset_the_pauses_begin_anew() -> None:
     assert [backoff.next_s() for _ in range(2)] == pytest.approx([0.8, 1.6])
     clock.advance(119)
     assert backoff.next_s() == pytest.approx(3.2)
-
-
-def test_a_new_list_asks_for_nothing_older_than_what_was_seen(bench: Bench) -> None:
-    broken = watch_of(added(make_thing("a", version="17")), WatchEvent.failed(EXPIRED))
-    source = ScriptedSource(bench.stop, [listed("10"), listed("20")], [broken])
-    bench.reflector(source).run(bench.stop)
-    assert source.versions == ["0", "17"]
 
 
 def test_an_expired_list_is_followed_at_once_by_one_of_the_newest(bench: Bench) -> None:

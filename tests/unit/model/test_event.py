@@ -29,21 +29,6 @@ NEW_STYLE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("value", "field"),
-    [
-        (make_event(), "reason"),
-        (make_event().metadata, "name"),
-        (make_reference(), "kind"),
-        (EventSource(), "host"),
-        (EventSeries(), "count"),
-    ],
-)
-def test_no_field_of_any_value_can_be_set(value: msgspec.Struct, field: str) -> None:
-    with pytest.raises(AttributeError):
-        setattr(value, field, "x")
-
-
-@pytest.mark.parametrize(
     "change",
     [
         lambda d: d.__setitem__("a", "c"),

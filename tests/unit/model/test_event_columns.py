@@ -139,18 +139,6 @@ def test_get_events_takes_each_time_from_the_first_field_that_has_it(
 
 
 @pytest.mark.parametrize(
-    ("fields", "count"),
-    [
-        ({}, "1"),
-        ({"count": 3}, "3"),
-        ({"count": 3, "series": EventSeries(count=8)}, "8"),
-    ],
-)
-def test_a_lone_event_counts_one_and_a_series_counts_for_itself(fields: dict[str, Any], count: str) -> None:
-    assert cells(get_row(event(**fields), now=NOW, wide=True))[8] == count
-
-
-@pytest.mark.parametrize(
     ("fields", "source"),
     [
         ({}, ""),

@@ -201,22 +201,6 @@ def test_a_receiver_that_forgets_alerts_is_sent_them_at_each_interval() -> None:
     ]
 
 
-def test_a_pod_that_has_recovered_at_the_interval_and_fails_again_opens_a_new_group() -> None:
-    world = World(rules("group_interval: 10m"))
-    for minute in (0, 4, 8, 12):
-        world.until(minute)
-        world.happens(world.event(reason="Unhealthy"))
-        world.until(minute + 2)
-        world.happens(world.event(reason=f"Ready{minute}", type_="Normal"))
-    world.until(120)
-    assert world.messages == [
-        (0.5, "chat", "first", 1, 0),
-        (10.5, "chat", "all-resolved", 0, 1),
-        (12.5, "chat", "first", 1, 0),
-        (22.5, "chat", "all-resolved", 0, 1),
-    ]
-
-
 def test_a_group_that_ends_before_it_was_sent_sends_nothing() -> None:
     world = World(rules("group_wait: 5m"))
     world.happens(world.event())
@@ -269,24 +253,6 @@ time_intervals:
 - name: noon
   time_intervals: [{times: [{start_time: "12:00", end_time: "13:00"}]}]
 """
-
-
-def test_a_mute_time_holds_messages_back_until_its_border() -> None:
-    muted = 'resolve_after: 3h, routes: [{matchers: [kind="Pod"], mute_time_intervals: [noon]}]'
-    world = World(rules(muted, MUTE))
-    world.happens(world.event("web-1"), world.event("web-2"), world.event("db", kind="Job"))
-    world.until(30)
-    world.happens(world.event("web-2", "Started", type_="Normal"))
-    world.until(59.99)
-    assert world.messages == [(0.5, "chat", "first", 1, 0)]
-    world.until(61)
-    assert world.messages[1:] == [(60, "chat", "first", 1, 0)]  # web-2 is not worth a message any more
-    world.until(24 * 60)
-    assert [message.minute for message in world.messages[2:]] == [180, 180.5]
-    world.until(24 * 60 + 30)
-    world.happens(world.event("web-1"))
-    world.until(25 * 60 + 1)
-    assert world.messages[4:] == [(25 * 60, "chat", "first", 1, 0)]
 
 
 ALWAYS = """

@@ -22,7 +22,7 @@ from eventbus.notify.alerts import ms_of
 from eventbus.notify.engine import Engine, Send
 from eventbus.notify.rules import Rules, parse_rules
 from eventbus.notify.silencing import Silencing
-from tests.unit.notify.test_engine import MUTE, ROOT, START, World, rules
+from tests.unit.notify.test_engine import ROOT, START, World, rules
 
 FAST = "group_wait: 30s, group_interval: 5m, repeat_interval: 1h, resolve_after: 3h"
 PAGED = """
@@ -126,15 +126,6 @@ def test_the_end_of_a_silence_shortens_neither_group_wait_nor_group_interval() -
     world.happens(world.event(), world.event("web-3"))
     world.until(20)
     assert world.messages == [(6, "chat", "first", 1, 0), (16, "chat", "new-alerts", 2, 0)]
-
-
-def test_a_silence_that_ends_in_a_mute_time_changes_nothing_before_its_border() -> None:
-    muted = f'{FAST}, routes: [{{matchers: [kind="Pod"], mute_time_intervals: [noon]}}]'
-    world = Quiet(rules(muted, MUTE))
-    world.silence('name="web-1"', 0, 30)
-    world.happens(world.event())
-    world.until(70)
-    assert world.messages == [(60, "chat", "first", 1, 0)]
 
 
 @pytest.mark.parametrize("end", ["removed", "shortened"])

@@ -14,8 +14,6 @@ from eventbus.cli.process.command import CannotStart, Command
 from eventbus.testing.clock import FakeClock
 from eventbus.util.outcome import Outcome
 
-MORE_THAN_TEN_MINUTES = 601.0
-
 
 class Script:
     """Plays runs on a fake clock, and notes what happens when: command, diary and pause in one."""
@@ -86,12 +84,6 @@ def test_a_command_that_fails_is_run_again_after_each_pause_until_it_succeeds() 
         (13, "Started"),
         (18, "ended 0"),
     ]
-
-
-def test_a_healthy_run_in_between_begins_the_pauses_anew() -> None:
-    script = Script((1, 1), (1, 1), (1, 1), (MORE_THAN_TEN_MINUTES, 1), (1, 1), (1, 0))
-    script.play("on-failure")
-    assert script.pauses == [0, 10, 20, 0, 10]
 
 
 @pytest.mark.parametrize(
