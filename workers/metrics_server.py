@@ -93,35 +93,18 @@ def hanging(loops: Sequence[LoopHealth], now: float) -> list[str]:
     ]
 
 
-class Health:
-    """Answers the two health paths. Each request calls the arguments. *draining*: the worker is shutting down."""
+def liveness(loops: Sequence[LoopHealth], now: float) -> tuple[bool, str]:
+    """Return whether every loop makes progress, and a text. A worker that waits for Redis or a sink is alive."""
+    lines = hanging(loops, now)
+    return not lines, "\n".join(lines) or "ok"
 
-    def __init__(
-        self,
-        loop_health: Callable[[], Sequence[LoopHealth]],
-        draining: Callable[[], bool],
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._loop_health = loop_health
-        self._draining = draining
-        self._monotonic = monotonic
 
-    def live(self) -> tuple[bool, str]:
-        """Check that every loop makes progress. A worker that waits for Redis or a sink is alive."""
-        lines = hanging(self._loop_health(), self._monotonic())
-        return not lines, "\n".join(lines) or "ok"
-
-    def ready(self) -> tuple[bool, str]:
-        """Check that every loop has Redis, and that the worker is not shutting down."""
-        loops = self._loop_health()
-        waiting = [
-            f"{health.group}, partition {health.partition}: waits for Redis" for health in loops if not health.ready
-        ]
-        draining = self._draining()
-        if draining or not loops:
-            return False, "stops" if draining else "starts"
-        return not waiting, "\n".join(waiting) or "ok"
+def readiness(loops: Sequence[LoopHealth], *, draining: bool) -> tuple[bool, str]:
+    """Return whether every loop has Redis and the worker is not shutting down, and a text."""
+    if draining or not loops:
+        return False, "stops" if draining else "starts"
+    waiting = [f"{health.group}, partition {health.partition}: waits for Redis" for health in loops if not health.ready]
+    return not waiting, "\n".join(waiting) or "ok"
 
 
 class _LoopCollector:
@@ -178,7 +161,7 @@ class MetricsServer:
         render = _renderer(component, loop_health, collectors)
         host, port = parse_address(address)
         try:
-            self._server = _Server(host, port, _handler(Health(loop_health, draining), render))
+            self._server = _Server(host, port, _handler(loop_health, draining, render))
         except OSError as error:
             raise ConfigError(f"--metrics-port {address}: {error.strerror or error}") from error
         self.host, self.port = host, int(self._server.server_address[1])
@@ -226,7 +209,9 @@ def _renderer(
     return lambda: generate_latest(registry)
 
 
-def _handler(health: Health, render: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    loop_health: Callable[[], Sequence[LoopHealth]], draining: Callable[[], bool], render: Callable[[], bytes]
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # for clients that send nothing
 
@@ -234,11 +219,15 @@ def _handler(health: Health, render: Callable[[], bytes]) -> type[BaseHTTPReques
             path = self.path.partition("?")[0]
             if path == "/metrics":
                 self._answer(200, render(), "text/plain; version=0.0.4; charset=utf-8")
-            elif path in ("/livez", "/readyz"):
-                good, text = health.live() if path == "/livez" else health.ready()
-                self._answer(200 if good else 503, f"{text}\n".encode(), "text/plain; charset=utf-8")
+            elif path == "/livez":
+                self._report(*liveness(loop_health(), time.monotonic()))
+            elif path == "/readyz":
+                self._report(*readiness(loop_health(), draining=draining()))
             else:
                 self._answer(404, b"there are /metrics, /livez and /readyz\n", "text/plain; charset=utf-8")
+
+        def _report(self, good: bool, text: str) -> None:
+            self._answer(200 if good else 503, f"{text}\n".encode(), "text/plain; charset=utf-8")
 
         def _answer(self, code: int, body: bytes, kind: str) -> None:
             self.send_response(code)

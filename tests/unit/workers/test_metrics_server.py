@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from eventbus.broker.build import build_info
 from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import ConfigError
-from eventbus.workers.metrics_server import HANGS_AFTER_S, Health, MetricsServer, parse_address
+from eventbus.workers.metrics_server import HANGS_AFTER_S, MetricsServer, liveness, parse_address, readiness
 from tests.waiting import PATIENCE_S
 
 
@@ -80,19 +80,15 @@ def test_the_health_of_the_loops_is_on_the_same_port() -> None:
 
 
 def test_a_worker_lives_while_its_loops_come_round_and_is_ready_with_redis() -> None:
-    found = [loop_health()]
-    draining = False
-    health = Health(lambda: found, lambda: draining, monotonic=lambda: 1000.0 + HANGS_AFTER_S)
-    assert health.live() == (True, "ok")
-    assert health.ready() == (True, "ok")
+    found, now = [loop_health()], 1000.0 + HANGS_AFTER_S
+    assert liveness(found, now) == (True, "ok")
+    assert readiness(found, draining=False) == (True, "ok")
     found.append(loop_health(1, ready=False, last_progress=999.0))
-    assert health.live()[0] is False
-    assert health.ready() == (False, "export:file, partition 1: waits for Redis")
-    found.clear()
-    assert health.live() == (True, "ok")
-    assert health.ready() == (False, "starts")
-    draining = True
-    assert health.ready() == (False, "stops")
+    assert liveness(found, now)[0] is False
+    assert readiness(found, draining=False) == (False, "export:file, partition 1: waits for Redis")
+    assert liveness([], now) == (True, "ok")
+    assert readiness([], draining=False) == (False, "starts")
+    assert readiness([], draining=True) == (False, "stops")
 
 
 @pytest.mark.parametrize(
