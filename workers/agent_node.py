@@ -48,7 +48,7 @@ class NodeFlags(NamedTuple):
 def run_agent(flags: NodeFlags, options: PodOptions, *, metrics: str) -> int:
     """Run until a signal. Returns: the exit code. Raises: ConfigError, UsageError, before anything runs."""
     settings = Settings.from_environ(os.environ)
-    options.check(settings, standalone=flags.standalone)
+    options.check(standalone=flags.standalone)
     if flags.standalone and not options.any:
         raise click.UsageError("--standalone has no pods to run: add --manifests or --manifest-url")
     with extra_needed("agent"):

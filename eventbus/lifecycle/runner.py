@@ -46,6 +46,48 @@ _GAUGES = {
 }
 
 
+def open_lifecycle(
+    bus: Bus,
+    *,
+    identity: str,
+    pace: Pace | None = None,
+    election_s: int = LEASE_S,
+    clock: Clock | None = None,
+    on_change: Callable[[str, str], object] = lambda _reason, _message: None,
+) -> LifecycleRunner:
+    """Return a lifecycle worker; it sends nothing before its `start`.
+
+    Args: identity: a name that no other worker has.
+    """
+    clock, pace = clock or SystemClock(), pace or Pace()
+    client = bus.client(name=COMPONENT)
+    leases = open_objects(bus, client, LEASE, clock)
+    occurrences = OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT)
+
+    def now() -> datetime:
+        return server_time(client)
+
+    monitor = NodeMonitor(
+        nodes=open_objects(bus, client, NODE, clock),
+        leases=leases,
+        clock=clock,
+        now=now,
+        occurrences=occurrences,
+        identity=identity,
+        pace=pace,
+        lost_pods=LostPods(open_objects(bus, client, POD, clock), now),
+    )
+    return LifecycleRunner(
+        monitor=monitor,
+        election=Election(leases=leases, clock=clock, identity=identity, now=now, lease_s=election_s),
+        occurrences=occurrences,
+        clock=clock,
+        pace=pace,
+        on_change=on_change,
+        closing=client.close,
+    )
+
+
 class LifecycleRunner:
     """A worker's `Part`. `tick` is one round; `start` has a thread call it twice a second.
 
@@ -151,48 +193,6 @@ class LifecycleRunner:
             self._monitor.judge(lambda: self._election.leads)
         self._led = leads
         self._occurrences.flush()
-
-
-def open_lifecycle(
-    bus: Bus,
-    *,
-    identity: str,
-    pace: Pace | None = None,
-    election_s: int = LEASE_S,
-    clock: Clock | None = None,
-    on_change: Callable[[str, str], object] = lambda _reason, _message: None,
-) -> LifecycleRunner:
-    """Return a lifecycle worker; it sends nothing before its `start`.
-
-    Args: identity: a name that no other worker has.
-    """
-    clock, pace = clock or SystemClock(), pace or Pace()
-    client = bus.client(name=COMPONENT)
-    leases = open_objects(bus, client, LEASE, clock)
-    occurrences = OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT)
-
-    def now() -> datetime:
-        return server_time(client)
-
-    monitor = NodeMonitor(
-        nodes=open_objects(bus, client, NODE, clock),
-        leases=leases,
-        clock=clock,
-        now=now,
-        occurrences=occurrences,
-        identity=identity,
-        pace=pace,
-        lost_pods=LostPods(open_objects(bus, client, POD, clock), now),
-    )
-    return LifecycleRunner(
-        monitor=monitor,
-        election=Election(leases=leases, clock=clock, identity=identity, now=now, lease_s=election_s),
-        occurrences=occurrences,
-        clock=clock,
-        pace=pace,
-        on_change=on_change,
-        closing=client.close,
-    )
 
 
 def server_time(client: Client) -> datetime:

@@ -41,7 +41,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if there is a source of pods."""
         return bool(self.manifests or self.manifest_url or self.from_bus)
 
-    def check(self, settings: Settings, *, standalone: bool) -> None:
+    def check(self, *, standalone: bool) -> None:
         """Check the combination of options. Raises: ConfigError: names the missing option."""
         if standalone and self.from_bus:
             raise ConfigError("--standalone has no pods from the bus: take --pods-from-bus away")
