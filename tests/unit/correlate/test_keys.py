@@ -316,6 +316,13 @@ def test_a_first_batch_always_fits_and_a_second_while_the_call_is_light() -> Non
     assert not builder.fits(keyed_events(64, distinct=False) + keyed_events(80, distinct=True))
 
 
+def test_a_run_of_equal_events_weighs_as_one() -> None:
+    builder = builder_with([[make_event()] * 64] * 64)
+    packed = pack_event(make_event())
+    assert builder.events == 64 * 64
+    assert builder.fits([Correlator(Options()).keyed("uid", unpack_wire(packed), packed)] * 64)
+
+
 # -- bodies ---------------------------------------------------------------------------------------------------------
 
 
