@@ -8,8 +8,8 @@ without a separator, so that its keys collide; here every field is prefixed with
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -17,29 +17,30 @@ import msgspec
 
 from eventbus.broker.functions import CorrelateCall, pack_argument
 from eventbus.broker.keys import ID_CHARS, Keys, id_text
+from eventbus.errors import PoisonBatch
 from eventbus.model.encoding.wire import (
     STRIPPED_END,
     STRIPPED_HEAD,
     USUAL_HEAD,
+    Batch,
     PackedUid,
-    RepeatedEvent,
     WireEvent,
+    last_of_repeat,
     pack_array,
+    pack_uid,
     stored_body,
-    unpack_repeat,
+    unpack_wire,
 )
 from eventbus.settings import AggregateKey, Options, SpamKey
 
 #: In `correlate_and_store`, an event with a new key costs about eight times as much as one with a known key. A call
-#: of this weight takes almost 2 ms: 71 distinct events, or 632 of which none equals the one before. A batch is never split.
+#: of this weight takes almost 2 ms: 71 distinct events, or 632 of which none equals the one before. A batch is never
+#: split.
 KEY_WEIGHT = 8
 MAX_CALL_WEIGHT = 640
 
 #: Bytes of the tag of a set of similar messages. A source and object have few sets.
 TAG_BYTES = 8
-
-#: Place of the last time in the row of the latest event: a row has eight values.
-_LAST_AT: Final = -3
 
 #: `Subject.exempt` of events that form a series: neither similar events nor the spam filter matter to them.
 IN_SERIES = 2
@@ -65,18 +66,28 @@ class Subject(msgspec.Struct, frozen=True):
     dimensions: str
 
 
-class KeyedEvent(msgspec.Struct, frozen=True, gc=False):
+class KeyedEvent(msgspec.Struct, gc=False):
     """An event, its packed bytes, and the keys it is counted under: an id, and 8 bytes among similar ones.
 
-    *local* is empty in a series: the set of its subject names the event that counts it.
+    *local* is empty in a series: the set of its subject names the event that counts it. With *lasts* it stands for a
+    run of events that differ only in name, times and uid.
     """
 
     uid: PackedUid
-    event: WireEvent | RepeatedEvent
+    event: WireEvent
     body: bytes  #: as it is stored, without the fields that are stored separately
     subject: Subject
     key: bytes
     local: bytes
+    lasts: list[int] | None = None  #: the last times of the events of the run, µs; they do not decrease
+
+
+class OpenedBatch(msgspec.Struct, frozen=True):
+    """The events of a batch, or of a part of it, with their keys."""
+
+    events: list[KeyedEvent]
+    burials: list[tuple[str, int, bytes]]  #: of each unreadable event: cause, deaths, a batch with only this event
+    unfolded: Callable[[], OpenedBatch]  #: returns the same batch without runs
 
 
 class Correlator:
@@ -90,17 +101,28 @@ class Correlator:
         #: A repeat of an object saves two hashes.
         self._cached = lru_cache(maxsize=16_384)(self._make_cached)
         self._cached_series = lru_cache(maxsize=16_384)(_CachedSeries)
-        self.latest = _NONE  #: the keys of the latest event; see `repeated`
+        self._latest = _NONE  #: the keys of the latest event that is in no series
 
-    def repeated(self, uid: PackedUid, packed: bytes) -> KeyedEvent | None:
-        """Return an event with the body of the latest one, without unpacking it; None: use `keyed`."""
-        latest = self.latest
-        if packed[latest.place] != latest.message_bytes:
-            return None
-        event = unpack_repeat(packed, latest.namespace, len(packed) + latest.place.start)
-        if event is None:
-            return None
-        return KeyedEvent(uid, event, latest.body, latest.subject, latest.key, latest.local)
+    def open_events(self, batch: Batch, positions: Sequence[int], *, fold: bool = True) -> OpenedBatch:
+        """Unpack the events at *positions*. A run of equal events becomes one, unless not *fold*."""
+        events: list[KeyedEvent] = []
+        burials: list[tuple[str, int, bytes]] = []
+        run: KeyedEvent | None = None  # the latest event, if others may join it
+        for position in positions:
+            packed = batch.events[position]
+            latest = self._latest
+            # Compared here, because most calls would find another message.
+            if run and packed[latest.place] == latest.message_bytes and _joins(run, packed, latest):
+                continue
+            try:
+                event = unpack_wire(packed)
+            except PoisonBatch as poison:
+                burials.append((poison.cause, 0, batch.alone(position)))
+                continue
+            keyed = self.keyed(pack_uid(batch.producer, batch.first + position), event, packed)
+            events.append(keyed)
+            run = keyed if fold and keyed.local else None
+        return OpenedBatch(events, burials, partial(self.open_events, batch, positions, fold=False))
 
     def keyed(self, uid: PackedUid, event: WireEvent, packed: bytes) -> KeyedEvent:
         """Return the event with its keys. Nothing is hashed if it repeats its subject's last message."""
@@ -123,7 +145,7 @@ class Correlator:
             if cached.message != event.message:
                 cached.remember(event.message)
             body = cached.remember_body(packed, event)
-        self.latest = cached
+        self._latest = cached
         return KeyedEvent(uid, event, body, cached.subject, cached.key, cached.local)
 
     def _make_cached(self, *subject_fields: Any) -> _CachedKeys:
@@ -208,6 +230,21 @@ class _CachedKeys:
         return body
 
 
+def _joins(run: KeyedEvent, packed: bytes, latest: _CachedKeys) -> bool:
+    """Add an event with the *latest* message to the *run* that it repeats. False: it does not repeat it."""
+    last_us = last_of_repeat(packed, latest.namespace, len(packed) + latest.place.start)
+    if run.lasts is None:
+        first_us = run.event.last_us
+        if last_us is None or first_us is None or last_us < first_us:
+            return False
+        run.lasts = [first_us, last_us]
+        return True
+    if last_us is None or last_us < run.lasts[-1]:
+        return False
+    run.lasts.append(last_us)
+    return True
+
+
 #: No event has its body.
 _NONE: Final = _CachedKeys(
     Subject(
@@ -289,7 +326,8 @@ class CallBuilder:
         self._locals: list[bytes] = []
         self._subject_row: list[Any] = []
         self._batches: list[bytes] = []
-        self._added: list[tuple[list[Any], Sequence[KeyedEvent]]] = []  #: each batch without its rows, and its events
+        #: Each batch without its rows, and a function that returns its events without runs.
+        self._added: list[tuple[tuple[Any, ...], Callable[[], OpenedBatch]]] = []
         self._burials: list[int] = []
         self._rows = 0
         self.events = 0
@@ -308,22 +346,20 @@ class CallBuilder:
         self,
         entry: bytes,
         clock_ms: int,
-        events: Sequence[KeyedEvent],
-        burials: Sequence[tuple[str, int, bytes]] = (),
+        opened: OpenedBatch,
         *,
         start: int = 0,
         next_position: int | None = None,
     ) -> None:
-        """Add a batch, or its part from *start*: events, and (cause, deaths, bytes) of each dead letter."""
-        rows = self._folded_rows(events)
-        self._rows += len(rows) // 8
-        self.events += len(events)
+        """Add a batch, or its part from *start*."""
         position = "" if next_position is None else str(next_position)
         minute = _number(self._minutes, b"%d" % (clock_ms // 60_000)) if self._by_minute else 0
-        head = [entry, clock_ms, position, burials, start, minute]
-        self._batches.append(pack_argument((*head, rows)))
-        self._added.append((head, events))
-        self._burials.append(len(burials))
+        head = (entry, clock_ms, position, opened.burials, start, minute)
+        self._batches.append(pack_argument((*head, self._rows_of(opened.events))))
+        self._added.append((head, opened.unfolded))
+        self._burials.append(len(opened.burials))
+        self._rows += len(opened.events)
+        self.events += sum([1 if event.lasts is None else len(event.lasts) for event in opened.events])
 
     def call(self) -> CorrelateCall:
         """Return the call, ready to be sent."""
@@ -346,48 +382,18 @@ class CallBuilder:
 
     def _unfolded_batches(self) -> list[bytes]:
         """Pack the batches again, with a row for each event."""
-        batches = []
-        for head, events in self._added:
-            rows: list[Any] = []
-            for event in events:
-                self._add_event(rows, event)
-            batches.append(pack_argument((*head, rows)))
-        return batches
+        return [pack_argument((*head, self._rows_of(unfolded().events))) for head, unfolded in self._added]
 
-    def _folded_rows(self, events: Iterable[KeyedEvent]) -> list[Any]:
-        """Return the rows of *events*: a run of events that differ only in name, times and uid is one row.
-
-        It has name, first time and uid of the first, and the last times of all, which do not decrease.
-        """
+    def _rows_of(self, events: Iterable[KeyedEvent]) -> list[Any]:
         rows: list[Any] = []
-        run: KeyedEvent | None = None  # the latest event with a row, if others may join it
-        lasts: list[int] = []
-        for keyed in events:
-            last_us, is_single = keyed.event.last_us, keyed.event.count == 1
-            if (
-                run is not None
-                and keyed.body == run.body
-                and keyed.key == run.key
-                and keyed.subject is run.subject
-                and is_single
-                and last_us is not None
-                and last_us >= lasts[-1]
-            ):
-                lasts.append(last_us)
-                continue
-            if len(lasts) > 1:
-                rows[_LAST_AT] = _pack_times(lasts)
-            self._add_event(rows, keyed)
-            run, lasts = None, []
-            if is_single and keyed.local and last_us is not None and last_us >= 0:
-                run, lasts = keyed, [last_us]
-        if len(lasts) > 1:
-            rows[_LAST_AT] = _pack_times(lasts)
+        for event in events:
+            self._add_event(rows, event)
         return rows
 
     def _add_event(self, row: list[Any], keyed: KeyedEvent) -> None:
         event, numbers, bodies = keyed.event, self._events, self._bodies
-        first, last = event.first_us, event.last_us
+        first: Any = event.first_us
+        last: Any = event.last_us if keyed.lasts is None else struct.pack(f">{len(keyed.lasts)}Q", *keyed.lasts)
         subject = self._subjects.get((keyed.subject.aggregate_object, keyed.subject.namespace))
         if subject is None:
             subject = self._add_subject(keyed.subject)
@@ -426,10 +432,6 @@ class CallBuilder:
         )
         number = self._subjects[subject.aggregate_object, subject.namespace] = len(self._subjects) + 1
         return number
-
-
-def _pack_times(times_us: Sequence[int]) -> bytes:
-    return struct.pack(f">{len(times_us)}Q", *times_us)
 
 
 def _number(numbers: dict[bytes, int], key: bytes) -> int:

@@ -6,7 +6,7 @@ It decodes batches, and calls `correlate_and_store`, which writes and acknowledg
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from eventbus.broker.bus import Bus
 from eventbus.broker.calls import PendingCalls
@@ -16,15 +16,12 @@ from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.consume.consumer import TAKE_OVER_S, Handle, HandleAlone
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.housekeeper import Housekeeper
-from eventbus.correlate.keys import CallBuilder, Correlator, KeyedEvent
+from eventbus.correlate.keys import CallBuilder, Correlator, OpenedBatch
 from eventbus.errors import DeadCause, EventBusError, PoisonBatch
-from eventbus.model.encoding.wire import Batch, pack_uid, unpack_batch, unpack_wire
+from eventbus.model.encoding.wire import Batch, unpack_batch
 from eventbus.util.clock import Clock
 from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log
-
-#: The events of a batch with their keys, and (cause, deaths, the event as a batch of its own) of each unreadable event.
-Opened = tuple[list[KeyedEvent], list[tuple[DeadCause, int, bytes]]]
 
 #: Events between two checks of the bounds of the store.
 ENFORCE_BOUNDS_EVERY = 1_000
@@ -101,7 +98,7 @@ class StoreSink:
         builder.add(
             delivery.id,
             delivery.clock_ms,
-            *self._open_events(batch, [position]),
+            self._correlator.open_events(batch, [position]),
             start=position,
             next_position=None if last else position + 1,
         )
@@ -115,11 +112,11 @@ class StoreSink:
     def _handle(self, reader: GroupReader, deliveries: Sequence[Delivery]) -> None:
         builder = CallBuilder(self._keys, self._options)
         for delivery in deliveries:
-            events, burials = self._open(reader, delivery)
-            if not builder.fits(events):
+            opened = self._open(reader, delivery)
+            if not builder.fits(opened.events):
                 self._send(reader, builder)
                 builder = CallBuilder(self._keys, self._options)
-            builder.add(delivery.id, delivery.clock_ms, events, burials)
+            builder.add(delivery.id, delivery.clock_ms, opened)
         if len(builder):
             self._send(reader, builder)
         while self._sent:
@@ -157,25 +154,17 @@ class StoreSink:
             raise EventBusError("another worker has handled more of a batch than its position here says")
         return "-" not in replies
 
-    def _open(self, reader: GroupReader, delivery: Delivery) -> Opened:
+    def _open(self, reader: GroupReader, delivery: Delivery) -> OpenedBatch:
         try:
             batch = unpack_batch(delivery.body)
         except PoisonBatch as poison:
             reader.check_poison(poison.cause)
-            return [], [(poison.cause, delivery.deaths, delivery.body)]
+            return unreadable_batch(poison.cause, delivery.deaths, delivery.body)
         failpoint("decoded", delivery.body)
-        return self._open_events(batch, range(len(batch.events)))
+        return self._correlator.open_events(batch, range(len(batch.events)))
 
-    def _open_events(self, batch: Batch, positions: Iterable[int]) -> Opened:
-        opened: Opened = ([], [])
-        correlator = self._correlator
-        for position in positions:
-            packed = batch.events[position]
-            try:
-                uid = pack_uid(batch.producer, batch.first + position)
-                latest = correlator.latest  # compared here as well: most calls would find another body
-                keyed = correlator.repeated(uid, packed) if packed[latest.place] == latest.message_bytes else None
-                opened[0].append(keyed or correlator.keyed(uid, unpack_wire(packed), packed))
-            except PoisonBatch as poison:
-                opened[1].append((poison.cause, 0, batch.alone(position)))
-        return opened
+
+def unreadable_batch(cause: DeadCause, deaths: int, body: bytes) -> OpenedBatch:
+    """Return a batch without events, which is buried as a whole."""
+    opened = OpenedBatch([], [(cause, deaths, body)], lambda: opened)
+    return opened

@@ -10,7 +10,7 @@ import msgspec
 from eventbus.broker.bus import open_bus
 from eventbus.broker.keys import SINK_GROUP
 from eventbus.correlate.keys import CallBuilder, Correlator
-from eventbus.model.encoding.wire import pack_event, unpack_wire
+from eventbus.model.encoding.wire import Batch, pack_event
 from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
@@ -60,9 +60,8 @@ class Recording:
         """One call. Returns the reply's letters, a string for each entry."""
         builder = CallBuilder(self.keys, self.bus.options)
         for entry in entries:
-            numbered = enumerate(entry.packed)
-            keyed = [self._correlator.keyed(f"{entry.id!r}:{n}", unpack_wire(data), data) for n, data in numbered]
-            builder.add(entry.id, entry.at_ms, keyed)
+            batch = Batch(repr(entry.id), 0, list(entry.packed))
+            builder.add(entry.id, entry.at_ms, self._correlator.open_events(batch, range(len(batch.events))))
         return self.functions.correlate_and_store(SINK_GROUP, consumer, self.bus.options, builder.call())
 
     def send(

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from eventbus.broker.build import library
 
 
@@ -173,8 +175,8 @@ def _burials_are_forgotten() -> None:
 
     add: Any = CallBuilder.add
 
-    def without(self: Any, entry: Any, clock_ms: Any, events: Any, burials: Any = (), **more: Any) -> None:
-        add(self, entry, clock_ms, events, [], **more)
+    def without(self: Any, entry: Any, clock_ms: Any, opened: Any, **more: Any) -> None:
+        add(self, entry, clock_ms, msgspec.structs.replace(opened, burials=[]), **more)
 
     CallBuilder.add = without  # type: ignore[method-assign]
 

@@ -28,7 +28,7 @@ from eventbus.broker.redis_errors import redis_errors
 from eventbus.broker.stream_reader import Delivery, GroupReader
 from eventbus.broker.transport import OnceRequest, PublishReply, PublishRequest
 from eventbus.correlate.keys import CallBuilder, Correlator
-from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_batch, unpack_wire
+from eventbus.model.encoding.wire import MAX_BATCH_EVENTS, pack_batch, pack_event, unpack_batch
 from eventbus.model.event import Event
 from eventbus.settings import Options, Settings
 from eventbus.store.object_store import ObjectStore
@@ -244,11 +244,12 @@ class Partition:
         clocks = [at_ms] * len(deliveries) if isinstance(at_ms, int) else at_ms
         for delivery, clock_ms in zip(deliveries, clocks, strict=True):
             batch = unpack_batch(delivery.body)
-            numbered = [(batch.uid(i), data) for i, data in enumerate(batch.events)]
-            chosen = numbered if only is None else numbered[only : only + 1]
-            following = None if only is None or only == len(numbered) - 1 else only + 1
-            keyed = [self.correlator.keyed(uid, unpack_wire(data), data) for uid, data in chosen]
-            builder.add(delivery.id, clock_ms, keyed, burials, next_position=following, start=only or 0)
+            everything = range(len(batch.events))
+            chosen = everything if only is None else everything[only : only + 1]
+            following = None if only is None or only == len(batch.events) - 1 else only + 1
+            opened = self.correlator.open_events(batch, chosen)
+            opened.burials.extend(burials)
+            builder.add(delivery.id, clock_ms, opened, next_position=following, start=only or 0)
         return self.call.correlate_and_store("sink", consumer, self.options, builder.call())
 
     def record(self, *events: Event, at_ms: int = T0, consumer: str = "one") -> str:

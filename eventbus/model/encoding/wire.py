@@ -261,20 +261,10 @@ def stored_body(packed: bytes, event: WireEvent) -> bytes:
     return _HEAD + packed[after:-STRIPPED_END]
 
 
-class RepeatedEvent(msgspec.Struct, frozen=True, gc=False):
-    """The fields in which an event of the usual shape differs from another one with the same body."""
+def last_of_repeat(packed: bytes, namespace: bytes, body_at: int) -> int | None:
+    """Return the last time of an event with the packed *namespace*, then from *body_at* a body that is already known.
 
-    name: str
-    first_us: int
-    last_us: int
-    count: int = 1
-    event_us: None = None
-
-
-def unpack_repeat(packed: bytes, namespace: bytes, body_at: int) -> RepeatedEvent | None:
-    """Unpack an event with the packed *namespace*, then from *body_at* a body that is already known.
-
-    None: it is not of the usual shape. Else `unpack_wire` would return these fields."""
+    None: it is not of the usual shape. Else `unpack_wire` can unpack it."""
     head = packed[1]
     if head & 0xE0 == 0xA0:
         start = 2
@@ -284,15 +274,14 @@ def unpack_repeat(packed: bytes, namespace: bytes, body_at: int) -> RepeatedEven
         end = start + packed[2]
     else:
         return None
+    first_us: int
+    last_us: int
     nine, first_us, nine_too, last_us, count = _unpack_end(packed, len(packed) - STRIPPED_END)
     if packed[0] != USUAL_HEAD or packed[end:body_at] != namespace or not nine == nine_too == _NINE_BYTES:
         return None
     if count != 1 or first_us > _MOST_US or last_us > _MOST_US or len(packed) > MAX_EVENT_BYTES:
         return None
-    try:
-        return RepeatedEvent(packed[start:end].decode(), first_us, last_us)
-    except UnicodeDecodeError:
-        return None
+    return last_us if packed[start:end].isascii() else None
 
 
 def pack_event(event: Event) -> bytes:

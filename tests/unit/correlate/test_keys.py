@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from eventbus.broker.functions import CorrelateCall
 from eventbus.broker.keys import Keys
-from eventbus.correlate.keys import KEY_WEIGHT, MAX_CALL_WEIGHT, CallBuilder, Correlator, KeyedEvent
-from eventbus.model.encoding.wire import from_microseconds, pack_event, stored_body, unpack_wire
+from eventbus.correlate.keys import KEY_WEIGHT, MAX_CALL_WEIGHT, CallBuilder, Correlator, KeyedEvent, OpenedBatch
+from eventbus.model.encoding.wire import Batch, from_microseconds, pack_event, stored_body, unpack_wire
 from eventbus.model.event import Event, EventSeries, EventSource, ObjectMeta, ObjectReference
 from eventbus.settings import AggregateKey, Options, SpamKey
 from tests.builders import NOW, make_event, make_packed_in_series, make_reference, make_similar_events, texts
@@ -224,16 +224,25 @@ def usual(name: str = "web-0.1", at_us: int = 10**15, **fields: Any) -> bytes:
     return pack_event(event)
 
 
-@pytest.mark.parametrize("name", ["", "web-0.2", "w" * 31, "w" * 32, "w" * 255, "wöb"])
-def test_a_repeat_of_the_latest_event_is_not_unpacked(name: str) -> None:
-    correlator, first, again = Correlator(Options()), usual(), usual(name, 10**15 + 7, lasted_us=5)
-    assert correlator.repeated("uid", first) is None
-    correlator.keyed("uid", unpack_wire(first), first)
-    repeat, whole = correlator.repeated("uid", again), keyed_of(again)
-    assert repeat is not None
-    assert (repeat.key, repeat.local, repeat.body) == (whole.key, whole.local, whole.body)
-    times = [(one.event.name, one.event.first_us, one.event.last_us, one.event.count) for one in (repeat, whole)]
-    assert times == [(name, 10**15 + 7, 10**15 + 12, 1)] * 2
+@pytest.mark.parametrize("name", ["", "web-0.2", "w" * 31, "w" * 32, "w" * 255])
+def test_a_repeat_of_the_latest_event_joins_its_run(name: str) -> None:
+    first, again = usual(), usual(name, 10**15 + 7, lasted_us=5)
+    (run,) = opened(first, again, usual(at_us=10**15 + 12)).events
+    assert run.lasts == [10**15, 10**15 + 12, 10**15 + 12]
+    assert (run.uid, run.key, run.body) == ("p:0", keyed_of(again).key, keyed_of(again).body)
+
+
+def test_a_batch_can_be_opened_without_runs() -> None:
+    batch = opened(usual("web-0.1"), usual("web-0.2"), b"\xc1", usual("web-0.3"))
+    assert [run.lasts for run in batch.events] == [[10**15] * 3]
+    alone = batch.unfolded()
+    assert [(each.uid, each.event.name, each.lasts) for each in alone.events] == [
+        ("p:0", "web-0.1", None),
+        ("p:1", "web-0.2", None),
+        ("p:3", "web-0.3", None),
+    ]
+    assert len(batch.burials) == 1
+    assert alone.burials == batch.burials
 
 
 @pytest.mark.parametrize(
@@ -243,7 +252,9 @@ def test_a_repeat_of_the_latest_event_is_not_unpacked(name: str) -> None:
         usual(namespace="elsewhere"),
         usual(count=2),
         usual("w" * 256),
+        usual("wöb"),
         usual(at_us=1_000),
+        usual(at_us=10**15 - 1),
         usual(reason="Other"),
         usual(source=EventSource("kubelet", "node-2")),
         usual().replace(b"web-0.1", b"web\xff0.1"),
@@ -251,10 +262,19 @@ def test_a_repeat_of_the_latest_event_is_not_unpacked(name: str) -> None:
         usual()[-40:],
     ],
 )
-def test_another_event_than_the_latest_is_unpacked(other: bytes) -> None:
-    correlator, first = Correlator(Options()), usual()
-    correlator.keyed("uid", unpack_wire(first), first)
-    assert correlator.repeated("uid", other) is None
+def test_another_event_than_the_latest_joins_no_run(other: bytes) -> None:
+    batch = opened(usual(), other)
+    assert [run.lasts for run in batch.events] in ([None], [None, None])
+    assert len(batch.events) + len(batch.burials) == 2
+
+
+def test_no_event_joins_a_run_over_another_event() -> None:
+    runs = opened(usual(), make_packed_in_series(10**12), usual(), usual(message="other"), usual()).events
+    assert [run.lasts for run in runs] == [None] * 5
+
+
+def opened(*packed: bytes) -> OpenedBatch:
+    return Correlator(Options()).open_events(Batch("p", 0, list(packed)), range(len(packed)))
 
 
 def keyed_of(packed: bytes) -> KeyedEvent:
@@ -268,7 +288,7 @@ def builder_with(batches: list[list[Event]], options: Options | None = None) -> 
     builder, correlator = CallBuilder(Keys("t", 0), options or Options()), Correlator(options or Options())
     for number, batch in enumerate(batches):
         packed = [pack_event(event) for event in batch]
-        builder.add(b"%d-0" % (number + 1), 0, [correlator.keyed("uid", unpack_wire(data), data) for data in packed])
+        builder.add(b"%d-0" % (number + 1), 0, correlator.open_events(Batch("p", 0, packed), range(len(packed))))
     return builder
 
 
@@ -301,37 +321,30 @@ def test_equal_events_of_a_batch_are_one_row_unless_their_times_decrease() -> No
 
 
 def test_a_first_batch_always_fits_and_a_second_while_the_call_is_light() -> None:
-    correlator = Correlator(Options())
-
-    def keyed_events(n: int, *, distinct: bool) -> list[KeyedEvent]:
-        events = make_similar_events(n) if distinct else [make_event()] * n
-        packed = [pack_event(event) for event in events]
-        return [correlator.keyed("uid", unpack_wire(data), data) for data in packed]
+    def distinct(n: int) -> list[KeyedEvent]:
+        return opened(*map(pack_event, make_similar_events(n))).events
 
     builder = CallBuilder(Keys("t", 0), Options())
-    assert builder.fits(keyed_events(1_000, distinct=True))
-    builder.add(b"1-0", 0, keyed_events(64, distinct=True))
+    assert builder.fits(distinct(1_000))
+    builder = builder_with([make_similar_events(64)])
     assert 64 * KEY_WEIGHT + 64 <= MAX_CALL_WEIGHT
-    assert builder.fits(keyed_events(MAX_CALL_WEIGHT - 64 * (KEY_WEIGHT + 1), distinct=True))  # the same 64 keys
-    assert not builder.fits(keyed_events(64, distinct=False) + keyed_events(80, distinct=True))
+    assert builder.fits(distinct(MAX_CALL_WEIGHT - 64 * (KEY_WEIGHT + 1)))  # the same 64 keys
+    assert not builder.fits(distinct(64) + distinct(80))
 
 
 def test_a_run_of_equal_events_weighs_as_one() -> None:
     builder = builder_with([[make_event()] * 64] * 64)
-    packed = pack_event(make_event())
     assert builder.events == 64 * 64
-    assert builder.fits([Correlator(Options()).keyed("uid", unpack_wire(packed), packed)] * 64)
+    assert builder.fits(opened(*[pack_event(make_event())] * 64).events)
 
 
 # -- bodies ---------------------------------------------------------------------------------------------------------
 
 
 def test_repeats_of_a_recorders_event_share_one_body() -> None:
-    correlator = Correlator(Options())
-    packed = [pack_event(make_event(metadata=ObjectMeta(name=f"web.{n:x}", namespace="default"))) for n in range(20)]
-    call = CallBuilder(Keys("t", 0), Options())
-    call.add(b"1-0", 0, [correlator.keyed("uid", unpack_wire(data), data) for data in packed])
-    assert len(call.call().bodies) == 1
+    names = [ObjectMeta(name=f"web.{n:x}", namespace="default") for n in range(20)]
+    call = call_of([make_event(metadata=name) for name in names])
+    assert len(call.bodies) == 1
 
 
 @given(texts(40), texts(40), texts(40), st.sampled_from([1, 2]), st.booleans())
