@@ -64,11 +64,6 @@ As = Callable[[Role], str]
 
 
 @pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
-
-
-@pytest.fixture
 def as_role(any_server_url: str, prefix: str) -> Iterator[As]:
     """Makes users as `eventbus acl` says, and the url with which one of them comes."""
     password = secrets.token_hex(16)

@@ -17,16 +17,10 @@ from eventbus.api.auth.authentication import Authenticator
 from eventbus.api.listeners import Address, Listener
 from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.thread_context import THREADS
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.broker.redis_transport import RedisTransport
-from eventbus.settings import Settings
 from tests.support.api_in_process import serving
 from tests.waiting import eventually
-
-
-@pytest.fixture
-def bus(embedded_url: str, prefix: str) -> Bus:
-    return open_bus(embedded_url, Settings(prefix=prefix))
 
 
 def test_recorders_that_wait_for_redis_leave_threads_to_readers(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:

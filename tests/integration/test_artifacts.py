@@ -7,7 +7,6 @@ import io
 import os
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,7 @@ import pytest
 
 from eventbus.agent.runtime import artifacts
 from eventbus.model.objects.pod import Pod
-from tests.support.runtime_world import UID, RuntimeWorld, make_pod, runtime_world
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
-    with runtime_world(tmp_path / "state") as made:
-        yield made
+from tests.support.runtime_world import UID, RuntimeWorld, make_pod
 
 
 @pytest.fixture

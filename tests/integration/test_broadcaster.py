@@ -44,11 +44,6 @@ POD = make_reference()
 
 
 @pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
-
-
-@pytest.fixture
 def broadcaster(settings: Settings) -> Iterator[EventBroadcaster]:
     """One without a bus."""
     with EventBroadcaster("none", settings=settings) as broadcaster:

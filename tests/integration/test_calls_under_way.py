@@ -14,14 +14,9 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.calls import PendingCalls
 from eventbus.errors import BusUnavailable
 from eventbus.settings import Settings
-from tests.support.harness import bus_with, settings_of
+from tests.support.harness import bus_with
 
 EVENTS = 320  # five calls
-
-
-@pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
 
 
 @pytest.fixture

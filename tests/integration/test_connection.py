@@ -84,19 +84,18 @@ def test_a_call_whose_reply_is_lost_has_run_once(tmp_path: Path) -> None:
 # --- who cannot be reached, or refuses: each in one line that says what to do ---
 
 
-def test_a_port_without_a_server_is_told() -> None:
-    with pytest.raises(BusUnavailable, match=r"redis://127\.0\.0\.1:\d+: nothing listens there: start"):
-        connect(f"redis://127.0.0.1:{free_port()}")
-
-
-def test_a_socket_that_does_not_exist_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BusUnavailable, match="no such socket"):
-        connect(f"unix://{tmp_path}/nothing.sock")
-
-
-def test_a_host_without_an_address_is_told() -> None:
-    with pytest.raises(BusUnavailable, match="name cannot be resolved"):
-        connect("redis://no-such-host.invalid:6379")
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        (f"redis://127.0.0.1:{free_port()}", r"redis://127\.0\.0\.1:\d+: nothing listens there: start"),
+        ("unix:///no/such/folder/nothing.sock", "no such socket"),
+        ("redis://no-such-host.invalid:6379", "name cannot be resolved"),
+    ],
+    ids=["port", "socket", "host"],
+)
+def test_an_address_without_a_server_is_told(url: str, problem: str) -> None:
+    with pytest.raises(BusUnavailable, match=problem):
+        connect(url)
 
 
 def test_a_host_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +122,9 @@ def test_a_missing_and_a_wrong_password_are_told_apart(tmp_path: Path) -> None:
             assert client.ping()
 
 
-def test_a_password_for_a_server_that_has_none_is_told(server: EmbeddedServer) -> None:
+def test_a_password_and_a_database_that_the_server_does_not_have_are_told(server: EmbeddedServer) -> None:
     with pytest.raises(BusRefused, match="has no password, but one was given"):
         connect(with_password(server.url or "", "secret"))
-
-
-def test_a_database_that_does_not_exist_is_told(server: EmbeddedServer) -> None:
     with pytest.raises(BusRefused, match="no such database"):
         connect(f"{server.url}?db=99")
 
@@ -412,12 +408,9 @@ def test_the_address_of_a_replica_is_told_with_that_of_the_primary(watched: Watc
 # --- what servers really answer ---
 
 
-def test_a_function_that_is_not_there_is_missing(client: redis.Redis) -> None:
+def test_a_function_and_a_group_that_are_not_there_are_missing(client: redis.Redis) -> None:
     with pytest.raises(FunctionsMissing), redis_errors():
         client.fcall("eb1_publish", 0)
-
-
-def test_a_group_that_is_not_there_is_missing(client: redis.Redis) -> None:
     with pytest.raises(GroupMissing), redis_errors():
         client.xreadgroup("g", "c", {"s": ">"})
 

@@ -34,17 +34,11 @@ from tests.support.harness import (
     kill_server,
     own_server,
     pass_time,
-    settings_of,
     stored_events,
 )
 from tests.waiting import PATIENCE_S, eventually
 
 POD = make_reference()
-
-
-@pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
 
 
 @pytest.fixture(autouse=True)
@@ -373,23 +367,6 @@ def test_what_a_server_never_heard_was_done_is_done_again(embedded_url: str, set
         before = list(handled)
         client.xclaim(bus.keys[0].incoming, SINK_GROUP, "one", 0, before, force=True)
         eventually(lambda: handled == before * 2 and nothing_waits(bus))
-
-
-def test_leaving_with_something_unfinished_leaves_it_to_be_taken_over(embedded_url: str, settings: Settings) -> None:
-    bus = open_for(embedded_url, settings)
-    read = threading.Event()
-
-    def fail(_reader: GroupReader, _deliveries: Sequence[Delivery]) -> Sequence[bytes]:
-        read.set()
-        raise RuntimeError("no")
-
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
-        with consuming(bus, fail):
-            record(broadcaster, 10)
-            assert read.wait(PATIENCE_S)
-        assert len(_consumers(bus)) == 1
-        with sink_running(bus, take_over_s=0.3):
-            eventually(lambda: counted(bus) == 10)
 
 
 def test_a_fault_in_the_handler_is_logged_and_the_same_entries_are_tried_again(

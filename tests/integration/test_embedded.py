@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import resource
 import shutil
 import signal
@@ -36,8 +35,6 @@ from tests.waiting import PATIENCE_S, eventually
 
 ON_PATH = shutil.which("redis-server")
 needs_redis_on_path = pytest.mark.skipif(ON_PATH is None, reason="no redis-server on PATH")
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md"
 
 NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
@@ -377,18 +374,6 @@ def test_a_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=f"belongs to user {NOBODY}: run this as that user"):
             use()
     assert not list(theirs.iterdir())
-
-
-@needs_root
-def test_its_files_are_where_the_page_of_troubles_looks_for_them(short_path: Path) -> None:
-    named = re.findall(r"`~/([^`]*)`", PAGE.read_text())
-    assert named
-    server = EmbeddedServer(default_directory({"HOME": str(short_path)}))
-    server.start()
-    try:
-        assert [path for path in named if not list(short_path.glob(path))] == []
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("name", ["lock", "url", "server.pid", "server.sock", "data", "data/server.log"])

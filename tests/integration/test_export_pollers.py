@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from eventbus import EventBroadcaster, ObjectReference
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.broker.keys import partition_of
 from eventbus.consume.poller import POLLERS
 from eventbus.errors import SinkUnreachable, UnexpectedReply
@@ -36,11 +36,6 @@ MakeRunner = Callable[..., ExportRunner]
 @pytest.fixture
 def settings(prefix: str) -> Settings:
     return settings_of(prefix, partitions=PARTITIONS)
-
-
-@pytest.fixture
-def bus(embedded_url: str, settings: Settings) -> Bus:
-    return open_bus(embedded_url, settings)
 
 
 @pytest.fixture

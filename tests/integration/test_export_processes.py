@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.broker.health.export_status import export_status
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment, run
@@ -30,11 +30,6 @@ def settings(embedded_url: str, prefix: str) -> Settings:
 @pytest.fixture
 def env(embedded_url: str, prefix: str) -> dict[str, str]:
     return environment(embedded_url, prefix, worker_block_ms="100")
-
-
-@pytest.fixture
-def bus(embedded_url: str, settings: Settings) -> Bus:
-    return open_bus(embedded_url, settings)
 
 
 @pytest.fixture

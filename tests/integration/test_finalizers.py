@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus import Settings
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.errors import Conflict, InvalidObject, NotFound
 from eventbus.model.event import Event, EventSource, ObjectMeta
 from eventbus.model.kinds import EVENT, NODE, POD
@@ -21,11 +20,6 @@ from eventbus.store.object_store import ObjectStore
 from eventbus.store.writer import ObjectWriter
 from tests.builders import make_event
 from tests.stored_layout import changes_of_entry
-
-
-@pytest.fixture
-def bus(embedded_url: str, prefix: str) -> Bus:
-    return open_bus(embedded_url, Settings(prefix=prefix))
 
 
 @pytest.fixture

@@ -27,18 +27,13 @@ from eventbus.record.recorder import EventRecorder
 from eventbus.settings import Settings
 from tests.builders import make_reference
 from tests.integration.process_ends import tcp_server
-from tests.support.harness import frozen, messages, own_server, read_incoming, settings_of
+from tests.support.harness import frozen, messages, own_server, read_incoming
 from tests.thin import one
 from tests.waiting import PATIENCE_S, eventually
 
 POD = make_reference()
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")  # 3.12 says so, rightly
-
-
-@pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
 
 
 @pytest.fixture
@@ -258,22 +253,6 @@ def test_a_fork_in_the_middle_of_anything_leaves_the_child_able_to_record(
         for thread in threads:
             thread.join()
     assert messages(read_incoming(embedded_url, settings)).count("child") == forks
-
-
-def test_a_child_of_a_child_records_too(
-    embedded_url: str, settings: Settings, broadcaster: EventBroadcaster, recorder: EventRecorder
-) -> None:
-    def child() -> bool:
-        say(recorder, "child")
-        in_child(grandchild)
-        return broadcaster.flush(60)
-
-    def grandchild() -> bool:
-        say(recorder, "grandchild")
-        return broadcaster.flush(60)
-
-    in_child(child)
-    assert sorted(producers_of(read_incoming(embedded_url, settings)).values()) == [["child"], ["grandchild"]]
 
 
 def test_a_bus_wide_watcher_is_the_parents_alone(broadcaster: EventBroadcaster, recorder: EventRecorder) -> None:

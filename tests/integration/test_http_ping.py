@@ -15,7 +15,7 @@ import pytest
 from eventbus import Event, Settings
 from eventbus.api.auth.authentication import cookie_value
 from eventbus.api.eventbus_v1.ping import MAX_BODY, MAX_MESSAGE, Pings
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.testing.clock import FakeClock
 from tests.support.api_in_process import serving
 from tests.support.harness import read_incoming
@@ -35,11 +35,6 @@ class Reply(NamedTuple):
 @pytest.fixture
 def settings(prefix: str) -> Settings:
     return Settings(prefix=prefix)
-
-
-@pytest.fixture
-def bus(embedded_url: str, settings: Settings) -> Bus:
-    return open_bus(embedded_url, settings)
 
 
 @pytest.fixture

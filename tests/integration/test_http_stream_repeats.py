@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -59,59 +60,44 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def test_each_event_is_heard_once_across_a_line_that_broke() -> None:
+@pytest.fixture
+def stream() -> Iterator[RemoteStream]:
     Handler.asked = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = False
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    try:
-        stream = RemoteStream(parse_api_url(f"http://127.0.0.1:{server.server_port}", Settings()))
-        heard: list[str] = []
-        first = stream.read()
-        heard += [next(first).metadata.uid for _ in range(3)]
-        with pytest.raises(BusUnavailable):
-            next(first)
-        heard += [one.metadata.uid for one in stream.read()]
-        stream.close()
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    made = RemoteStream(parse_api_url(f"http://127.0.0.1:{server.server_port}", Settings()))
+    yield made
+    made.close()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_each_event_is_heard_once_across_a_line_that_broke(stream: RemoteStream) -> None:
+    first = stream.read()
+    heard = [next(first).metadata.uid for _ in range(3)]
+    with pytest.raises(BusUnavailable):
+        next(first)
+    heard += [one.metadata.uid for one in stream.read()]
     assert heard == ["a", "b", "c", "d"]
     assert Handler.asked == ["0", "1"]
 
 
-def test_a_stream_that_was_closed_before_it_was_read_is_not_opened_again() -> None:
+def test_a_stream_that_was_closed_before_it_was_read_is_not_opened_again(stream: RemoteStream) -> None:
     """As by a watcher that is stopped as soon as it was started: its thread would read for ever."""
-    Handler.asked = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        stream = RemoteStream(parse_api_url(f"http://127.0.0.1:{server.server_port}", Settings()))
-        stream.close()
-        with pytest.raises(BusUnavailable, match="the connection was ended"):
-            next(stream.read())
-        assert Handler.asked == []
-    finally:
-        server.shutdown()
-        server.server_close()
+    stream.close()
+    with pytest.raises(BusUnavailable, match="the connection was ended"):
+        next(stream.read())
+    assert Handler.asked == []
 
 
-def test_a_stream_on_which_nothing_comes_for_long_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_on_which_nothing_comes_for_long_breaks(stream: RemoteStream, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of an API worker that was stopped: keepalive does not find it."""
-    monkeypatch.setattr(connection, "SILENT_S", 1.0)
+    monkeypatch.setattr(connection, "SILENT_S", 0.3)
     monkeypatch.setattr(Handler, "stands_still", True)
-    Handler.asked = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        stream = RemoteStream(parse_api_url(f"http://127.0.0.1:{server.server_port}", Settings()))
-        heard = stream.read()
-        assert [next(heard).metadata.uid for _ in range(3)] == ["a", "b", "c"]
-        with pytest.raises(BusUnavailable, match="timed out"):
-            next(heard)
-        stream.close()
-    finally:
-        server.shutdown()
-        server.server_close()
+    heard = stream.read()
+    assert [next(heard).metadata.uid for _ in range(3)] == ["a", "b", "c"]
+    with pytest.raises(BusUnavailable, match="timed out"):
+        next(heard)

@@ -23,15 +23,10 @@ from eventbus import (
     Settings,
 )
 from eventbus.api.tls import Files, own_files
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.client.address import parse_api_url
 from eventbus.client.connection import ApiConnection
 from tests.support.api_in_process import serving
-
-
-@pytest.fixture
-def bus(embedded_url: str, prefix: str) -> Bus:
-    return open_bus(embedded_url, Settings(prefix=prefix))
 
 
 @pytest.fixture

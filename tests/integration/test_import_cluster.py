@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from eventbus.export.sinks.kubernetes import load_config
 from eventbus.imports import cluster as module
 from eventbus.imports.cluster import Change, Cluster
 from tests.support.kubeconfig import TOKEN, write_kubeconfig
+from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 
 API = "/apis/events.k8s.io/v1"
 NEW, OLD = f"{API}/events", "/api/v1/events"
@@ -34,55 +32,32 @@ def line(type_: str, found: Any) -> bytes:
     return json.dumps({"type": type_, "object": found}).encode() + b"\n"
 
 
-class Server(ThreadingHTTPServer):
+class Server(Endpoint):
     """Answers each path with its list of (status, body): the next one for each request, the last one again."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: dict[str, list[tuple[int, bytes]]] = {API: [(200, b"{}")]}
-        self.requests: list[tuple[str, str, str]] = []
+        super().__init__()
+        self.replies: dict[str, list[tuple[int, bytes]]] = {API: [(200, b"{}")]}
+        self.port = 0
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
-        self.server.requests.append((path, query, self.headers["Authorization"]))
-        answers = self.server.answers.get(path + ("?watch" if "watch=true" in query else ""), [(404, b"{}")])
-        status, body = answers[0] if len(answers) == 1 else answers.pop(0)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_args: Any) -> None:
-        pass
-
-
-@contextmanager
-def _serving() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    def answer(self, delivery: Delivery) -> Answer:
+        self.deliveries.append(delivery)
+        path, _, query = delivery.path.partition("?")
+        replies = self.replies.get(path + ("?watch" if "watch=true" in query else ""), [(404, b"{}")])
+        status, body = replies[0] if len(replies) == 1 else replies.pop(0)
+        return Answer(status, body=body)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with _serving() as server:
+    server = Server()
+    with receiving(server) as server.port:
         yield server
 
 
 @pytest.fixture
 def cluster(server: Server, tmp_path: Path) -> Iterator[Cluster]:
-    config = write_kubeconfig(tmp_path / "config", f"http://127.0.0.1:{server.server_address[1]}")
+    config = write_kubeconfig(tmp_path / "config", f"http://127.0.0.1:{server.port}")
     cluster = Cluster(load_config(str(config), ""))
     yield cluster
     cluster.close()
@@ -104,10 +79,10 @@ def taken(cluster: Cluster) -> list[Change]:
 
 
 def test_an_older_cluster_is_read_by_core_v1(server: Server, cluster: Cluster) -> None:
-    del server.answers[API]
-    server.answers[OLD] = [listed(event("a", count=3), event("b"), continue_="next"), listed(event("c"))]
+    del server.replies[API]
+    server.replies[OLD] = [listed(event("a", count=3), event("b"), continue_="next"), listed(event("c"))]
     changes = line("MODIFIED", event("a", "11", count=4)) + line("DELETED", event("b", "12"))
-    server.answers[OLD + "?watch"] = [(200, changes)]
+    server.replies[OLD + "?watch"] = [(200, changes)]
     pages = list(cluster.pages())
     names = [[found.metadata.name for found in page.events if not isinstance(found, InvalidEvent)] for page in pages]
     assert (names, pages[-1].version) == ([["a", "b"], ["c"]], "9")
@@ -115,22 +90,22 @@ def test_an_older_cluster_is_read_by_core_v1(server: Server, cluster: Cluster) -
     assert isinstance(changed.event, Event)
     assert (changed.version, changed.event.count, changed.event.metadata.uid) == ("11", 4, "uid-a")
     assert deleted == Change("12", None)
-    paths = [path for path, _, _ in server.requests]
+    paths = [delivery.path.partition("?")[0] for delivery in server.deliveries]
     assert paths == [API, OLD, OLD, OLD]
-    assert "continue=next" in server.requests[2][1]
-    assert "resourceVersion=9" in server.requests[3][1]
-    assert {token for _, _, token in server.requests} == {f"Bearer {TOKEN}"}
+    assert "continue=next" in server.deliveries[2].path
+    assert "resourceVersion=9" in server.deliveries[3].path
+    assert {delivery.headers["authorization"] for delivery in server.deliveries} == {f"Bearer {TOKEN}"}
 
 
 def test_an_event_that_cannot_be_read_leaves_the_others(server: Server, cluster: Cluster) -> None:
-    server.answers[NEW] = [listed({"metadata": {"name": "a"}, "type": 5}, event("b"))]
+    server.replies[NEW] = [listed({"metadata": {"name": "a"}, "type": 5}, event("b"))]
     [page] = cluster.pages()
     assert [isinstance(found, InvalidEvent) for found in page.events] == [True, False]
 
 
 def test_bookmarks_move_the_version_alone(server: Server, cluster: Cluster) -> None:
-    server.answers[NEW] = [listed()]
-    server.answers[NEW + "?watch"] = [(200, line("BOOKMARK", {"metadata": {"resourceVersion": "40"}}))]
+    server.replies[NEW] = [listed()]
+    server.replies[NEW + "?watch"] = [(200, line("BOOKMARK", {"metadata": {"resourceVersion": "40"}}))]
     assert taken(cluster) == [Change("40", None)]
 
 
@@ -140,13 +115,13 @@ def test_bookmarks_move_the_version_alone(server: Server, cluster: Cluster) -> N
 def test_a_version_that_is_too_old_is_reported_as_expired(
     server: Server, cluster: Cluster, answer: tuple[int, bytes]
 ) -> None:
-    server.answers |= {NEW: [listed()], NEW + "?watch": [answer]}
+    server.replies |= {NEW: [listed()], NEW + "?watch": [answer]}
     with pytest.raises(Expired):
         taken(cluster)
 
 
 def test_changes_before_an_error_are_taken(server: Server, cluster: Cluster) -> None:
-    server.answers |= {NEW: [listed()], NEW + "?watch": [(200, line("ADDED", event("a", "10")) + line("ERROR", GONE))]}
+    server.replies |= {NEW: [listed()], NEW + "?watch": [(200, line("ADDED", event("a", "10")) + line("ERROR", GONE))]}
     watch = cluster.watch("9")
     changes = watch.take(100, 30)
     while changes is not None and not changes:
@@ -158,7 +133,7 @@ def test_changes_before_an_error_are_taken(server: Server, cluster: Cluster) -> 
 
 
 def test_a_refusal_names_its_reason(server: Server, cluster: Cluster) -> None:
-    server.answers |= {NEW: [(403, json.dumps(FORBIDDEN).encode())]}
+    server.replies |= {NEW: [(403, json.dumps(FORBIDDEN).encode())]}
     with pytest.raises(SinkUnreachable, match="403 events is forbidden"):
         list(cluster.pages())
 
@@ -166,7 +141,7 @@ def test_a_refusal_names_its_reason(server: Server, cluster: Cluster) -> None:
 def test_answers_beyond_the_bounds_are_refused(
     server: Server, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.answers |= {NEW: [listed(event("a"))], NEW + "?watch": [(200, b'"' + b"x" * 5000)]}
+    server.replies |= {NEW: [listed(event("a"))], NEW + "?watch": [(200, b'"' + b"x" * 5000)]}
     monkeypatch.setattr(module, "MAX_LINE", 1000)
     with pytest.raises(UnexpectedReply, match="more than 1000 bytes"):
         taken(cluster)
@@ -177,7 +152,7 @@ def test_answers_beyond_the_bounds_are_refused(
 
 def test_only_an_api_worker_has_the_id_of_a_bus(server: Server, cluster: Cluster) -> None:
     assert cluster.bus_id() == ""
-    server.answers["/eventbus/v1/bus"] = [(200, b'{"id": "b1", "partitions": 1}')]
+    server.replies["/eventbus/v1/bus"] = [(200, b'{"id": "b1", "partitions": 1}')]
     assert cluster.bus_id() == "b1"
-    server.answers["/eventbus/v1/bus"] = [(200, b"<html>")]
+    server.replies["/eventbus/v1/bus"] = [(200, b"<html>")]
     assert cluster.bus_id() == ""

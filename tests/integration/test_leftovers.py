@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -16,18 +14,12 @@ from eventbus.agent.runtime.sandboxes import end_leftovers, kill_shim, send_sign
 from eventbus.agent.shim import procfs
 from eventbus.agent.shim.procfs import MARK, is_alive, mark_of
 from eventbus.agent.shim.state import read_state
-from tests.support.runtime_world import UID, RuntimeWorld, children, container, make_pod, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, children, container, make_pod
 from tests.waiting import PATIENCE_S, eventually
 
 OTHER_UID = "99999999-2222-3333-4444-555555555555"
 #: A program that becomes itself, over and over.
 AGAIN = 'exec /bin/sh -c "$0" "$0"'
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
-    with runtime_world(tmp_path / "state") as made:
-        yield made
 
 
 def test_a_shim_that_is_killed_is_dead_when_that_returns(world: RuntimeWorld) -> None:

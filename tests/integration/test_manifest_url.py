@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -13,36 +11,32 @@ from eventbus.agent.config.manifest import MAX_BYTES
 from eventbus.agent.config.pod_config import PodConfig
 from eventbus.agent.pods.updates import Op, PodUpdate
 from eventbus.errors import ConfigError
+from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 
 MANIFEST = "{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: m, command: [/bin/true]}]}}"
 
 
-class Site:
-    """A server that answers what it is told to, and notes what it was asked with."""
+class Site(Endpoint):
+    """A server that answers what it is told to; *status* 0: it hangs up."""
 
     def __init__(self) -> None:
-        self.status, self.body, self.etag, self.location = 200, MANIFEST % "web", "", ""
-        self.asked: list[str] = []
-        site = self
+        super().__init__()
+        self.status, self.body, self.etag, self.location, self.port = 200, MANIFEST % "web", "", "", 0
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                site.asked.append(self.headers.get("If-None-Match", ""))
-                same = bool(site.etag) and site.asked[-1] == site.etag
-                body = b"" if same else site.body.encode()
-                self.send_response(304 if same else site.status)
-                for name, value in (("ETag", site.etag), ("Location", site.location)):
-                    if value:
-                        self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/pods"
 
-            def log_message(self, *_: object) -> None:
-                pass
+    @property
+    def asked(self) -> list[str]:
+        """Return the ETags that it was asked with."""
+        return [delivery.headers.get("if-none-match", "") for delivery in self.deliveries]
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/pods"
+    def answer(self, delivery: Delivery) -> Answer:
+        self.deliveries.append(delivery)
+        same = bool(self.etag) and self.asked[-1] == self.etag
+        headers = {name: value for name, value in (("ETag", self.etag), ("Location", self.location)) if value}
+        return Answer(304 if same else self.status, headers, b"" if same else self.body.encode())
 
 
 class World:
@@ -68,13 +62,9 @@ class World:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    made = Site()
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,))
-    thread.start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-    thread.join()
+    site = Site()
+    with receiving(site) as site.port:
+        yield site
 
 
 @pytest.fixture
@@ -116,8 +106,7 @@ def test_nonsense_is_told_once_and_keeps_the_pods(site: Site, world: World) -> N
 
 def test_a_site_that_is_away_takes_no_pod_away(site: Site, world: World) -> None:
     world.ask()
-    site.server.server_close()
-    site.server.shutdown()
+    site.status = 0
     assert world.ask() == []
 
 

@@ -29,7 +29,7 @@ from eventbus.model.objects.silence import (
 from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import SystemClock
-from tests.integration.test_acl import As, as_role, bus_made, settings  # noqa: F401 - fixtures
+from tests.integration.test_acl import As, as_role, bus_made  # noqa: F401 - fixtures
 
 HIDDEN = "aHVudGVyMg=="
 OWNED: list[tuple[Kind[Any], Any]] = [
@@ -67,7 +67,7 @@ def owned(bus_made: As, settings: Settings) -> As:  # noqa: F811
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(("kind", "found"), OWNED, ids=[kind.plural for kind, _ in OWNED])
-def test_operators_alone_may(owned: As, settings: Settings, kind: Kind[Any], found: Any, verb: str) -> None:  # noqa: F811
+def test_operators_alone_may(owned: As, settings: Settings, kind: Kind[Any], found: Any, verb: str) -> None:
     may = set()
     for role in (Role.READER, Role.WORKER, Role.AGENT, Role.DEPLOY, Role.METRICS, Role.PRODUCER, Role.OPERATOR):
         with ObjectStore.open(owned(role), settings=settings) as store:
@@ -91,7 +91,7 @@ SILENCING: list[tuple[Kind[Any], Any]] = [
 @pytest.mark.parametrize(("kind", "found"), SILENCING, ids=[kind.plural for kind, _ in SILENCING])
 def test_silences_are_written_by_three_roles_and_deleted_by_the_notifier_too(
     bus_made: As,  # noqa: F811
-    settings: Settings,  # noqa: F811
+    settings: Settings,
     kind: Kind[Any],
     found: Any,
 ) -> None:
@@ -114,7 +114,7 @@ def test_silences_are_written_by_three_roles_and_deleted_by_the_notifier_too(
         assert done == {verb for verb, roles in may.items() if role in roles}, role
 
 
-def test_an_operator_may_write_a_status_and_a_node(owned: As, settings: Settings) -> None:  # noqa: F811
+def test_an_operator_may_write_a_status_and_a_node(owned: As, settings: Settings) -> None:
     with ObjectStore.open(owned(Role.OPERATOR), settings=settings) as store:
         found = store.objects(POD).patch("web-0", {"status": {"phase": "Running"}}, "shop", status=True)
         assert found.status.phase == "Running"
@@ -124,7 +124,7 @@ def test_an_operator_may_write_a_status_and_a_node(owned: As, settings: Settings
 
 def test_a_worker_keeps_house_without_asking_for_what_operators_own(
     owned: As,
-    settings: Settings,  # noqa: F811
+    settings: Settings,
 ) -> None:
     bus = open_bus(owned(Role.WORKER), settings)
     client = bus.client()
@@ -132,7 +132,7 @@ def test_a_worker_keeps_house_without_asking_for_what_operators_own(
     client.close()
 
 
-def test_no_message_of_a_refusal_shows_a_secret(owned: As, settings: Settings) -> None:  # noqa: F811
+def test_no_message_of_a_refusal_shows_a_secret(owned: As, settings: Settings) -> None:
     with ObjectStore.open(owned(Role.WORKER), settings=settings) as store, pytest.raises(BusRefused) as caught:
         store.objects(SECRET).update(OWNED[2][1])
 
@@ -150,7 +150,7 @@ def _node(name: str) -> Any:
 )
 def test_pods_of_lost_nodes_are_marked_by_operators_and_others_say_so_once(
     owned: As,
-    settings: Settings,  # noqa: F811
+    settings: Settings,
     caplog: pytest.LogCaptureFixture,
     role: Role,
     marked: list[str],

@@ -96,15 +96,6 @@ def test_64_threads_lose_and_double_nothing_and_each_objects_order_is_kept(embed
     assert all(filled)
 
 
-def test_events_of_any_size_up_to_the_limit_arrive(embedded_url: str, settings: Settings) -> None:
-    sizes = [1, 500, 5_000, 15_000] * 30
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
-        recorder = broadcaster.new_recorder("c")
-        for size in sizes:
-            recorder.event(POD, "Normal", "Sized", "x" * size)
-    assert [len(message) for message in messages(read_incoming(embedded_url, settings))] == sizes
-
-
 # -- bad input, on its way ----------------------------------------------------------------------------------------
 
 
@@ -142,20 +133,6 @@ def test_recording_does_not_wait_for_a_redis_that_stands_still(
         assert messages(read_incoming(server.url or "", settings)) == numbers(5_001)
 
 
-def test_the_first_event_reaches_a_redis_that_comes_up_later(
-    short_path: Path, settings: Settings, open_broadcaster: Callable[..., EventBroadcaster]
-) -> None:
-    with own_server(short_path) as server:
-        url = server.url or ""
-        server.stop()
-        broadcaster = open_broadcaster(url, settings)
-        record(broadcaster.new_recorder("c"), 10)
-        assert not broadcaster.flush(0.1)
-        server.start()
-        assert broadcaster.flush(60)
-        assert messages(read_incoming(url, settings)) == numbers(10)
-
-
 def test_an_unreachable_redis_is_told_in_one_line_that_says_what_to_do(
     settings: Settings, open_broadcaster: Callable[..., EventBroadcaster], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,22 +146,6 @@ def test_an_unreachable_redis_is_told_in_one_line_that_says_what_to_do(
 
 
 # -- exactly once --------------------------------------------------------------------------------------------------
-
-
-def test_a_redis_that_was_flushed_gets_everything_again_from_the_ring(short_path: Path, settings: Settings) -> None:
-    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
-        recorder = broadcaster.new_recorder("c")
-        record(recorder, 500)
-        assert broadcaster.flush(60)
-        before = uids(read_incoming(server.url or "", settings))
-        with make_client(server.url or "") as client:
-            client.flushall()
-        record(recorder, 1, 500)
-        assert broadcaster.flush(60)
-        after = read_incoming(server.url or "", settings)
-        assert messages(after) == numbers(501)
-        assert uids(after)[:500] == before
-        assert not broadcaster.losses.counts
 
 
 def test_an_idle_producer_finds_out_that_redis_was_flushed_and_sends_again(
@@ -259,18 +220,6 @@ def test_a_redis_that_came_back_with_an_older_state_gets_its_tail_again(short_pa
         assert messages(events) == numbers(1_010)
         assert len(set(uids(events))) == 1_010
         assert not broadcaster.losses.counts
-
-
-def test_functions_that_were_flushed_are_loaded_again(short_path: Path, settings: Settings) -> None:
-    with own_server(short_path) as server, EventBroadcaster(server.url, settings=settings) as broadcaster:
-        recorder = broadcaster.new_recorder("c")
-        record(recorder, 10)
-        assert broadcaster.flush(60)
-        with make_client(server.url or "") as client:
-            client.function_flush()
-        record(recorder, 10, 10)
-        assert broadcaster.flush(60)
-        assert messages(read_incoming(server.url or "", settings)) == numbers(20)
 
 
 # -- full ----------------------------------------------------------------------------------------------------------

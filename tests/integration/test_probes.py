@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from eventbus.model.objects.container import Container, HTTPGetAction, Probe, TC
 from eventbus.model.objects.pod import Pod
 from tests.support.certificates import make_certificate
 from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
+from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 from tests.waiting import PATIENCE_S, eventually
 
 
@@ -60,24 +60,15 @@ def probed(tmp_path: Path) -> Iterator[Probed]:
         made.manager.stop()
 
 
-class _Answering(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/well" and self.headers["X-Who"] == "me" else 503)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
+class Answering(Endpoint):
+    def answer(self, delivery: Delivery) -> Answer:
+        return Answer(200 if delivery.path == "/well" and delivery.headers["x-who"] == "me" else 503)
 
 
 @pytest.fixture
 def http_port() -> Iterator[int]:
-    server = HTTPServer(("127.0.0.1", 0), _Answering)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with receiving(Answering()) as port:
+        yield port
 
 
 @contextmanager

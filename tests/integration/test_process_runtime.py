@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ from eventbus.model.event import ObjectMeta
 from eventbus.model.objects.config import ConfigMap, Secret
 from tests.support.runtime_world import UID, RuntimeWorld, container, is_idle, make_pod, runtime_world
 from tests.waiting import eventually
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
-    with runtime_world(tmp_path / "state") as made:
-        yield made
 
 
 def test_a_pod_runs_and_its_exit_code_is_kept(world: RuntimeWorld) -> None:

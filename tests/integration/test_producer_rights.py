@@ -21,11 +21,11 @@ from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.settings import Settings
 from eventbus.util.clock import SystemClock
 from tests.builders import make_event
-from tests.integration.test_acl import WEB_0, As, as_role, bus_made, record, settings
+from tests.integration.test_acl import WEB_0, As, as_role, bus_made, record
 from tests.thin import one
 from tests.waiting import eventually
 
-__all__ = ["as_role", "bus_made", "settings"]  # fixtures
+__all__ = ["as_role", "bus_made"]  # fixtures
 
 MIB = 1024 * 1024
 

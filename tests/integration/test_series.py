@@ -23,11 +23,6 @@ ACCEPTED_S = 60
 
 
 @pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
-
-
-@pytest.fixture
 def bus(embedded_url: str, settings: Settings) -> Iterator[Bus]:
     """A bus with a sink worker."""
     bus = open_bus(embedded_url, settings)

@@ -40,6 +40,8 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poller, "HAND_OVER_CHECK_S", 0.05)
     monkeypatch.setattr(heartbeat, "EVERY_S", 0.1)
     monkeypatch.setattr(consumer, "BEAT_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer, "CHECK_EVERY_S", 0.2)
+    monkeypatch.setattr(consumer, "LEFT_S", 0.2)
     monkeypatch.setattr(status, "HEARTBEAT_S", 0.3)
 
 
@@ -47,11 +49,6 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 def settings(prefix: str) -> Settings:
     # a machine too busy to send what the load says makes the load wait
     return settings_of(prefix, partitions=PARTITIONS, buffer_full=FullBuffer.WAIT, buffer_wait_s=3_600)
-
-
-@pytest.fixture
-def bus(embedded_url: str, settings: Settings) -> Bus:
-    return open_bus(embedded_url, settings)
 
 
 @pytest.fixture

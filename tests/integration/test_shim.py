@@ -17,17 +17,11 @@ from eventbus.agent.runtime.contract import CommandNotFound, RuntimeProblem, Shi
 from eventbus.agent.runtime.shim_client import call
 from eventbus.agent.shim import protocol
 from eventbus.agent.shim.procfs import Process, is_alive, read_process
-from tests.support.runtime_world import UID, RuntimeWorld, container, is_idle, lowest_free, make_pod, runtime_world
+from tests.support.runtime_world import UID, RuntimeWorld, container, is_idle, lowest_free, make_pod
 from tests.waiting import eventually
 
 #: More milliseconds than `poll` takes.
 A_YEAR_S = 31_536_000
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
-    with runtime_world(tmp_path / "state") as made:
-        yield made
 
 
 def test_a_grace_time_of_a_year_is_borne(world: RuntimeWorld) -> None:

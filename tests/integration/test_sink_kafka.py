@@ -149,10 +149,10 @@ def test_the_meaning_of_an_error(
     assert write(sink, stored()) == [stored()]
 
 
-def test_a_temporary_error_of_the_broker_is_not_seen(
+def test_a_temporary_error_and_the_end_of_the_connection_are_not_seen(
     server: KafkaServer, sinks: Sinks, messages: StoredMessages
 ) -> None:
-    server.fail(KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.REQUEST_TIMED_OUT)
+    server.fail(KafkaError.NOT_ENOUGH_REPLICAS, HANG_UP, KafkaError.REQUEST_TIMED_OUT)
     assert write(sinks(), stored()) == [stored()]
     messages.read()
     assert messages.ids == {"producer:1/1": 1}
@@ -201,15 +201,6 @@ def test_a_frozen_broker_is_unreachable_after_the_timeout(server: KafkaServer, s
     (answer,) = write(sink, stored())
     assert isinstance(answer, SinkUnreachable)
     server.answer_after(0)
-
-
-def test_a_message_is_sent_again_if_the_connection_ends(
-    server: KafkaServer, sinks: Sinks, messages: StoredMessages
-) -> None:
-    server.fail(HANG_UP)
-    assert write(sinks(), stored()) == [stored()]
-    messages.read()
-    assert messages.ids == {"producer:1/1": 1}
 
 
 def test_a_full_queue_of_the_client_delays_the_rest_of_a_batch(

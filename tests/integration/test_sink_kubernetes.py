@@ -248,15 +248,6 @@ def test_an_event_without_a_version_cannot_be_built(sink: EventSink) -> None:
         )
 
 
-def test_a_server_that_is_away_is_unreachable(tmp_path: Path) -> None:
-    api = ApiServer(token=TOKEN)
-    with serving(api) as url:
-        sink = make_sink(f"kubernetes:{write_kubeconfig(tmp_path / 'config', url)}", {})
-    with pytest.raises(SinkUnreachable):
-        sink.create(stored(rv=7))
-    sink.close()
-
-
 def test_the_kubeconfig_of_the_environment_is_used_and_its_token_never_shown(kubeconfig: Path, api: ApiServer) -> None:
     sink = make_sink("kubernetes:", {"KUBECONFIG": str(kubeconfig)})
     sink.create(stored(rv=7))

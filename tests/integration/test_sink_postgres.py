@@ -401,13 +401,6 @@ def test_a_server_that_is_away_is_no_error_of_the_url(server: PostgresServer) ->
     away.close()
 
 
-def test_a_wrong_password_is_told_before_there_is_an_event(server: PostgresServer) -> None:
-    sink = open_sink(server.url(password="wrong"))
-    assert isinstance(sink, OpeningSink)
-    with pytest.raises(SinkUnreachable):
-        sink.open()
-
-
 def test_a_server_that_is_away_raises_unreachable_and_is_found_again(server: PostgresServer) -> None:
     sink = open_sink(server.url())
     sink.create(stored("a", rv=1))
@@ -454,9 +447,3 @@ def test_the_password_comes_from_the_environment_or_a_file_and_is_shown_nowhere(
     by_variable = open_sink(bare, {"EVENTBUS_POSTGRES_PASSWORD": server.password})
     by_variable.create(stored("b", rv=1))
     by_variable.close()
-
-
-def test_a_url_that_cannot_be_read_is_a_config_error_without_its_password() -> None:
-    with pytest.raises(ConfigError) as caught:
-        make_sink("postgresql://me:hunter2@host/db?no_such_thing=1", {})
-    assert "hunter2" not in str(caught.value)

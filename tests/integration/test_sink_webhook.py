@@ -332,14 +332,6 @@ def test_an_endpoint_that_hangs_up_itself_is_not_said_to_be_slow(sinks: list[Eve
     assert "within" not in str(left.value)
 
 
-def test_nobody_listening_is_unreachable(sinks: list[EventSink]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    sinks.append(make_sink(f"http://127.0.0.1:{port}/", ALLOWED))
-    with pytest.raises(SinkUnreachable):
-        sinks[-1].create(stored())
-
-
 def of_object(number: int, object_number: int, message: str = "message") -> Event:
     return stored(number, involved_object=make_reference(name=f"pod-{object_number}"), message=message)
 
@@ -529,32 +521,6 @@ def test_a_batch_to_an_endpoint_that_is_away_is_one_request_and_the_rest_is_not_
     assert len(endpoint.deliveries) == 1
 
 
-def test_outage_count_gives_up_only_events_that_were_sent(endpoint: Endpoint, url: str, sinks: list[EventSink]) -> None:
-    sink = open_batch_sink(url, sinks)
-    endpoint.answers.append(Answer(503))
-    deliveries = [SinkDelivery(key=str(number), event=stored(number)) for number in range(250)]
-    outcomes = written(SinkWriter(sink, outage=Outage.COUNT, progress=Told()), Time(), *deliveries)
-    given_up = {outcome.delivery.key for outcome in outcomes if outcome.cause is DeadCause.REJECTED}
-    assert given_up == {str(number) for number in range(100)}, "the events of the request that failed"
-    assert sum(not outcome.cause for outcome in outcomes) == 150
-
-
-def test_an_outage_in_the_middle_of_a_batch_repeats_nothing_that_was_taken(
-    endpoint: Endpoint, url: str, sinks: list[EventSink]
-) -> None:
-    sink = open_batch_sink(url, sinks)
-    endpoint.answers.extend([Answer(), Answer(), Answer(503), Answer(503), Answer(503)])
-    deliveries = [SinkDelivery(key=str(number), event=stored(number)) for number in range(500)]
-    outcomes = written(SinkWriter(sink, outage=Outage.PAUSE, progress=Told()), Time(), *deliveries)
-    assert sorted(int(outcome.delivery.key) for outcome in outcomes) == list(range(500))
-    assert not any(outcome.cause for outcome in outcomes)
-    taken = Counter[str]()
-    for number, delivery in enumerate(endpoint.deliveries):
-        if number not in (2, 3, 4):
-            taken.update(each["id"] for each in msgspec.json.decode(delivery.body))
-    assert Counter(taken.values()) == {1: 500}
-
-
 def test_tls_connects_to_the_address_that_was_checked_and_asks_for_the_name(
     endpoint: Endpoint, sinks: list[EventSink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -685,11 +651,3 @@ def refuse_to_connect(patch: pytest.MonkeyPatch) -> list[Any]:
 
     patch.setattr(socket, "create_connection", create_connection)
     return connected
-
-
-def test_a_delivery_starts_no_thread(sink: EventSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink.create(stored())  # connects, for which the endpoint starts one
-    started: list[str] = []
-    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread.name))
-    sink.create(stored())
-    assert started == []

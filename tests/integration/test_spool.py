@@ -417,15 +417,3 @@ def test_what_was_recorded_for_another_bus_is_sent_only_if_told(url: str, prefix
     assert "it is for another bus: --any-bus sends it to this one" in done.stderr
     assert send(other, "--any-bus") == 2
     assert len(arrived(url, prefix + "x")) == 2
-
-
-def test_the_adopter_looks_again(
-    url: str, prefix: str, root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(adopter, "EVERY_S", 0.05)
-    with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root))) as broadcaster:
-        broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
-        assert broadcaster.flush(60)
-        lay_down(root, url, prefix, days=0)
-        eventually(lambda: "sent 2 events that process 1 had left in the spool" in caplog.text)
-        assert not (root / "1-1-000000").exists()

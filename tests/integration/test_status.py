@@ -39,11 +39,6 @@ def _look_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
-
-
-@pytest.fixture
 def bus(any_server_url: str, settings: Settings) -> Bus:
     return open_bus(any_server_url, settings)
 

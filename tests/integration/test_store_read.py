@@ -29,11 +29,6 @@ from tests.waiting import eventually
 
 
 @pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
-
-
-@pytest.fixture
 def bus(embedded_url: str, settings: Settings) -> Bus:
     return bus_with(embedded_url, settings, burst=100_000)
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from eventbus.broker.stream_reader import READ_COUNT, Delivery, Position
-from eventbus.errors import GroupMissing
 from tests.builders import make_event
-from tests.functions.partition import Partition, changed
+from tests.functions.partition import Partition
 
 
 @pytest.fixture
@@ -45,14 +44,6 @@ def test_a_delivery_says_what_was_published_and_when(partition: Partition) -> No
     assert before_ms - 1_000 <= first.clock_ms <= time.time_ns() // 1_000_000 + 1_000
     assert not first.again
     assert first.deaths == 0
-
-
-def test_members_share_the_entries_and_each_is_given_once(partition: Partition) -> None:
-    publish(partition, *[1] * (READ_COUNT + 10))
-    one, two = partition.reader("one"), partition.reader("two")
-    mine, theirs, rest = one.read(0), two.read(0), one.read(0)
-    assert (len(mine), len(theirs), rest) == (READ_COUNT, 10, [])
-    assert not set(ids(mine)) & set(ids(theirs))
 
 
 def test_one_round_trip_beats_and_reads(partition: Partition) -> None:
@@ -110,29 +101,6 @@ def test_what_another_has_taken_over_is_no_longer_ones_own(partition: Partition)
     assert quick.still_own([second.id]) == {second.id}
 
 
-def test_what_is_taken_over_says_how_many_died_of_it(partition: Partition) -> None:
-    publish(partition, 1)
-    partition.reader("first").read(0, beat=True)
-    (second_hand,) = partition.reader("second").claim("first", "1")
-    (third_hand,) = partition.reader("third").claim("second", "1")  # it beat when it claimed
-    assert (second_hand.deaths, third_hand.deaths) == (1, 2)
-    assert third_hand.again
-
-
-def test_who_has_left_did_not_die_of_what_is_taken_over(partition: Partition) -> None:
-    publish(partition, 1, 1)
-    noted = partition.keys.attempts + b"sink"
-    first, second, third = (partition.reader(name) for name in ("first", "second", "third"))
-    given = first.read(0, beat=True)
-    partition.admin.hset(noted, given[0].id, 2)
-    first.leave()
-    assert [delivery.deaths for delivery in second.claim("first", "")] == [2, 0]
-    assert partition.admin.hgetall(noted) == {given[0].id: b"2"}
-    assert [delivery.deaths for delivery in third.claim("second", "1")] == [3, 1]
-    third.ack(ids(given))
-    assert not partition.admin.exists(noted)
-
-
 def test_heartbeats_tell_every_member_also_one_that_never_beat(partition: Partition) -> None:
     publish(partition, 1)
     partition.reader("silent").read(0)
@@ -155,26 +123,6 @@ def test_who_leaves_with_nothing_pending_is_forgotten_and_with_something_is_kept
     assert other.heartbeats() == {"holder": ""}
 
 
-def test_a_destroyed_group_is_told_and_made_anew(partition: Partition) -> None:
-    publish(partition, 1)
-    reader = partition.reader()
-    partition.admin.xgroup_destroy(partition.keys.incoming, "sink")
-    with pytest.raises(GroupMissing):
-        reader.read(0)
-    assert reader.open() is True
-    assert reader.open() is False
-    assert len(reader.read(0)) == 1
-
-
-def test_a_destroyed_stream_is_told_and_made_anew(partition: Partition) -> None:
-    reader = partition.reader()
-    partition.admin.delete(partition.keys.incoming)
-    with pytest.raises(GroupMissing):
-        reader.read(0)
-    assert reader.open() is True
-    assert reader.read(0) == []
-
-
 @pytest.mark.parametrize(
     "fields",
     [{"x": "y"}, {"b": "", "n": "many", "to": "-1"}, {"n": "9" * 18}],
@@ -192,25 +140,6 @@ def test_an_entry_that_somebody_else_has_added_is_delivered_as_it_is(
 # -- positions ------------------------------------------------------------------------------------------------------
 
 
-def test_a_position_leaves_nothing_in_redis_and_reads_beside_the_groups(partition: Partition) -> None:
-    publish(partition, 1, 1)
-    before = partition.state()
-    assert len(position_of(partition).read(1)) == 2
-    assert changed(before, partition.state()) == set()
-    assert len(partition.reader().read(0)) == 2
-
-
-def test_from_the_end_it_sees_what_comes_and_nothing_before(partition: Partition) -> None:
-    publish(partition, 1)
-    position = position_of(partition)
-    position.at_end()
-    assert position.read(1) == []
-    publish(partition, 2)
-    (delivery,) = position.read(1)
-    assert (delivery.events, delivery.to) == (2, 3)
-    assert position.missed == 0
-
-
 @pytest.mark.parametrize(("ms", "seen"), [(0, 4), (1, 4), (99, 4), (100, 3), (101, 1), (102, 0)])
 def test_from_a_time_it_sees_what_was_taken_then_or_later(partition: Partition, ms: int, seen: int) -> None:
     for entry_id in ("99-3", "100-0", "100-1", "101-0"):
@@ -218,17 +147,6 @@ def test_from_a_time_it_sees_what_was_taken_then_or_later(partition: Partition, 
     position = position_of(partition)
     position.at_time(ms)
     assert len(position.read(1)) == seen
-
-
-def test_what_was_trimmed_before_it_could_be_read_is_counted(partition: Partition) -> None:
-    publish(partition, 5)
-    position = position_of(partition)
-    position.read(1)
-    publish(partition, 3, 4, 2)
-    newest = partition.admin.xrevrange(partition.keys.incoming, count=1)[0][0]
-    partition.admin.xtrim(partition.keys.incoming, minid=newest, approximate=False)
-    assert [delivery.to for delivery in position.read(1)] == [14]
-    assert position.missed == 7
 
 
 def test_what_was_before_its_beginning_is_not_missed(partition: Partition) -> None:

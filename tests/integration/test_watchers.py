@@ -40,11 +40,6 @@ from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
-
-
-@pytest.fixture
 def url(request: pytest.FixtureRequest, embedded_url: str, settings: Settings) -> Iterator[str]:
     """Over Redis; with `over_both` through an API worker, too."""
     with either_way(request, embedded_url, settings) as url:
@@ -406,15 +401,6 @@ def test_a_watcher_and_its_writer_never_miss_each_other_at_the_start(embedded_ur
 
 
 # -- named groups --------------------------------------------------------------------------------------------------
-
-
-def test_groups_do_not_share_with_each_other(broadcaster: EventBroadcaster) -> None:
-    seen: list[list[Event]] = [[], []]
-    for name, each in zip(("a", "b"), seen, strict=True):
-        broadcaster.start_event_watcher(each.append, group=name)
-    say(broadcaster, *texts(200))
-    eventually(lambda: all(len(each) == 200 for each in seen))
-    assert [messages(each) for each in seen] == [texts(200)] * 2
 
 
 def test_a_new_group_may_begin_in_the_past(broadcaster: EventBroadcaster) -> None:

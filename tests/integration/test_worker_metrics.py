@@ -10,7 +10,7 @@ import pytest
 from eventbus.agent.node.factory import open_agent
 from eventbus.agent.pods.factory import open_pods
 from eventbus.agent.pods.options import PodOptions
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import Bus
 from eventbus.consume.heartbeat import LoopHealth
 from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.export.rules import ExportOptions
@@ -26,20 +26,9 @@ from eventbus.workers.metrics_server import COUNTERS, GAUGES
 from eventbus.workers.worker import Context, Part
 from tests.builders import make_event
 from tests.support.exporting import MemorySink
-from tests.support.harness import settings_of
 from tests.waiting import eventually
 
 STDOUT = 1
-
-
-@pytest.fixture
-def settings(prefix: str) -> Settings:
-    return settings_of(prefix)
-
-
-@pytest.fixture
-def bus(embedded_url: str, settings: Settings) -> Bus:
-    return open_bus(embedded_url, settings)
 
 
 def sink(bus: Bus) -> Part:

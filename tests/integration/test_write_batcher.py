@@ -46,11 +46,6 @@ def post_at_once(url: str, bodies: list[Any]) -> list[tuple[int, Any]]:
         return [(answer.status, json.loads(answer.read())) for answer in answers]
 
 
-@pytest.fixture
-def bus(embedded_url: str, prefix: str) -> Bus:
-    return open_bus(embedded_url, Settings(prefix=prefix))
-
-
 def stored(url: str) -> list[str]:
     connection = HTTPConnection(urlsplit(url).netloc)
     connection.request("GET", EVENTS)
