@@ -22,7 +22,7 @@ from eventbus.model.list_watch import HasMetadata, ListOptions, ObjectList, Watc
 from eventbus.util.text import printable
 
 if TYPE_CHECKING:
-    from eventbus.client.objects import RemoteObjects
+    from eventbus.client.store import RemoteObjects
     from eventbus.store.writer import ObjectWriter
 
 

@@ -250,7 +250,7 @@ class EventBroadcaster:
     def _watch_over_http(self, handler: Handler, group: str | None, since: datetime | None) -> Watcher:
         if group is not None:
             raise ConfigError(f"a watcher of a group {_NEEDS_REDIS}; without a group it may use the API")
-        from eventbus.client.stream import RemoteStream
+        from eventbus.client.watch import RemoteStream
 
         stream = RemoteStream(parse_api_url(self._url or "", self.settings), since=since)
         self._outbox.flush(self.settings.flush_s)

@@ -23,7 +23,7 @@ from eventbus.util.log import log
 
 if TYPE_CHECKING:
     from eventbus.broker.bus import Bus
-    from eventbus.client.stream import RemoteStream
+    from eventbus.client.watch import RemoteStream
     from eventbus.consume.group_runner import Runner
     from eventbus.export.rules import ExportOptions
     from eventbus.export.sinks.contract import EventSink

@@ -13,7 +13,7 @@ import pytest
 from eventbus import BusUnavailable, Settings
 from eventbus.client import connection
 from eventbus.client.address import parse_api_url
-from eventbus.client.stream import RemoteStream
+from eventbus.client.watch import RemoteStream
 
 
 def event(uid: str) -> bytes:

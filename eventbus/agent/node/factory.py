@@ -27,7 +27,7 @@ from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.client.address import ApiAddress
 from eventbus.client.connection import ApiConnection
-from eventbus.client.objects import RemoteObjects
+from eventbus.client.store import RemoteObjects
 from eventbus.client.transport import open_http_transport
 from eventbus.errors import ConfigError
 from eventbus.model.kinds import LEASE, NODE, Kind
