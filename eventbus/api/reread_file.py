@@ -64,31 +64,31 @@ class RereadFile(Generic[T]):
                 log.warning("%s %s cannot be read in time; the content read before is used", self.flag, self._path)
 
     def _look_again(self, looking: asyncio.Future[None]) -> None:
-        found: T | ConfigError | None = None
+        result: T | ConfigError | None = None
         stamp = self._look()
         if stamp != self._stamp:
             try:
-                found = self._read(self._path)
+                result = self._read(self._path)
             except ConfigError as error:
-                found = error
+                result = error
             except Exception as error:  # waiting requests need a result
-                found = ConfigError(f"{self.flag} {self._path} cannot be read: {error!r}")
+                result = ConfigError(f"{self.flag} {self._path} cannot be read: {error!r}")
         with suppress(RuntimeError):  # the loop is closed: no request waits
-            looking.get_loop().call_soon_threadsafe(self._finish, looking, stamp, found)
+            looking.get_loop().call_soon_threadsafe(self._finish, looking, stamp, result)
 
-    def _finish(self, looking: asyncio.Future[None], stamp: object, found: T | ConfigError | None) -> None:
+    def _finish(self, looking: asyncio.Future[None], stamp: object, result: T | ConfigError | None) -> None:
         if self._looking is not looking:
             return
         self._looking, self._due = None, time.monotonic() + LOOK_EVERY_S
-        self.problem = str(found) if isinstance(found, ConfigError) else ""
-        if isinstance(found, ConfigError):
-            if (stamp, str(found)) != self._reported:
-                log.error("%s; the content read before is used", found)
-            self._reported = stamp, str(found)
+        self.problem = str(result) if isinstance(result, ConfigError) else ""
+        if isinstance(result, ConfigError):
+            if (stamp, str(result)) != self._reported:
+                log.error("%s; the content read before is used", result)
+            self._reported = stamp, str(result)
         else:
             self._stamp, self._reported = stamp, None
-            if found is not None:
-                self.value = found
+            if result is not None:
+                self.value = result
                 log.info("%s %s was read again", self.flag, self._path)
         looking.set_result(None)
 

@@ -129,14 +129,14 @@ def _serves(leaf: Files, authority: Files, names: Sequence[str]) -> bool:
     if not all(path.exists() for path in leaf):
         return False
     key: Any = load_pem_private_key(leaf.key.read_bytes(), None)
-    found = x509.load_pem_x509_certificate(leaf.certificate.read_bytes())
+    certificate = x509.load_pem_x509_certificate(leaf.certificate.read_bytes())
     issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
-    alternative = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return (
-        found.issuer == issuer.subject
-        and found.public_key() == key.public_key()
+        certificate.issuer == issuer.subject
+        and certificate.public_key() == key.public_key()
         and set(_alternatives(names)) <= set(alternative)
-        and found.not_valid_after_utc - datetime.now(UTC) > _RENEWED
+        and certificate.not_valid_after_utc - datetime.now(UTC) > _RENEWED
     )
 
 
@@ -147,10 +147,10 @@ def _make_authority(files: Files) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"eventbus CA {os.urandom(4).hex()}")
     usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
-    made = _builder(name, name, key.public_key(), _CA_LIFE).add_extension(
+    builder = _builder(name, name, key.public_key(), _CA_LIFE).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
-    _write(files, made.add_extension(usage, critical=True), key, key)
+    _write(files, builder.add_extension(usage, critical=True), key, key)
 
 
 def _make_leaf(files: Files, authority: Files, names: Sequence[str]) -> None:
@@ -161,23 +161,25 @@ def _make_leaf(files: Files, authority: Files, names: Sequence[str]) -> None:
     issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
     issuer_key: Any = load_pem_private_key(authority.key.read_bytes(), None)
     key = ec.generate_private_key(ec.SECP256R1())
-    made = _builder(_name("eventbus"), issuer.subject, key.public_key(), _LEAF_LIFE)
-    made = made.add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
-    made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    made = made.add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    made = made.add_extension(
+    builder = _builder(_name("eventbus"), issuer.subject, key.public_key(), _LEAF_LIFE)
+    builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    builder = builder.add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
     )
-    _write(files, made, key, issuer_key)
+    _write(files, builder, key, issuer_key)
 
 
 def _builder(subject: Any, issuer: Any, public_key: Any, life: timedelta) -> Any:
     from cryptography import x509
 
     now = datetime.now(UTC)
-    made = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
-    made = made.serial_number(x509.random_serial_number()).not_valid_before(now - _EARLIER).not_valid_after(now + life)
-    return made.add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
+    builder = (
+        builder.serial_number(x509.random_serial_number()).not_valid_before(now - _EARLIER).not_valid_after(now + life)
+    )
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
 
 
 def _name(text: str) -> Any:
@@ -189,23 +191,23 @@ def _name(text: str) -> Any:
 def _alternatives(names: Sequence[str]) -> list[Any]:
     from cryptography import x509
 
-    found: list[Any] = []
+    entries: list[Any] = []
     for name in dict.fromkeys(names):
         try:
-            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+            entries.append(x509.IPAddress(ipaddress.ip_address(name)))
         except ValueError:
-            found.append(x509.DNSName(name))
-    return found
+            entries.append(x509.DNSName(name))
+    return entries
 
 
-def _write(files: Files, made: Any, key: Any, issuer_key: Any) -> None:
+def _write(files: Files, builder: Any, key: Any, issuer_key: Any) -> None:
     """Write each file atomically, and to the disk. Only its owner may read the key."""
     from cryptography.hazmat.primitives import hashes, serialization
 
     encoding = serialization.Encoding.PEM
     plain = serialization.NoEncryption()
     private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
-    signed = made.sign(issuer_key, hashes.SHA256()).public_bytes(encoding)
+    signed = builder.sign(issuer_key, hashes.SHA256()).public_bytes(encoding)
     for path, data, mode in ((files.key, private, 0o600), (files.certificate, signed, 0o644)):
         new = path.with_suffix(path.suffix + ".new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)

@@ -202,16 +202,16 @@ class Watch:
 
         Raises: Expired: the version is too old, list again.  SinkUnreachable, Throttled, UnexpectedReply.
         """
-        taken: list[Change] = []
+        changes: list[Change] = []
         with suppress(Empty):
-            while not self._ended and len(taken) < most:
-                found = self._changes.get_nowait() if taken else self._changes.get(timeout=timeout_s)
-                if isinstance(found, Change):
-                    taken.append(found)
+            while not self._ended and len(changes) < most:
+                change = self._changes.get_nowait() if changes else self._changes.get(timeout=timeout_s)
+                if isinstance(change, Change):
+                    changes.append(change)
                 else:
-                    self._ended, self._error = True, found
-        if taken or not self._ended:
-            return taken
+                    self._ended, self._error = True, change
+        if changes or not self._ended:
+            return changes
         if self._error is not None:
             raise self._error
         return None

@@ -53,8 +53,8 @@ def read_groups_of(bus: Bus, client: Client, alert: str) -> tuple[list[Group], d
     packed = (value for _, value in read_records(bus, client, "g"))
     groups = [group for group in _decoded(_GROUPS, packed) if alert in group.alerts]
     ids = {alert, *(group.inhibited[alert] for group in groups if alert in group.inhibited)}
-    found = _decoded(_ALERTS, get_records(bus, client, [f"a{id_}" for id_ in sorted(ids)]).values())
-    return groups, {each.id: each for each in found}
+    alerts = _decoded(_ALERTS, get_records(bus, client, [f"a{id_}" for id_ in sorted(ids)]).values())
+    return groups, {each.id: each for each in alerts}
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[Any], packed: Iterable[bytes]) -> Iterator[Any]:

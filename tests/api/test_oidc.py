@@ -169,7 +169,7 @@ def test_a_worker_starts_without_its_issuer_and_reads_a_changed_file(
 
             assert [code(gone), code(second)] == [401, 401]
             eventually(lambda: code(first) == 200)
-            eventually(lambda: "the keys of https://127.0.0.1:1 cannot be had" in worker.program.err)
+            eventually(lambda: "the keys of https://127.0.0.1:1 cannot be fetched" in worker.program.err)
             path.write_text("jwt: []")
             eventually(lambda: code(first) == 200 and "the content read before is used" in worker.program.err)
             write_configuration(path, [authenticator(second)])

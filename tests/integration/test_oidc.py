@@ -369,7 +369,7 @@ def test_who_waits_in_vain_is_refused_and_the_next_try_gets_through(
     issuer.open.clear()
     assert run(wait_in_vain()) is None
     assert users.refused == {"no_keys": 1}
-    assert f"the keys of {issuer.url} cannot be had" in caplog.text
+    assert f"the keys of {issuer.url} cannot be fetched" in caplog.text
     monkeypatch.setattr(keys, "FETCH_S", 60.0)
     assert ask(users, issuer.token()) is None, "too soon after the last time"
     clock.advance(keys.AGAIN_S)

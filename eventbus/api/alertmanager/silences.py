@@ -152,10 +152,10 @@ def _order(spec: SilenceSpec, now: datetime) -> tuple[int, float]:
 
 def active_silences(context: ThreadContext) -> Silencing:
     """Return the silences that are active now, with the notifier's bound on their number."""
-    found, now_ms = Silencing({}), ms_of(datetime.now(UTC))
+    silences, now_ms = Silencing({}), ms_of(datetime.now(UTC))
     for silence in read_all(context, SILENCE):
-        found.set(silence.metadata.name, silence, now_ms)
-    return found
+        silences.set(silence.metadata.name, silence, now_ms)
+    return silences
 
 
 def _require(request: web.Request, verb: str, silence: Silence) -> Author:

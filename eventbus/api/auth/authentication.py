@@ -152,10 +152,10 @@ class Authenticator:
 
     async def token_user(self, token: str) -> User | None:
         """Return the user of *token*: from the file, or from its signed claims. Waits seconds if an issuer is slow."""
-        found = None if self._tokens is None else await self._tokens.user(token)
-        if found is None and self._jwts is not None:
-            found = await self._jwts.user(token)
-        return found
+        user = None if self._tokens is None else await self._tokens.user(token)
+        if user is None and self._jwts is not None:
+            user = await self._jwts.user(token)
+        return user
 
     async def signed_in(self, request: web.Request) -> User | None:
         """Return the user of the cookie; None: there is no cookie, or its token is not valid any more."""

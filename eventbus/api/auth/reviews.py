@@ -53,8 +53,8 @@ class Reviews:
         if "resourceAttributes" in spec and spec["resourceAttributes"] is not None:
             allowed, reason = self._allowed(request, user, _mapping(spec, "resourceAttributes"))
         elif "nonResourceAttributes" in spec and spec["nonResourceAttributes"] is not None:
-            asked = _mapping(spec, "nonResourceAttributes")
-            path, verb = str(asked.get("path", "")), str(asked.get("verb", ""))
+            attributes = _mapping(spec, "nonResourceAttributes")
+            path, verb = str(attributes.get("path", "")), str(attributes.get("verb", ""))
             allowed, reason = MASTERS in user.groups or (verb == "get" and _is_open(path)), ""
         else:
             problem = (
@@ -62,8 +62,8 @@ class Reviews:
             )
             cause = status.Cause("FieldValueInvalid", problem, "spec.resourceAttributes")
             raise status.invalid("", "", [cause], group=AUTHORIZATION.partition("/")[0])
-        found: dict[str, Any] = {"allowed": allowed} | ({"reason": reason} if reason else {})
-        return _reviewed(AUTHORIZATION, "SelfSubjectAccessReview", spec, found)
+        result: dict[str, Any] = {"allowed": allowed} | ({"reason": reason} if reason else {})
+        return _reviewed(AUTHORIZATION, "SelfSubjectAccessReview", spec, result)
 
     async def rules(self, request: web.Request) -> web.Response:
         """SelfSubjectRulesReview."""
@@ -81,18 +81,18 @@ class Reviews:
                 if resources:
                     rules.append({"verbs": sorted(rule.verbs), "apiGroups": [ANY], "resources": resources})
         paths = [f"{path}/*" if path in _TREES else path for path in _PATHS]
-        found = {
+        result = {
             "resourceRules": rules,
             "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": paths}],
             "incomplete": False,
         }
-        return _reviewed(AUTHORIZATION, "SelfSubjectRulesReview", spec, found)
+        return _reviewed(AUTHORIZATION, "SelfSubjectRulesReview", spec, result)
 
     async def myself(self, request: web.Request) -> web.Response:
         """SelfSubjectReview."""
         await _read(request, AUTHENTICATION, "SelfSubjectReview")
-        found = {"userInfo": _info(request[USER])}
-        return _reviewed(AUTHENTICATION, "SelfSubjectReview", None, found)
+        result = {"userInfo": _info(request[USER])}
+        return _reviewed(AUTHENTICATION, "SelfSubjectReview", None, result)
 
     async def token(self, request: web.Request) -> web.Response:
         """TokenReview, for users with the right to create tokenreviews."""
@@ -104,20 +104,22 @@ class Reviews:
         spec = _mapping(await _read(request, AUTHENTICATION, "TokenReview"), "spec")
         if not spec.get("token"):
             raise status.bad_request("token is required for TokenReview in authentication")
-        found = await self._authenticator.token_user(str(spec["token"]))
-        answer: dict[str, Any] = {"authenticated": True, "user": _info(found)} if found else {"authenticated": False}
-        return _reviewed(AUTHENTICATION, "TokenReview", {}, answer)  # the token is not sent back
+        token_user = await self._authenticator.token_user(str(spec["token"]))
+        result: dict[str, Any] = (
+            {"authenticated": True, "user": _info(token_user)} if token_user else {"authenticated": False}
+        )
+        return _reviewed(AUTHENTICATION, "TokenReview", {}, result)  # the token is not sent back
 
-    def _allowed(self, request: web.Request, user: User, asked: Mapping[str, Any]) -> tuple[bool, str]:
+    def _allowed(self, request: web.Request, user: User, attributes: Mapping[str, Any]) -> tuple[bool, str]:
         verb, group, resource, namespace, subresource, name = (
-            _text(asked, key) for key in ("verb", "group", "resource", "namespace", "subresource", "name")
+            _text(attributes, key) for key in ("verb", "group", "resource", "namespace", "subresource", "name")
         )
         if resource == ANY:
             return MASTERS in user.groups and not namespace, ""
         if not self._resources.serves(group, resource):
             return False, f"{resource}{'.' + group if group else ''} is not served here"
-        known = {found.plural: found for found in self._resources if group in (ANY, found.group)}
-        if subresource and subresource not in known[resource].subresources:
+        resources = {served.plural: served for served in self._resources if group in (ANY, served.group)}
+        if subresource and subresource not in resources[resource].subresources:
             return False, f"{resource}/{subresource} is not served here"
         if resource == "namespaces" and name and verb == "get":
             namespace = name
@@ -153,21 +155,21 @@ async def _read(request: web.Request, version: str, kind: str) -> Mapping[str, A
 
 
 def _text(plain: Mapping[str, Any], key: str) -> str:
-    found = plain.get(key) or ""
-    if not isinstance(found, str):
+    value = plain.get(key) or ""
+    if not isinstance(value, str):
         raise status.bad_request(f"{key} must be a string")
-    return found
+    return value
 
 
 def _mapping(plain: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = plain.get(key) or {}
-    if not isinstance(found, Mapping):
+    value = plain.get(key) or {}
+    if not isinstance(value, Mapping):
         raise status.bad_request(f"{key} must be an object")
-    return found
+    return value
 
 
-def _reviewed(version: str, kind: str, spec: Mapping[str, Any] | None, found: Mapping[str, Any]) -> web.Response:
+def _reviewed(version: str, kind: str, spec: Mapping[str, Any] | None, result: Mapping[str, Any]) -> web.Response:
     plain: dict[str, Any] = {"kind": kind, "apiVersion": version, "metadata": {"creationTimestamp": None}}
     if spec is not None:
         plain["spec"] = spec
-    return reply_json(plain | {"status": found}, code=201)
+    return reply_json(plain | {"status": result}, code=201)

@@ -49,14 +49,14 @@ def know(bus: Bus, client: Client, *, user: str, key: str, body: bytes, now_ns: 
     name = _digest(user.encode("utf-8", "replace"), key.encode("utf-8", "replace"))
     ours = b"%d %s" % (now_ns, _digest(body).encode())
     with redis_errors():
-        found: Any = client.set(bus.keys[0].idempotency + name.encode(), ours, nx=True, get=True, px=LIFE_MS)
-    held = ours if found is None else bytes(found)
-    first_ns, _, digest = held.partition(b" ")
+        former: Any = client.set(bus.keys[0].idempotency + name.encode(), ours, nx=True, get=True, px=LIFE_MS)
+    stored = ours if former is None else bytes(former)
+    first_ns, _, digest = stored.partition(b" ")
     if digest != ours.partition(b" ")[2]:
         raise InvalidObject("Idempotency-Key: another body came under it; take a fresh key")
     # With the time in it: the same key, once forgotten, has other numbers.
     producer = _digest(name.encode(), first_ns)[:16]
-    return Known(int(first_ns), producer, found is None)
+    return Known(int(first_ns), producer, former is None)
 
 
 def publish_known(transport: Transport, known: Known, packed: Sequence[Packed]) -> dict[int, EventBusError]:
@@ -69,7 +69,7 @@ def publish_known(transport: Transport, known: Known, packed: Sequence[Packed]) 
             requests = [_request(known, partition, first, batch) for first, batch in batches]
             for (_, batch), problem in zip(batches, _publish(transport, requests), strict=True):
                 if problem is not None:
-                    failed |= dict.fromkeys((one.index for one in batch), problem)
+                    failed |= dict.fromkeys((event.index for event in batch), problem)
     return failed
 
 
@@ -82,10 +82,10 @@ def publish_once(
     batches of new events only, so the new events of a mixed batch are sent again without the others.
     """
     named = user.encode("utf-8", "replace")
-    secrets = {one.index: _digest(b"once", named, uid.encode("utf-8", "replace"))[:16] for uid, one in events}
+    secrets = {event.index: _digest(b"once", named, uid.encode("utf-8", "replace"))[:16] for uid, event in events}
     different: dict[str, Packed] = {}
-    for _, one in events:
-        different.setdefault(secrets[one.index], one)
+    for _, event in events:
+        different.setdefault(secrets[event.index], event)
     waiting, failed = list(different.values()), dict[str, EventBusError]()
     for again in range(ONCE_ROUNDS):
         most = MAX_BATCH_EVENTS if again < ONCE_ROUNDS - 1 else 1  # alone, no other event holds it up
@@ -103,8 +103,8 @@ def publish_once(
 
 
 def _once_request(partition: int, batch: Sequence[Packed], secrets: Mapping[int, str], life_ms: int) -> OnceRequest:
-    body = pack_batch(os.urandom(8).hex(), 1, [one.body for one in batch])
-    return OnceRequest(partition, tuple(secrets[one.index] for one in batch), body, life_ms)
+    body = pack_batch(os.urandom(8).hex(), 1, [event.body for event in batch])
+    return OnceRequest(partition, tuple(secrets[event.index] for event in batch), body, life_ms)
 
 
 def _publish_new(transport: RedisTransport, requests: Sequence[OnceRequest]) -> dict[str, EventBusError]:
@@ -142,7 +142,7 @@ def _publish(transport: Transport, requests: Sequence[PublishRequest]) -> list[E
 
 
 def _request(known: Known, partition: int, first: int, batch: Sequence[Packed]) -> PublishRequest:
-    body = pack_batch(known.producer, first, [one.body for one in batch])
+    body = pack_batch(known.producer, first, [event.body for event in batch])
     return PublishRequest(partition, known.producer, first, len(batch), body, "", 0, (), LIFE_MS)
 
 
@@ -157,12 +157,12 @@ def _numbered(events: Sequence[Packed]) -> Iterator[tuple[int, list[Packed]]]:
 def _batches(events: Sequence[Packed], most: int) -> Iterator[list[Packed]]:
     batch: list[Packed] = []
     size = 0
-    for one in events:
-        if batch and (len(batch) == most or size + len(one.body) > MAX_BATCH_BYTES - 512):
+    for event in events:
+        if batch and (len(batch) == most or size + len(event.body) > MAX_BATCH_BYTES - 512):
             yield batch
             batch, size = [], 0
-        batch.append(one)
-        size += len(one.body) + 3
+        batch.append(event)
+        size += len(event.body) + 3
     if batch:
         yield batch
 

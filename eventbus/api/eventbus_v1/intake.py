@@ -211,7 +211,7 @@ def _bounded(found: list[Any]) -> list[Any]:
 
 def spread(packed: Sequence[Packed]) -> Iterator[tuple[int, list[Packed]]]:
     """By partition, each in the order of the request."""
-    found: dict[int, list[Packed]] = {}
-    for one in packed:
-        found.setdefault(one.partition, []).append(one)
-    yield from sorted(found.items())
+    by_partition: dict[int, list[Packed]] = {}
+    for event in packed:
+        by_partition.setdefault(event.partition, []).append(event)
+    yield from sorted(by_partition.items())

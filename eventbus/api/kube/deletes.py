@@ -106,8 +106,8 @@ def _ending(found: Any) -> HasMetadata:
     if metadata.deletion_timestamp is None:
         now = datetime.now(UTC).replace(microsecond=0)
         found = with_metadata(found, deletion_timestamp=now, deletion_grace_period_seconds=0)
-    kept: HasMetadata = found
-    return kept
+    ending: HasMetadata = found
+    return ending
 
 
 def _another(info: RequestInfo, name: str, problem: str) -> status.ApiError:
@@ -133,11 +133,11 @@ def read_delete_options(body: Body | None, query: Mapping[str, str]) -> tuple[De
 
 def _grace_s(plain: Mapping[str, Any]) -> int | None:
     """Raises: ApiError: 400."""
-    given = plain.get("gracePeriodSeconds")
-    if isinstance(given, str) and _SECONDS.fullmatch(given):  # of a query
-        return int(given)
-    if given is None or (isinstance(given, int) and not isinstance(given, bool) and abs(given) < 1 << 31):
-        return given
-    if isinstance(given, str):
-        raise status.bad_request(f'strconv.ParseInt: parsing "{given[:40]}": invalid syntax')
-    raise status.bad_request(f"gracePeriodSeconds: a number of seconds is wanted, not {str(given)[:40]!r}")
+    seconds = plain.get("gracePeriodSeconds")
+    if isinstance(seconds, str) and _SECONDS.fullmatch(seconds):  # of a query
+        return int(seconds)
+    if seconds is None or (isinstance(seconds, int) and not isinstance(seconds, bool) and abs(seconds) < 1 << 31):
+        return seconds
+    if isinstance(seconds, str):
+        raise status.bad_request(f'strconv.ParseInt: parsing "{seconds[:40]}": invalid syntax')
+    raise status.bad_request(f"gracePeriodSeconds: a number of seconds is wanted, not {str(seconds)[:40]!r}")

@@ -177,7 +177,7 @@ class KubernetesApi:
         else:
             written, data = await self._api.pool.run(work)
         headers = [("Warning", f'299 - "{_quoted(text)}"') for text in written.warnings]
-        return reply(answer, data, code=201 if written.made else 200, headers=headers)
+        return reply(answer, data, code=201 if written.created else 200, headers=headers)
 
     def _is_batched(self, info: RequestInfo, body: Body, options: WriteOptions) -> bool:
         """Return True for a create that is one short call of Redis: others may wait for it."""

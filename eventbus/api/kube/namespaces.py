@@ -40,18 +40,18 @@ NAMESPACE: Final[Kind[Namespace]] = Kind(
 )
 
 
-def begun(wanted: Namespace) -> Namespace:
+def begun(namespace: Namespace) -> Namespace:
     """Return the namespace as a create stores it: always Active, and with its finalizer."""
-    finalizers = wanted.spec.finalizers
+    finalizers = namespace.spec.finalizers
     if FINALIZER not in finalizers:
         finalizers = (*finalizers, FINALIZER)
-    return msgspec.structs.replace(wanted, spec=NamespaceSpec(finalizers=finalizers), status=NamespaceStatus())
+    return msgspec.structs.replace(namespace, spec=NamespaceSpec(finalizers=finalizers), status=NamespaceStatus())
 
 
-def terminating(found: Namespace) -> Namespace:
+def terminating(namespace: Namespace) -> Namespace:
     """Return the namespace as a delete answers it: Terminating, although it is removed at once."""
-    metadata = msgspec.structs.replace(found.metadata, deletion_timestamp=datetime.now(UTC).replace(microsecond=0))
-    return msgspec.structs.replace(found, metadata=metadata, status=NamespaceStatus(phase="Terminating"))
+    metadata = msgspec.structs.replace(namespace.metadata, deletion_timestamp=datetime.now(UTC).replace(microsecond=0))
+    return msgspec.structs.replace(namespace, metadata=metadata, status=NamespaceStatus(phase="Terminating"))
 
 
 def make_default(context: ThreadContext) -> None:
@@ -77,27 +77,27 @@ def list_namespaces(context: ThreadContext, options: ListOptions) -> ObjectList[
     """Return a page of the selected namespaces, stored or in use, sorted by name."""
     listed = context.objects(NAMESPACE).list(msgspec.structs.replace(options, limit=0, continue_=""))
     selection: Selection[Namespace] = Selection(NAMESPACE, options)
-    every = context.objects(NAMESPACE).list() if options.label_selector or options.field_selector else listed
-    stored = {found.metadata.name for found in every.items}
+    all_stored = context.objects(NAMESPACE).list() if options.label_selector or options.field_selector else listed
+    stored = {namespace.metadata.name for namespace in all_stored.items}
     used = [_used(context, name) for name in _names_in_use(context) if name not in stored]
-    items = [*listed.items, *(found for found in used if selection.matches(found))]
-    return _page(sorted(items, key=lambda found: found.metadata.name), listed.resource_version, options)
+    items = [*listed.items, *(namespace for namespace in used if selection.matches(namespace))]
+    return _page(sorted(items, key=lambda namespace: namespace.metadata.name), listed.resource_version, options)
 
 
 def _page(items: list[Namespace], version: str, options: ListOptions) -> ObjectList[Namespace]:
     """Return the page of *items* that *options* select. Later pages keep the version of the first page."""
     if options.continue_:
         start = Continue.parse(options.continue_)
-        items = [found for found in items if found.metadata.name.encode() > start.member]
+        items = [namespace for namespace in items if namespace.metadata.name.encode() > start.member]
         version = start.version
-    behind = len(items) - options.limit
-    if not options.limit or behind <= 0:
+    remaining = len(items) - options.limit
+    if not options.limit or remaining <= 0:
         return ObjectList(tuple(items), version)
     page = items[: options.limit]
     more = Continue(version, 0, page[-1].metadata.name.encode())
     # As in the API server: the remaining count is set only without selectors.
-    left = None if options.label_selector or options.field_selector else behind
-    return ObjectList(tuple(page), version, str(more), left)
+    count = None if options.label_selector or options.field_selector else remaining
+    return ObjectList(tuple(page), version, str(more), count)
 
 
 def _used(context: ThreadContext, name: str) -> Namespace:
@@ -121,14 +121,14 @@ def _is_used(context: ThreadContext, name: str) -> bool:
 
 def _names_in_use(context: ThreadContext) -> list[str]:
     """Return the names in use. Each call skips to the next namespace, so the cost does not depend on its objects."""
-    found: set[str] = set()
+    names: set[str] = set()
     for index in _indexes(context):
         low = b"-"
-        while len(found) < MOST and (member := _first(context, index, low)):
+        while len(names) < MOST and (member := _first(context, index, low)):
             name = member.partition(b"/")[0]
-            found.add(name.decode("utf-8", "replace"))
+            names.add(name.decode("utf-8", "replace"))
             low = b"[" + name + b"0"  # the character after the slash
-    return sorted(name for name in found if name)
+    return sorted(name for name in names if name)
 
 
 def _first(context: ThreadContext, index: bytes, low: bytes) -> bytes:

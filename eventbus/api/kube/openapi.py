@@ -125,9 +125,9 @@ def _schemas(resource: Resource, name: str) -> dict[str, Any]:
 
 
 def _add_descriptions(owner: str, schema: dict[str, Any]) -> None:
-    for field, found in schema.get("properties", {}).items():
+    for field, property_schema in schema.get("properties", {}).items():
         if text := field_text(owner, field):
-            found["description"] = text
+            property_schema["description"] = text
 
 
 def _add_merge_keys(schemas: dict[str, Any], schema: dict[str, Any], path: str = "") -> None:
@@ -211,15 +211,15 @@ def _paths(resource: Resource, path: str, schema: str) -> dict[str, Any]:
 
 def _parameters(resource: Resource, *, named: bool) -> dict[str, Any]:
     names = (["namespace"] if resource.kind.namespaced else []) + (["name"] if named else [])
-    found = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-    return {"parameters": found} if found else {}
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    return {"parameters": parameters} if parameters else {}
 
 
 def _operation(
     resource: Resource, action: str, schema: str, parameters: list[dict[str, Any]], bodies: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     content = {JSON: {"schema": {"$ref": schema}}} if action in ("get", "put", "patch", "post") else {JSON: {}}
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": _gvk(resource),
         "parameters": parameters,
@@ -227,8 +227,11 @@ def _operation(
     }
     if bodies:
         shown = {"$ref": schema} if action != "patch" else {"type": "object"}
-        found["requestBody"] = {"required": True, "content": {one: {"schema": shown} for one in bodies}}
-    return found
+        operation["requestBody"] = {
+            "required": True,
+            "content": {media_type: {"schema": shown} for media_type in bodies},
+        }
+    return operation
 
 
 def _writing() -> list[dict[str, Any]]:

@@ -25,18 +25,19 @@ def swagger(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge the documents of all groups: every schema, and the PATCH of each path, for its parameters."""
     paths: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
-    for one in documents:
-        for path, found in one["paths"].items():
-            if "patch" in found:
-                paths[path] = {"patch": _operation(found["patch"])}
-        definitions |= {name: _definition(schema) for name, schema in one["components"]["schemas"].items()}
+    for document in documents:
+        for path, item in document["paths"].items():
+            if "patch" in item:
+                paths[path] = {"patch": _operation(item["patch"])}
+        definitions |= {name: _definition(schema) for name, schema in document["components"]["schemas"].items()}
     info = {"title": "eventbus", "version": "v1"}
     return {"swagger": "2.0", "info": info, "paths": paths, "definitions": definitions}
 
 
 def _operation(operation: Mapping[str, Any]) -> dict[str, Any]:
     parameters = [
-        {"name": one["name"], "in": one["in"], "type": one["schema"]["type"]} for one in operation["parameters"]
+        {"name": parameter["name"], "in": parameter["in"], "type": parameter["schema"]["type"]}
+        for parameter in operation["parameters"]
     ]
     extensions = {key: value for key, value in operation.items() if key.startswith(_EXTENSION)}
     return {"parameters": parameters, "responses": {"200": {"description": "OK"}}, **extensions}
@@ -63,14 +64,14 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 def _path_item(item: Mapping[str, Any]) -> bytes:
     operation = item["patch"]
-    parameters = b"".join(_part(8, _query_parameter(one)) for one in operation["parameters"])
+    parameters = b"".join(_part(8, _query_parameter(parameter)) for parameter in operation["parameters"])
     response = _named("200", _part(1, _part(1, operation["responses"]["200"]["description"])))
     return _part(8, parameters + _part(9, _part(1, response)) + _extensions(13, operation))
 
 
 def _query_parameter(parameter: Mapping[str, Any]) -> bytes:
-    found = _part(2, parameter["in"]) + _part(4, parameter["name"]) + _part(6, parameter["type"])
-    return _part(1, _part(2, _part(3, found)))  # a non-body parameter, in the query
+    packed = _part(2, parameter["in"]) + _part(4, parameter["name"]) + _part(6, parameter["type"])
+    return _part(1, _part(2, _part(3, packed)))  # a non-body parameter, in the query
 
 
 def _schemas(schemas: Mapping[str, Any]) -> bytes:
@@ -80,17 +81,17 @@ def _schemas(schemas: Mapping[str, Any]) -> bytes:
 def _schema(schema: Mapping[str, Any]) -> bytes:
     if "$ref" in schema:
         return _part(1, schema["$ref"])
-    found = b"".join(_part(place, schema[key]) for place, key in ((2, "format"), (4, "description")) if key in schema)
-    found += b"".join(_part(19, name) for name in schema.get("required", ()))
+    packed = b"".join(_part(place, schema[key]) for place, key in ((2, "format"), (4, "description")) if key in schema)
+    packed += b"".join(_part(19, name) for name in schema.get("required", ()))
     if isinstance(schema.get("additionalProperties"), Mapping):
-        found += _part(21, _part(1, _schema(schema["additionalProperties"])))
+        packed += _part(21, _part(1, _schema(schema["additionalProperties"])))
     if "type" in schema:
-        found += _part(22, _part(1, schema["type"]))
+        packed += _part(22, _part(1, schema["type"]))
     if "items" in schema:
-        found += _part(23, _part(1, _schema(schema["items"])))
+        packed += _part(23, _part(1, _schema(schema["items"])))
     if "properties" in schema:
-        found += _part(25, _schemas(schema["properties"]))
-    return found + _extensions(31, schema)
+        packed += _part(25, _schemas(schema["properties"]))
+    return packed + _extensions(31, schema)
 
 
 def _extensions(place: int, owner: Mapping[str, Any]) -> bytes:

@@ -252,12 +252,12 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 def varint(number: int) -> bytes:
     """Encode a number of at least 0."""
-    found = bytearray()
+    packed = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        packed.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    packed.append(number)
+    return bytes(packed)
 
 
 def _bytes(value: int | bytes) -> bytes:

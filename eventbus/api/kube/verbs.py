@@ -37,10 +37,10 @@ from eventbus.store.writer import ObjectWriter
 
 
 class Written(NamedTuple):
-    """The result of a write. *made*: the object is new. *warnings* are sent to the client."""
+    """The result of a write. *created*: the object is new. *warnings* are sent to the client."""
 
     object: Any
-    made: bool = False
+    created: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -96,38 +96,38 @@ Admit = Callable[[Any], None]
 
 def create(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
     """Raises: ApiError: 400, 409, 422, 429."""
-    made, warnings = _to_create(context, info, body, options, admit)
-    return Written(writer(context, info, options).create(made), made=True, warnings=warnings)
+    new, warnings = _to_create(context, info, body, options, admit)
+    return Written(writer(context, info, options).create(new), created=True, warnings=warnings)
 
 
 def creation(
     context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit
 ) -> Call[Written]:
     """Return the call that creates an event, for a bus of one partition. Raises: as `create`."""
-    made, warnings = _to_create(context, info, body, options, admit)
-    call = context.objects(info.resource.kind).creation(made)
-    return Call(call.command, lambda reply: Written(call.result(reply), made=True, warnings=warnings))
+    new, warnings = _to_create(context, info, body, options, admit)
+    call = context.objects(info.resource.kind).creation(new)
+    return Call(call.command, lambda reply: Written(call.result(reply), created=True, warnings=warnings))
 
 
 def _to_create(
     context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit
 ) -> tuple[Any, tuple[str, ...]]:
     """Return the object to create, and warnings. Raises: ApiError."""
-    made, warnings = object_of(info, body, options)
+    new, warnings = object_of(info, body, options)
     if info.resource.kind is NAMESPACE:
-        made = begun(made)
-    if made.metadata.resource_version == "0":  # "0" is any version; a new object has none
-        made = with_metadata(made, resource_version="")
+        new = begun(new)
+    if new.metadata.resource_version == "0":  # "0" is any version; a new object has none
+        new = with_metadata(new, resource_version="")
     if info.name:  # an apply
-        _check_name(info, made)
+        _check_name(info, new)
     if options.author:
-        made = options.author.signed(info.verb, info.resource.kind, made)
-        options.author.check_count(context, info.resource.kind, made)
-    admit(made)
-    check_rules(info, made)
-    if info.resource.kind is NAMESPACE and not made.metadata.generate_name:
-        _refuse_used(context, made.metadata.name)
-    return made, warnings
+        new = options.author.signed(info.verb, info.resource.kind, new)
+        options.author.check_count(context, info.resource.kind, new)
+    admit(new)
+    check_rules(info, new)
+    if info.resource.kind is NAMESPACE and not new.metadata.generate_name:
+        _refuse_used(context, new.metadata.name)
+    return new, warnings
 
 
 def update(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
@@ -157,8 +157,8 @@ def update(context: ThreadContext, info: RequestInfo, body: Body, options: Write
             details = status.named(info.resource.label, info.name)
             raise status.ApiError(409, "Conflict", message, details=details) from None
     check_rules(info, new)
-    made = with_metadata(new, resource_version="")
-    return Written(writer(context, info, options).create(made), made=True, warnings=warnings)
+    created = with_metadata(new, resource_version="")
+    return Written(writer(context, info, options).create(created), created=True, warnings=warnings)
 
 
 def patch_unread(context: ThreadContext, info: RequestInfo, body: Body, options: WriteOptions, admit: Admit) -> Written:
@@ -172,12 +172,16 @@ def patch_unread(context: ThreadContext, info: RequestInfo, body: Body, options:
         raise _without_values(info, error) from None
     except (InvalidEvent, InvalidObject) as error:
         raise _without_values(info, status.api_error_of(error)) from None
-    if written.made:
+    if written.created:
         return written
-    found = written.object.metadata
+    metadata = written.object.metadata
     sent = info.resource.kind.decode(_patcher(body.media_type, _patch_of(body))({}))
     shown = with_metadata(
-        sent, name=found.name, namespace=found.namespace, uid=found.uid, resource_version=found.resource_version
+        sent,
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
     )
     return written._replace(object=shown)
 
@@ -264,8 +268,8 @@ def _modify(
         return new
 
     objects = writer(context, info, options)
-    known = context.versions(info.resource.kind).to_store(version)
-    return objects.modify(info.name, checked, info.namespace, version=known, uid=uid)
+    stored_version = context.versions(info.resource.kind).to_store(version)
+    return objects.modify(info.name, checked, info.namespace, version=stored_version, uid=uid)
 
 
 def _kept_part(info: RequestInfo, former: Any, new: Any) -> Any:
@@ -282,11 +286,11 @@ def _kept_part(info: RequestInfo, former: Any, new: Any) -> Any:
 
 def _check_name(info: RequestInfo, new: Any) -> None:
     """Raises: ApiError: 400: the name differs from the name in the path."""
-    given = new.metadata.name
-    if given != info.name:
+    name = new.metadata.name
+    if name != info.name:
         raise status.bad_request(
-            f"the name of the object ({given}) does not match the name on the URL ({info.name})"
-            if given
+            f"the name of the object ({name}) does not match the name on the URL ({info.name})"
+            if name
             else f"the name of the object ({info.name} based on URL) was undeterminable: name must be provided"
         )
 
@@ -339,9 +343,9 @@ def _version(value: Any) -> str:
     return "" if version == "0" else version
 
 
-def _check_same_version(context: ThreadContext, info: RequestInfo, held: str, given: str) -> None:
+def _check_same_version(context: ThreadContext, info: RequestInfo, current: str, sent: str) -> None:
     """Raises: Conflict: a JSON patch sets a version that differs from the object's."""
-    if given not in ("", "0", held) and context.versions(info.resource.kind).to_store(given) != held:
+    if sent not in ("", "0", current) and context.versions(info.resource.kind).to_store(sent) != current:
         raise conflict(info.resource.kind, info.name)
 
 

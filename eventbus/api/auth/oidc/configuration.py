@@ -93,7 +93,7 @@ class _Configuration(_Part, frozen=True):
 def read_configuration(path: Path) -> tuple[JwtConfig, ...]:
     """Read the issuers from a configuration file, YAML or JSON.
 
-    Raises: ConfigError: others can write the file, or a field will not do, which it names.
+    Raises: ConfigError: others can write the file, or a field is invalid, which it names.
     """
     import yaml
 
@@ -102,13 +102,13 @@ def read_configuration(path: Path) -> tuple[JwtConfig, ...]:
         plain = yaml.safe_load(read_own(path, MAX_BYTES).decode("utf-8"))
         for where in _not_served(plain):
             raise ValueError(f"{where}: {_NOT_SERVED[where.rpartition('.')[2]]}")
-        found = msgspec.convert(plain, decodable(_Configuration))
-        if found.api_version not in _VERSIONS or found.kind != "AuthenticationConfiguration":
+        configuration = msgspec.convert(plain, decodable(_Configuration))
+        if configuration.api_version not in _VERSIONS or configuration.kind != "AuthenticationConfiguration":
             raise ValueError(f"must be apiVersion {_VERSIONS[0]}, kind AuthenticationConfiguration")
-        _check(found.jwt)
+        _check(configuration.jwt)
     except (ConfigError, OSError, ValueError, yaml.YAMLError) as error:  # those of msgspec are ValueErrors
         raise ConfigError(f"{FLAG} {path}: {error}") from error
-    return found.jwt
+    return configuration.jwt
 
 
 def trusting(issuer: IssuerConfig) -> ssl.SSLContext:
@@ -133,16 +133,18 @@ def _not_served(plain: Any, where: str = "") -> Iterator[str]:
             yield from _not_served(value, f"{where}[{number}]")
 
 
-def _check(every: tuple[JwtConfig, ...]) -> None:
+def _check(configs: tuple[JwtConfig, ...]) -> None:
     """Raises: ValueError."""
-    if not 1 <= len(every) <= _MOST:
+    if not 1 <= len(configs) <= _MOST:
         raise ValueError(f"jwt: give 1 to {_MOST} issuers")
-    _check_once("issuer.url", [one.issuer.url for one in every])
-    _check_once("issuer.discoveryURL", [one.issuer.discovery_url for one in every if one.issuer.discovery_url])
-    for number, one in enumerate(every):
+    _check_once("issuer.url", [config.issuer.url for config in configs])
+    _check_once(
+        "issuer.discoveryURL", [config.issuer.discovery_url for config in configs if config.issuer.discovery_url]
+    )
+    for number, config in enumerate(configs):
         try:
-            _check_issuer(one.issuer)
-            _check_claims(one)
+            _check_issuer(config.issuer)
+            _check_claims(config)
         except ValueError as error:
             raise ValueError(f"jwt[{number}].{error}") from error
 
@@ -191,5 +193,5 @@ def _check_once(where: str, values: Iterable[str]) -> None:
     seen = set()
     for value in values:
         if value in seen:
-            raise ValueError(f"{where}: {value!r} stands there twice")
+            raise ValueError(f"{where}: {value!r} occurs twice")
         seen.add(value)

@@ -70,9 +70,9 @@ class IssuerKeys:
 
     async def find(self, kid: str | None) -> tuple[Key, ...]:
         """Return the candidate keys for a token with key id *kid*. Waits for at most `FETCH_S`."""
-        if found := self._named(kid):
+        if keys := self._named(kid):
             self.freshen()
-            return found
+            return keys
         self._begin()
         if self._is_fetching and self._fetching is not None:
             await asyncio.wait([self._fetching], timeout=FETCH_S)
@@ -100,15 +100,15 @@ class IssuerKeys:
     async def _fetch(self) -> None:
         try:
             async with asyncio.timeout(FETCH_S):
-                found = await _fetched(self._issuer, self._context)
+                keys = await _fetched(self._issuer, self._context)
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:  # a timeout is an OSError
             why = printable(str(error))[:300] or f"no answer within {FETCH_S:.0f} s"
-            kept = "the keys known before go on to hold" if self.known else "until then its tokens are refused"
-            log.warning("the keys of %s cannot be had: %s; %s", self._issuer.url, why, kept)
+            consequence = "the former keys stay in use" if self.known else "its tokens are refused until then"
+            log.warning("the keys of %s cannot be fetched: %s; %s", self._issuer.url, why, consequence)
             return
         self._fetched = self._clock.monotonic()
-        if found != self.known:
-            self.known = found
+        if keys != self.known:
+            self.known = keys
 
 
 class _Resolver(AbstractResolver):
@@ -122,21 +122,21 @@ class _Resolver(AbstractResolver):
         future: asyncio.Future[list[Any]] = loop.create_future()
 
         def look_up() -> None:
-            found: list[Any] | OSError
+            result: list[Any] | OSError
             try:
-                found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+                result = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
             except OSError as error:
-                found = error
+                result = error
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(tell, found)
+                loop.call_soon_threadsafe(tell, result)
 
-        def tell(found: list[Any] | OSError) -> None:
+        def tell(result: list[Any] | OSError) -> None:
             if future.done():  # it was canceled
                 return
-            if isinstance(found, OSError):
-                future.set_exception(found)
+            if isinstance(result, OSError):
+                future.set_exception(result)
             else:
-                future.set_result(found)
+                future.set_result(result)
 
         threading.Thread(target=look_up, name="eventbus-issuer", daemon=True).start()
         return [
@@ -167,27 +167,27 @@ async def _document(session: aiohttp.ClientSession, url: str) -> bytes:
     async with session.get(url, allow_redirects=False) as answer:
         if answer.status != 200:
             raise ValueError(f"{url} answers {answer.status}")
-        found = bytearray()
+        body = bytearray()
         async for chunk in answer.content.iter_any():
-            found += chunk
-            if len(found) > _MOST:
+            body += chunk
+            if len(body) > _MOST:
                 raise ValueError(f"{url} is longer than {_MOST} bytes")
-        return bytes(found)
+        return bytes(body)
 
 
 def _read_keys(document: bytes) -> tuple[Key, ...]:
     """Read a JWK set; skip keys that cannot verify tokens. Raises: ValueError: no key is left."""
-    found = []
+    keys = []
     for plain in msgspec.json.decode(document, type=decodable(_KeySet)).keys[:_MOST_KEYS]:
         try:
             key = _key(plain)
         except (jwt.PyJWTError, TypeError, ValueError):
             continue
         if key is not None:
-            found.append(key)
-    if not found:
+            keys.append(key)
+    if not keys:
         raise ValueError("there is no RSA or EC key to verify signatures with among the issuer's keys")
-    return tuple(found)
+    return tuple(keys)
 
 
 def _key(plain: dict[str, Any]) -> Key | None:

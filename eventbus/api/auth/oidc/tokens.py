@@ -144,23 +144,27 @@ class JwtUsers:
         if self._configs is self.file.value:
             return
         self._configs = self.file.value
-        found = {}
+        issuers = {}
         for config in self._configs:
             before = self._issuers.get(config.issuer.url)
             same = before is not None and before.config.issuer == config.issuer
             keys = before.keys if before is not None and same else IssuerKeys(config.issuer, clock=self._clock)
-            found[config.issuer.url] = _Issuer(config, keys)
-        self._issuers = found
+            issuers[config.issuer.url] = _Issuer(config, keys)
+        self._issuers = issuers
         self._known.clear()
 
 
 def _unverified(token: str) -> tuple[str | None, str]:
     """Return the key id and the issuer in *token*, both unverified. Raises: _Refused."""
     try:
-        found = jwt.decode_complete(token, options={"verify_signature": False})
+        token_parts = jwt.decode_complete(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError) as error:  # text that is not valid UTF-8
         raise _Refused("malformed", f"it cannot be read: {printable(str(error))[:200]}") from None
-    algorithm, kid, issuer = found["header"].get("alg"), found["header"].get("kid"), found["payload"].get("iss")
+    algorithm, kid, issuer = (
+        token_parts["header"].get("alg"),
+        token_parts["header"].get("kid"),
+        token_parts["payload"].get("iss"),
+    )
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise _Refused("algorithm", f"it is signed by {printable(str(algorithm))[:50]!r}")
     if not isinstance(issuer, str):
@@ -223,10 +227,10 @@ def _user(claims: Mapping[str, Any], config: JwtConfig) -> User:
 
 def _text(claims: Mapping[str, Any], claim: str, *, empty: bool = False) -> str:
     """Raises: _Refused: the claim is missing, or is not valid text."""
-    found = claims.get(claim)
-    if not isinstance(found, str) or not (found or empty):
+    value = claims.get(claim)
+    if not isinstance(value, str) or not (value or empty):
         raise _Refused("claims", f"{claim} is not there, or is no text")
-    return found
+    return value
 
 
 def _mapped(value: str, mapping: PrefixedClaim) -> str:
