@@ -150,18 +150,18 @@ class GetBusStatus(msgspec.Struct, forbid_unknown_fields=True):
     """The state of the bus itself: workers, lag, sinks and losses. Ask it if other answers seem old or incomplete."""
 
 
-def what_happened(readers: Readers, asked: WhatHappened) -> Answer:
+def what_happened(readers: Readers, arguments: WhatHappened) -> Answer:
     now = datetime.now(UTC)
-    kind = spelled_kind(asked.kind)
-    known = KINDS.named(kind)
-    scoped = is_cluster_scoped(kind) or (known is not None and not known.namespaced)
-    about = named_reference(kind, asked.name, "" if scoped else asked.namespace)
-    since = parse_since(asked.since) if asked.since else None
+    kind = spelled_kind(arguments.kind)
+    stored_kind = KINDS.named(kind)
+    scoped = is_cluster_scoped(kind) or (stored_kind is not None and not stored_kind.namespaced)
+    about = named_reference(kind, arguments.name, "" if scoped else arguments.namespace)
+    since = parse_since(arguments.since) if arguments.since else None
     story = readers.read_story(about, BEFORE)
 
     def wanted(events: Sequence[Event]) -> list[Event]:
-        kept = [event for event in events if since is None or last_seen(event) >= since]
-        return sorted(kept, key=last_seen, reverse=True)
+        recent = [event for event in events if since is None or last_seen(event) >= since]
+        return sorted(recent, key=last_seen, reverse=True)
 
     events, owned = wanted(story.events), wanted(story.of_owned)
     around = [entry for entry in story.around if since is None or last_seen(entry.event) >= since]
@@ -193,61 +193,67 @@ def _around_json(entry: Around) -> dict[str, Any]:
     return {"link": str(entry.link), "event": event_json(entry.event), "startedTogether": len(entry.also)}
 
 
-def list_failing(readers: Readers, asked: ListFailing) -> Answer:
-    since = parse_since(asked.since)
-    found = readers.search_events(
-        Search(namespace=asked.namespace, field_selector="type=Warning", since=since, limit=MOST_WARNINGS)
+def list_failing(readers: Readers, arguments: ListFailing) -> Answer:
+    since = parse_since(arguments.since)
+    result = readers.search_events(
+        Search(namespace=arguments.namespace, field_selector="type=Warning", since=since, limit=MOST_WARNINGS)
     )
     objects: dict[tuple[str, str, str], ObjectReference] = {}
-    for event in found.items:
+    for event in result.items:
         about, namespace = event.involved_object, event.metadata.namespace
         # Events about an object without a namespace have one, and verdicts look for them there.
         objects.setdefault(_key(about, namespace), ObjectReference(about.kind, namespace, about.name))
     judged = readers.read_verdicts(list(objects.values())[:MOST_JUDGED])
-    shown = [verdict for verdict in judged if asked.stopped or verdict.still is not Still.STOPPED]
+    shown = [verdict for verdict in judged if arguments.stopped or verdict.still is not Still.STOPPED]
     shown.sort(key=lambda verdict: (verdict.still is Still.GOES_ON, verdict.times, verdict.last), reverse=True)
     hint = "name a namespace or a later since"
-    answer = Answer(since=seconds_to_json(since), examined=found.examined, **_begins(found.begins))
-    answer.add("objects", _verdicts_json(shown, found.items), hint)
-    if found.more or len(objects) > MOST_JUDGED:
+    answer = Answer(since=seconds_to_json(since), examined=result.examined, **_begins(result.begins))
+    answer.add("objects", _verdicts_json(shown, result.items), hint)
+    if result.more or len(objects) > MOST_JUDGED:
         answer.truncate(hint)
     return answer
 
 
-def list_events(readers: Readers, asked: ListEvents) -> Answer:
+def list_events(readers: Readers, arguments: ListEvents) -> Answer:
     fields = {
-        "involvedObject.kind": spelled_kind(asked.kind) if asked.kind else "",
-        "involvedObject.name": asked.name,
-        "type": asked.type,
-        "reason": asked.reason,
+        "involvedObject.kind": spelled_kind(arguments.kind) if arguments.kind else "",
+        "involvedObject.name": arguments.name,
+        "type": arguments.type,
+        "reason": arguments.reason,
     }
     selector = ",".join(f"{name}={escape_value(value)}" for name, value in fields.items() if value)
-    since = parse_since(asked.since)
-    found = readers.search_events(
-        Search(namespace=asked.namespace, field_selector=selector, text=asked.text, since=since, limit=asked.limit)
+    since = parse_since(arguments.since)
+    result = readers.search_events(
+        Search(
+            namespace=arguments.namespace,
+            field_selector=selector,
+            text=arguments.text,
+            since=since,
+            limit=arguments.limit,
+        )
     )
     hint = "add a filter or name a later since"
-    answer = Answer(since=seconds_to_json(since), examined=found.examined, **_begins(found.begins))
-    answer.add("events", map(event_json, found.items), hint)
-    if found.more:
+    answer = Answer(since=seconds_to_json(since), examined=result.examined, **_begins(result.begins))
+    answer.add("events", map(event_json, result.items), hint)
+    if result.more:
         answer.truncate(f"{hint}, or raise limit")
     return answer
 
 
-def get_event(readers: Readers, asked: GetEvent) -> Answer:
-    return Answer(event=event_json(readers.read_event(asked.namespace, asked.name), whole=True))
+def get_event(readers: Readers, arguments: GetEvent) -> Answer:
+    return Answer(event=event_json(readers.read_event(arguments.namespace, arguments.name), whole=True))
 
 
-def how_often(readers: Readers, asked: HowOften) -> Answer:
+def how_often(readers: Readers, arguments: HowOften) -> Answer:
     until = datetime.now(UTC)
-    since = parse_since(asked.since)
+    since = parse_since(arguments.since)
     if not timedelta(0) <= until - since <= _DAY:
         raise InvalidEvent("since", "must be in the last 24 hours: counts by minute are read")
-    only = {facet: word for facet in FACETS if (word := getattr(asked, facet))}
-    minutes = asked.step_minutes or 1
-    found = readers.read_histogram(since, until, by=asked.by, only=only, step_s=minutes * 60)
-    rows = found.rows if asked.step_minutes else _of_one_bucket(found)
-    answer = Answer(since=seconds_to_json(since), begins=found.begins)
+    only = {facet: word for facet in FACETS if (word := getattr(arguments, facet))}
+    minutes = arguments.step_minutes or 1
+    histogram = readers.read_histogram(since, until, by=arguments.by, only=only, step_s=minutes * 60)
+    rows = histogram.rows if arguments.step_minutes else _of_one_bucket(histogram)
+    answer = Answer(since=seconds_to_json(since), begins=histogram.begins)
     counted = sorted(rows, key=lambda row: (row.get("time", ""), row["count"]), reverse=True)
     answer.add(
         "rows", (words(**row) for row in counted), "count by fewer words, in longer steps, or name a later since"
@@ -255,15 +261,15 @@ def how_often(readers: Readers, asked: HowOften) -> Answer:
     return answer
 
 
-def _of_one_bucket(found: Histogram) -> list[dict[str, Any]]:
+def _of_one_bucket(histogram: Histogram) -> list[dict[str, Any]]:
     counts: dict[tuple[str, ...], int] = {}
-    for row in found.rows:
-        key = tuple(row[facet] for facet in found.by)
+    for row in histogram.rows:
+        key = tuple(row[facet] for facet in histogram.by)
         counts[key] = counts.get(key, 0) + row["count"]
-    return [{**dict(zip(found.by, key, strict=True)), "count": count} for key, count in counts.items()]
+    return [{**dict(zip(histogram.by, key, strict=True)), "count": count} for key, count in counts.items()]
 
 
-def list_suppressed(readers: Readers, asked: ListSuppressed) -> Answer:
+def list_suppressed(readers: Readers, arguments: ListSuppressed) -> Answer:
     answer = Answer()
     answer.add(
         "sources", (words(**msgspec.to_builtins(source)) for source in readers.read_sources()), "the rest is smaller"
@@ -271,23 +277,23 @@ def list_suppressed(readers: Readers, asked: ListSuppressed) -> Answer:
     return answer
 
 
-def bus_status(readers: Readers, asked: GetBusStatus) -> Answer:
-    found = readers.read_status()
-    partitions = found.partitions
+def bus_status(readers: Readers, arguments: GetBusStatus) -> Answer:
+    status = readers.read_status()
+    partitions = status.partitions
     answer = Answer(
-        server=found.server,
+        server=status.server,
         partitions=len(partitions),
-        partitionsWithoutSinkWorker=found.unfed,
+        partitionsWithoutSinkWorker=status.unfed,
         stored={
             "events": sum(partition.stored.used or 0 for partition in partitions),
             "deadLetters": sum(partition.dead_events or 0 for partition in partitions),
         },
-        memory=msgspec.to_builtins(found.memory),
-        counters=found.counters,
-        losses=found.losses,
+        memory=msgspec.to_builtins(status.memory),
+        counters=status.counters,
+        losses=status.losses,
     )
     hint = "eventbus status shows all"
-    answer.add("groups", map(_group_json, found.groups), hint)
+    answer.add("groups", map(_group_json, status.groups), hint)
     answer.add("sinks", map(_sink_json, readers.read_sinks()), hint)
     return answer
 
@@ -331,9 +337,11 @@ class Tool(NamedTuple):
     @property
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments."""
-        _, found = msgspec.json.schema_components([self.asked])
+        _, components = msgspec.json.schema_components([self.asked])
         return {
-            name: value for name, value in found[self.asked.__name__].items() if name not in ("title", "description")
+            name: value
+            for name, value in components[self.asked.__name__].items()
+            if name not in ("title", "description")
         }
 
 
@@ -358,7 +366,7 @@ def call_tool(readers: Readers, name: str, arguments: Mapping[str, Any] | None) 
     if tool is None:
         raise InvalidEvent("name", f"is no tool; there are {', '.join(TOOLS)}")
     try:
-        asked = msgspec.convert(dict(arguments or {}), decodable(tool.asked))
+        converted = msgspec.convert(dict(arguments or {}), decodable(tool.asked))
     except msgspec.ValidationError as error:
         raise InvalidEvent("arguments", str(error)) from None
-    return msgspec.json.encode(tool.answer(readers, asked).plain())
+    return msgspec.json.encode(tool.answer(readers, converted).plain())

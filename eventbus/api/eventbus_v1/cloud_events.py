@@ -40,13 +40,17 @@ class CloudEvents:
     async def receive(self, request: web.Request) -> web.Response:
         """Record them: the answer is that of `record`. Raises: ApiError: 400, 415; 501: the SDK is not installed."""
         body = await read_recorded(request)
-        found = _read(request, body)
-        if not found:
+        events = _read(request, body)
+        if not events:
             return (await self._recording.take(request, body, lambda _: [], key="")).answer
-        ids = "\n".join(f"{len(one.source)}:{one.source}{one.id}" for one in found)
+        ids = "\n".join(f"{len(received.source)}:{received.source}{received.id}" for received in events)
         same = blake2b(ids.encode(), digest_size=16).hexdigest()
         taken = await self._recording.take(
-            request, body, lambda _: [one.event for one in found], key=f"cloudevents:{same}", same=same.encode()
+            request,
+            body,
+            lambda _: [received.event for received in events],
+            key=f"cloudevents:{same}",
+            same=same.encode(),
         )
         return taken.answer
 

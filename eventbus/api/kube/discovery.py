@@ -141,10 +141,10 @@ class Discovery:
         return web.Response(body=data, headers=headers)
 
     def _version(self, group: str, version: str) -> dict[str, Any]:
-        found = [_aggregate(resource) for resource in self._resources.in_version(group, version)]
+        resources = [_aggregate(resource) for resource in self._resources.in_version(group, version)]
         for plural, kind in _REVIEWS.get(f"{group}/{version}", ()):
             response = {"group": group, "version": version, "kind": kind}
-            found.append(
+            resources.append(
                 {
                     "resource": plural,
                     "responseKind": response,
@@ -153,7 +153,7 @@ class Discovery:
                     "verbs": ["create"],
                 }
             )
-        return {"version": version, "resources": found, "freshness": "Current"}
+        return {"version": version, "resources": resources, "freshness": "Current"}
 
 
 def _wants_aggregated(request: web.Request) -> bool:
@@ -166,11 +166,11 @@ def _wants_aggregated(request: web.Request) -> bool:
 
 
 def _groups(resources: Resources) -> dict[str, list[str]]:
-    found = resources.groups()
+    groups = resources.groups()
     for name in _REVIEWS:
         group, _, version = name.partition("/")
-        found.setdefault(group, []).append(version)
-    return found
+        groups.setdefault(group, []).append(version)
+    return groups
 
 
 def _group(name: str, versions: list[str]) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _review(plural: str, kind: str) -> dict[str, Any]:
 def _aggregate(resource: Resource) -> dict[str, Any]:
     kind = resource.kind
     response = {"group": resource.group, "version": resource.version, "kind": kind.name}
-    found: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "resource": kind.plural,
         "responseKind": response,
         "scope": "Namespaced" if kind.namespaced else "Cluster",
@@ -219,15 +219,15 @@ def _aggregate(resource: Resource) -> dict[str, Any]:
         "verbs": list(VERBS),
     }
     if kind.short_names:
-        found["shortNames"] = list(kind.short_names)
+        entry["shortNames"] = list(kind.short_names)
     if kind.categories:
-        found["categories"] = list(kind.categories)
+        entry["categories"] = list(kind.categories)
     if resource.subresources:
-        found["subresources"] = [
+        entry["subresources"] = [
             {"subresource": name, "responseKind": response, "verbs": list(STATUS_VERBS)}
             for name in resource.subresources
         ]
-    return found
+    return entry
 
 
 async def _none(request: web.Request, *, version: str, kind: str) -> web.Response:

@@ -160,15 +160,15 @@ class _Merge:
         return merged
 
     def _take_out(self, merged: dict[str, Any], key: str, values: Any) -> None:
-        held = merged.get(key)
-        if isinstance(held, list) and isinstance(values, list):
-            self._count(len(held) + len(values))
-            taken = set(map(_identity, values))
-            merged[key] = [value for value in held if _identity(value) not in taken]
+        former = merged.get(key)
+        if isinstance(former, list) and isinstance(values, list):
+            self._count(len(former) + len(values))
+            removed = set(map(_identity, values))
+            merged[key] = [value for value in former if _identity(value) not in removed]
 
-    def _merge_list(self, held: Any, patch: Sequence[Any], path: tuple[str, ...], order: Any) -> list[Any]:
+    def _merge_list(self, current: Any, patch: Sequence[Any], path: tuple[str, ...], order: Any) -> list[Any]:
         key = _MERGED[path]
-        former = list(held) if isinstance(held, Sequence) and not isinstance(held, str) else []
+        former = list(current) if isinstance(current, Sequence) and not isinstance(current, str) else []
         self._count(len(former) + len(patch))
         if not key:
             known = set(map(_identity, former))
@@ -203,17 +203,17 @@ def _bad_directive(problem: str) -> status.ApiError:
     return status.bad_request(f"the patch cannot be applied: {problem}")
 
 
-def _in_order(held: list[Any], named: list[Any]) -> list[Any]:
-    """Merge the keys *held* with the keys that a patch has *named*: new keys come before the remaining ones."""
-    places = {key: place for place, key in enumerate(held)}
+def _in_order(former: list[Any], named: list[Any]) -> list[Any]:
+    """Merge the keys *former* with the keys that a patch has *named*: new keys come before the remaining ones."""
+    places = {key: place for place, key in enumerate(former)}
     named_keys = set(named)
-    left = deque(key for key in held if key not in named_keys)
-    found: dict[Any, None] = {}
+    remaining = deque(key for key in former if key not in named_keys)
+    ordered: dict[Any, None] = {}
     for key in named:
-        while key in places and left and places[left[0]] < places[key]:
-            found[left.popleft()] = None
-        found[key] = None
-    return [*found, *left]
+        while key in places and remaining and places[remaining[0]] < places[key]:
+            ordered[remaining.popleft()] = None
+        ordered[key] = None
+    return [*ordered, *remaining]
 
 
 def _identity(value: Any) -> Any:

@@ -83,20 +83,20 @@ class CheckpointLine:
         place = bisect_left(self._numbers, number)
         if self._numbers[place] == number:
             return self._at(place)
-        left, position = number - self._numbers[place - 1], []
+        remaining, position = number - self._numbers[place - 1], []
         for column in self._columns:
-            step = min(left, column[place] - column[place - 1])
+            step = min(remaining, column[place] - column[place - 1])
             position.append(column[place - 1] + step)
-            left -= step
+            remaining -= step
         return tuple(position)
 
     def behind(self, versions: Sequence[int]) -> Iterator[Vector]:
         """Iterate over the checkpoints after a position, the oldest first."""
         place = max(bisect_left(column, version) for column, version in zip(self._columns, versions, strict=True))
-        for one in range(place, len(self)):
-            found = self._at(one)
-            if found != tuple(versions):
-                yield found
+        for later in range(place, len(self)):
+            checkpoint = self._at(later)
+            if checkpoint != tuple(versions):
+                yield checkpoint
 
     def first_covering(self, versions: Sequence[int]) -> Vector:
         """Return the oldest checkpoint at or after *versions*, which must be covered."""

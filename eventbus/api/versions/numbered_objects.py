@@ -43,10 +43,10 @@ class _NumberedStorage:
         return read_again(lambda: self._find(namespace, name))
 
     def _find(self, namespace: str, name: str) -> StoredObject[Event] | None:
-        found = self._storage.find(namespace, name)
-        if found is None:
+        stored = self._storage.find(namespace, name)
+        if stored is None:
             return None
-        return StoredObject(found.place, self._numbered(found.object, found.place.partition), found.packed)
+        return StoredObject(stored.place, self._numbered(stored.object, stored.place.partition), stored.packed)
 
     def check(self, found: Event) -> None:
         self._storage.check(found)
@@ -57,10 +57,10 @@ class _NumberedStorage:
     def new_uid(self) -> str:
         return self._storage.new_uid()
 
-    def create(self, found: Event) -> Event:
-        made = self._storage.create(found)
-        place = self._storage.written_place(made.metadata.namespace, made.metadata.name)
-        return self._numbered(made, place.partition)
+    def create(self, event: Event) -> Event:
+        created = self._storage.create(event)
+        place = self._storage.written_place(created.metadata.namespace, created.metadata.name)
+        return self._numbered(created, place.partition)
 
     def replace(self, former: StoredObject[Event], new: Event) -> Event:
         return self._numbered(self._storage.replace(self._own(former), new), former.place.partition)
@@ -71,9 +71,9 @@ class _NumberedStorage:
         removed = self._storage.remove(own, version and own.object.metadata.resource_version)
         return str(self._numbering.number(former.place.partition, int(removed)))
 
-    def _own(self, found: StoredObject[Event]) -> StoredObject[Event]:
-        event = self._storage.decode(found.packed)
-        return StoredObject(found.place, event if event is not None else found.object, found.packed)
+    def _own(self, stored: StoredObject[Event]) -> StoredObject[Event]:
+        event = self._storage.decode(stored.packed)
+        return StoredObject(stored.place, event if event is not None else stored.object, stored.packed)
 
     def _numbered(self, found: Event, partition: int) -> Event:
         number = self._numbering.number(partition, int(found.metadata.resource_version))
@@ -99,9 +99,9 @@ class _NumberedObjects(ObjectWriter[T]):
         return read_again(lambda: self._list(options))
 
     def _list(self, options: ListOptions | None) -> ObjectList[T]:
-        found = super().list(options)
-        items = (numbered for numbered, _ in self._numbered(found.items))
-        return ObjectList(tuple(items), found.resource_version, found.continue_, found.remaining)
+        listed = super().list(options)
+        items = (numbered for numbered, _ in self._numbered(listed.items))
+        return ObjectList(tuple(items), listed.resource_version, listed.continue_, listed.remaining)
 
     def versioned(self, found: Iterable[tuple[int, T]]) -> Sequence[T]:
         return [numbered for numbered, _ in self._numbered(_tagged(partition, one) for partition, one in found)]
@@ -110,9 +110,9 @@ class _NumberedObjects(ObjectWriter[T]):
         return read_again(lambda: self._read_first(options))
 
     def _read_first(self, options: ListOptions) -> tuple[tuple[T, ...], tuple[int, ...], str]:
-        found = super().list(options)
-        pairs = sorted(self._numbered(found.items), key=lambda pair: int(pair[0].metadata.resource_version))
-        return tuple(item for item, _ in pairs), tuple(own for _, own in pairs), found.resource_version
+        listed = super().list(options)
+        pairs = sorted(self._numbered(listed.items), key=lambda pair: int(pair[0].metadata.resource_version))
+        return tuple(item for item, _ in pairs), tuple(own for _, own in pairs), listed.resource_version
 
     def _path(self, after: Sequence[int], until: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return positions along the checkpoints, so that later changes are read in the order of their numbers."""

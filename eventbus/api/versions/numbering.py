@@ -63,10 +63,10 @@ class Numbering:
         for _ in range(ATTEMPTS):
             with self._reading:
                 known = (self._line.newest, self._line.versions) if len(self._line) else None
-            found = read_versions(self._bus, client, EVENTS, range(self._bus.partitions))
+            versions = read_versions(self._bus, client, EVENTS, range(self._bus.partitions))
             # A version that was known before the read is higher: the partition has lost these changes.
-            is_lost = known is not None and any(now < then for now, then in zip(found, known[1], strict=True))
-            self._cover(found, lost=known[0] if known and is_lost else None)
+            is_lost = known is not None and any(now < then for now, then in zip(versions, known[1], strict=True))
+            self._cover(versions, lost=known[0] if known and is_lost else None)
             if not is_lost:
                 break
         with self._reading:

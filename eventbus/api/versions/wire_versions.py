@@ -61,15 +61,15 @@ class Bases:
 
     def of(self, client: Client, plural: str) -> WireVersions:
         """Return the versions of a kind in one partition. Redis: HGET, GET, HSETNX on bus, the first time."""
-        found = self._known.get(plural)
-        if found is not None:
-            return found
+        versions = self._known.get(plural)
+        if versions is not None:
+            return versions
         newest = read_versions(self._bus, client, plural, [0])[0]
         if newest <= NEVER_WRITTEN:
             return WireVersions()  # it gets its base with its first object
-        made = WireVersions(self._agreed(client, plural, max(0, newest - FIRST)))
+        new = WireVersions(self._agreed(client, plural, max(0, newest - FIRST)))
         with self._lock:
-            return self._known.setdefault(plural, made)
+            return self._known.setdefault(plural, new)
 
     def keep(self, client: Client) -> None:
         """Store the bases again after a flush of the bus: numbers jump up, and no worker restarts them."""
@@ -82,9 +82,9 @@ class Bases:
         try:
             with redis_errors():
                 client.hsetnx(key, field, str(base))
-                found: Any = client.hmget(key, [field])
-            return int(found[0])
+                stored: Any = client.hmget(key, [field])
+            return int(stored[0])
         except BusRefused:  # a read-only user sees the store's own numbers until a writer sets the base
             with redis_errors():
-                found = client.hmget(key, [field])
-            return int(found[0] or 0)
+                stored = client.hmget(key, [field])
+            return int(stored[0] or 0)

@@ -119,7 +119,7 @@ class WatchGroup:
 
     def advance(self, offers: Iterable[_Offer]) -> list[WatchState[Any]]:
         """Write the changes of *offers*. Returns: the members that have left; offer the changes to them."""
-        left: list[WatchState[Any]] = []
+        leaving: list[WatchState[Any]] = []
         written = self._lead.position
         for offer in offers:
             self._lead.offer(*offer)
@@ -129,20 +129,20 @@ class WatchGroup:
                 lines.append(self._encoder.line(self._renderer, step, first=False))
                 size += len(lines[-1])
                 if size >= CHUNK:
-                    left += self._write(lines, written)
+                    leaving += self._write(lines, written)
                     lines, size, written = [], 0, self._lead.position
             if lines:
-                left += self._write(lines, written)
+                leaving += self._write(lines, written)
             if step is not None:
-                return left
+                return leaving
         except Exception:
             log.debug("watches of %s advance one by one", self._renderer.resource.plural, exc_info=True)
         # The group has ended, or a change cannot be encoded: each member gets the same end by itself.
         for state in self._writers:
             state.skip_to(written)
-        left += self._writers
+        leaving += self._writers
         self._writers.clear()
-        return left
+        return leaving
 
     def _write(self, lines: Sequence[bytes], before: Sequence[int]) -> list[WatchState[Any]]:
         """Returns: the members that are too slow. *before*: their position without these *lines*."""
@@ -240,9 +240,9 @@ class _Relay:
             waiting, failure = list(self._waiting), self._failure
             self._waiting.clear()
         for group in list(self._groups.values()):
-            left = group.advance(waiting)
+            leaving = group.advance(waiting)
             with self._lock:
-                self._take_back(left)
+                self._take_back(leaving)
         if failure is not None:
             for state in list(self._grouped):
                 self.leave(state)
@@ -260,8 +260,8 @@ class _Relay:
         now = self._loop.time()
         self._paused_until = now + min(now - begun, MAX_PAUSE_S)
 
-    def _take_back(self, left: Iterable[WatchState[Any]]) -> None:
-        for state in left:
+    def _take_back(self, leaving: Iterable[WatchState[Any]]) -> None:
+        for state in leaving:
             key = self._grouped.pop(state)
             self._subscribers.add(state)
             if key in self._groups and not len(self._groups[key]):
@@ -285,14 +285,14 @@ class LineEncoder:
         if event.type is WatchEventType.BOOKMARK or first:
             return self._encoded(renderer, event, first=first)
         key = (id(event.object), event.type, event.position, renderer.resource.kind.api_version, renderer.answer)
-        found = self._known.get(key)
-        if found is None:
+        encoded = self._known.get(key)
+        if encoded is None:
             # The entry keeps the object alive, so that no other object gets its id.
-            found = self._known[key] = (event.object, self._encoded(renderer, event, first=False))
+            encoded = self._known[key] = (event.object, self._encoded(renderer, event, first=False))
             if not self._clearing:
                 self._clearing = True
                 asyncio.get_running_loop().call_later(KEPT_S, self._clear)
-        return found[1]
+        return encoded[1]
 
     def count(self, resource: Resource, lines: int) -> None:
         """Count *lines* that are written to watches of *resource*."""
