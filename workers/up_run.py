@@ -7,20 +7,24 @@ import os
 import re
 import shutil
 import signal
+import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
 from eventbus.agent.node.bus_contact import BusContact
-from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, claim_bus, place_of, read_page
+from eventbus.agent.procfile.orphaned_processes import LINES, PAGE_FILE, read_page
 from eventbus.agent.procfile.procfile import RESERVED, line_name, line_pod, ports_of, procfile_pods
 from eventbus.agent.procfile.procfile_runner import ProcfileRunner, Screen
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.broker import function_library
 from eventbus.broker.bus import Bus, open_bus, read_options
+from eventbus.broker.connection.address import parse_address as parse_redis_url
 from eventbus.broker.connection.address import safe_url
 from eventbus.broker.connection.connect import Client, connect
 from eventbus.broker.embedded.server import EmbeddedServer, default_directory
@@ -276,6 +280,58 @@ class UpRun:
     def _stop(self) -> None:
         self._stop_asked = True
         self._signals.wake()
+
+
+def place_of(url: str) -> str:
+    """Return where the server of *url* is: the same for each way to write its host, and without a user.
+
+    Raises: ConfigError: the url cannot be used.
+    """
+    address = parse_redis_url(url)
+    places = {f"{host}:{endpoint.port}" for endpoint in address.endpoints for host in _addresses(endpoint.host)}
+    if address.socket:
+        places.add(os.path.realpath(address.socket))
+    return f"{' '.join(sorted(places))} {address.primary}/{address.database}"
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return {host}
+    # Other servers may listen at 127.0.0.2.
+    return {"localhost" if each in ("127.0.0.1", "::1") else each for each in found}
+
+
+def claim_bus(bus: str) -> socket.socket | str:
+    """Claim the bus of that name for the `up` of this process, until the socket is closed.
+
+    A name of the kernel and no file, because another `up` of this user may have any state folder.
+
+    Returns: the claim; or the process that has it.
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # The first `up` accepts no connection: the kernel queues those that asked for its process, until it ends.
+    claim.setblocking(False)
+    address = f"\0eventbus-up-{os.geteuid()}-{sha256(bus.encode('utf-8', 'replace')).hexdigest()}"
+    try:
+        claim.bind(address)
+        claim.listen()
+    except OSError:
+        try:
+            claim.connect(address)
+        except BlockingIOError:  # the queue is full
+            claim.close()
+            return "another process"
+        except OSError:  # it has ended in this moment
+            return claim
+        pid, uid, _ = struct.unpack(
+            "3i", claim.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        )
+        if uid == os.geteuid():
+            claim.close()
+            return f"process {pid}"
+    return claim
 
 
 class _BusLink:

@@ -1,4 +1,4 @@
-"""The status functions of a node: each takes the Node and adds its part, as the kubelet's setters do.
+"""The status functions of a node, and their thresholds: each takes the Node and adds its part, as the kubelet's.
 
 `NodeStatusSetters` has the default functions. A user's functions run after them. They are given to the agent, or
 registered as an entry point of the group `eventbus.node_status`, with a function from Node to Node as value.

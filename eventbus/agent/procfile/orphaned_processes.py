@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
-import struct
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +13,6 @@ import msgspec
 
 from eventbus.agent.logs import LocalPods
 from eventbus.agent.pods.updates import CONFIG_MIRROR, RUN_BY_UP
-from eventbus.broker.connection.address import parse_address
 from eventbus.client.store import RemoteStore
 from eventbus.errors import NotFound
 from eventbus.model.decodable import decodable
@@ -98,58 +94,6 @@ def page_of(directory: Path, bus: str) -> str:
                 if not is_ours:  # else it was killed, and its API worker has ended with it
                     return page.page
     return ""
-
-
-def place_of(url: str) -> str:
-    """Return where the server of *url* is: the same for each way to write its host, and without a user.
-
-    Raises: ConfigError: the url cannot be used.
-    """
-    address = parse_address(url)
-    places = {f"{host}:{endpoint.port}" for endpoint in address.endpoints for host in _addresses(endpoint.host)}
-    if address.socket:
-        places.add(os.path.realpath(address.socket))
-    return f"{' '.join(sorted(places))} {address.primary}/{address.database}"
-
-
-def _addresses(host: str) -> set[str]:
-    try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
-    except (OSError, UnicodeError):
-        return {host}
-    # Other servers may listen at 127.0.0.2.
-    return {"localhost" if each in ("127.0.0.1", "::1") else each for each in found}
-
-
-def claim_bus(bus: str) -> socket.socket | str:
-    """Claim the bus of that name for the `up` of this process, until the socket is closed.
-
-    A name of the kernel and no file, because another `up` of this user may have any state folder.
-
-    Returns: the claim; or the process that has it.
-    """
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The first `up` accepts no connection: the kernel queues those that asked for its process, until it ends.
-    claim.setblocking(False)
-    address = f"\0eventbus-up-{os.geteuid()}-{sha256(bus.encode('utf-8', 'replace')).hexdigest()}"
-    try:
-        claim.bind(address)
-        claim.listen()
-    except OSError:
-        try:
-            claim.connect(address)
-        except BlockingIOError:  # the queue is full
-            claim.close()
-            return "another process"
-        except OSError:  # it has ended in this moment
-            return claim
-        pid, uid, _ = struct.unpack(
-            "3i", claim.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        )
-        if uid == os.geteuid():
-            claim.close()
-            return f"process {pid}"
-    return claim
 
 
 def left_lines(directory: Path) -> list[str]:

@@ -1,11 +1,11 @@
-"""Lines of an `eventbus up`, as others see them."""
+"""The claim of a bus: one `eventbus up` of a user has it at a time."""
 
 from __future__ import annotations
 
 import os
 import socket
 
-from eventbus.agent.procfile.orphaned_processes import claim_bus, place_of
+from eventbus.workers.up_run import claim_bus, place_of
 
 
 def test_a_bus_is_claimed_by_one_up_until_it_ends() -> None:
