@@ -151,17 +151,6 @@ def test_events_are_followed(env: dict[str, str], tmp_path: Path) -> None:
         eventually(lambda: "Completed" in following.out)
 
 
-def test_nodes_are_got(env: dict[str, str], bus: Bus) -> None:
-    assert "No resources found" in run("get", "nodes", env=env).stderr
-    from eventbus import NODE, Node, ObjectMeta, ObjectStore
-
-    with ObjectStore.open(bus.url, settings=Settings(prefix=bus.prefix)) as store:
-        store.objects(NODE).create(Node(metadata=ObjectMeta(name="n1")))
-    assert "n1" in run("get", "nodes", env=env).stdout
-    assert run("get", "node", "n1", "-o", "name", env=env).stdout == "node/n1\n"
-    assert run("get", "node", "n2", env=env).returncode == 1
-
-
 def test_the_numbers_are_those_of_redis(env: dict[str, str]) -> None:
     record(env, "Backup/nightly", "Completed")
     found = json.loads(run("status", "-o", "json", env=env).stdout)

@@ -64,31 +64,32 @@ def offered(env: dict[str, str], line: str) -> list[str]:
     return [value for _, _, value in (found.partition(",") for found in ran.stdout.split())]
 
 
-@pytest.mark.parametrize(
-    ("line", "names"),
-    [
-        ("eventbus group delete ", ["sink", "export:file-x"]),
-        ("eventbus group delete exp", ["export:file-x"]),
-        ("eventbus dead list --group s", ["sink"]),
-        ("eventbus get events -n ", ["default", "shop", "shop-b"]),
-        ("eventbus get leases --namespace sh", ["shop", "shop-b"]),
-        ("eventbus -n sh", ["shop", "shop-b"]),
-        ("eventbus help gr", ["group"]),
-        ("eventbus help get ev", ["events"]),
-        ("eventbus help get events ", []),
-        ("eventbus describe ", ["job/web", "pod/db-0", "pod/web-0"]),
-        ("eventbus describe pod/w", ["pod/web-0"]),
-        ("eventbus describe po/w", ["po/web-0"]),
-        ("eventbus describe pods w", ["web-0"]),
-        ("eventbus describe -n shop pod ", ["cart-0"]),
-        ("eventbus events --for Pod/", ["Pod/db-0", "Pod/web-0"]),
-        ("eventbus record j", ["job/web"]),
-        ("eventbus silence expire 16c", [SILENCED]),
-        ("eventbus silence expire 17c", []),
-    ],
-)
-def test_names_come_from_the_bus(env: dict[str, str], line: str, names: list[str]) -> None:
-    assert offered(env, line) == names
+#: What is typed → the names that are offered.
+NAMES = [
+    ("eventbus group delete ", ["sink", "export:file-x"]),
+    ("eventbus group delete exp", ["export:file-x"]),
+    ("eventbus dead list --group s", ["sink"]),
+    ("eventbus get events -n ", ["default", "shop", "shop-b"]),
+    ("eventbus get leases --namespace sh", ["shop", "shop-b"]),
+    ("eventbus -n sh", ["shop", "shop-b"]),
+    ("eventbus help gr", ["group"]),
+    ("eventbus help get ev", ["events"]),
+    ("eventbus help get events ", []),
+    ("eventbus describe ", ["job/web", "pod/db-0", "pod/web-0"]),
+    ("eventbus describe pod/w", ["pod/web-0"]),
+    ("eventbus describe po/w", ["po/web-0"]),
+    ("eventbus describe pods w", ["web-0"]),
+    ("eventbus describe -n shop pod ", ["cart-0"]),
+    ("eventbus events --for Pod/", ["Pod/db-0", "Pod/web-0"]),
+    ("eventbus record j", ["job/web"]),
+    ("eventbus silence expire 16c", [SILENCED]),
+    ("eventbus silence expire 17c", []),
+]
+
+
+def test_names_come_from_the_bus(env: dict[str, str]) -> None:
+    for line, names in NAMES:
+        assert offered(env, line) == names, line
 
 
 @pytest.mark.parametrize(

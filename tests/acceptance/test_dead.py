@@ -165,15 +165,6 @@ def test_discarded_entries_are_gone_and_counted(env: dict[str, str], bus: Bus, c
     assert client.hget(bus.keys[0].meta, "discarded") == b"1"
 
 
-def test_of_several_those_that_are_there_are_done(env: dict[str, str], bus: Bus, client: Any) -> None:
-    bury(bus, client, b"\xc1")
-    (entry,) = dead(env)
-    ended = run("dead", "discard", "0/1-1", entry["id"], env=env)
-    assert (ended.returncode, ended.stdout) == (1, f"dead/{entry['id']} discarded\n")
-    assert ended.stderr.startswith("error: dead entries not found")
-    assert "0/1-1" in ended.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -32,6 +32,7 @@ from tests.acceptance.both_ways import environment_of
 from tests.acceptance.programs import environment, run
 from tests.acceptance.terminal import Terminal
 from tests.support.both_ways import BOTH
+from tests.thin import one
 from tests.waiting import PATIENCE_S, eventually
 
 WEB_0 = ObjectReference("Pod", "default", "web-0", "6f1f0b0a", "v1")
@@ -39,7 +40,7 @@ N1 = ObjectReference("Node", "", "n1", "", "v1")
 CAUSE = "Back-off restarting failed container web"
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=one(BOTH))
 def env(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
     with environment_of(request, Settings(redis_url=embedded_url, prefix=prefix), worker_block_ms="50") as env:
         yield env
@@ -105,7 +106,7 @@ def recorded(embedded_url: str, tmp_path_factory: pytest.TempPathFactory) -> str
     return prefix
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=one(BOTH))
 def told(request: pytest.FixtureRequest, embedded_url: str, recorded: str) -> Iterator[dict[str, str]]:
     with environment_of(request, Settings(redis_url=embedded_url, prefix=recorded)) as env:
         yield env
@@ -162,16 +163,6 @@ def test_where_nothing_is_known_it_says_where_to_look(told: dict[str, str], word
     assert (ran.returncode, ran.stdout) == (1, "")
     assert hint in ran.stderr
     assert ran.stderr.count("\n") == 1
-
-
-def test_a_name_without_its_kind_is_told_the_form(told: dict[str, str]) -> None:
-    ran = run("describe", "web-0", env=told)
-    assert ran.returncode == 2
-    assert "pod/web-0" in ran.stderr
-
-
-def test_an_object_without_a_namespace_is_found(told: dict[str, str]) -> None:
-    assert "NodeReady" in run("describe", "node", "n1", env=told).stdout
 
 
 @pytest.fixture
@@ -231,14 +222,6 @@ def test_a_stored_object_and_its_events_are_one_page(stored: dict[str, str]) -> 
     assert "Labels:" not in run("describe", "pod", "web-0", env=stored).stdout, "a pod is known by its events alone"
 
 
-def test_events_that_wait_for_a_worker_are_not_kept_quiet(env: dict[str, str], embedded_url: str, prefix: str) -> None:
-    record(embedded_url, prefix)
-    for words in (("describe", "pod/web-0"), ("events",)):
-        ran = run(*words, env=env)
-        assert "no sink worker is alive" in ran.stderr
-        assert "eventbus worker sink" in ran.stderr
-
-
 def test_what_waits_behind_a_list_that_is_not_empty_is_told_as_well(
     env: dict[str, str], of_workers: dict[str, str], embedded_url: str, prefix: str, tmp_path: Path
 ) -> None:
@@ -271,12 +254,6 @@ def test_no_events_is_said_in_kubectl_s_words(told: dict[str, str]) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "No events found in empty namespace.\n")
     assert run("events", "--for", "pod/none", "-A", env=told).stderr == "No events found.\n"
     assert json.loads(run("events", "-n", "empty", "-o", "json", env=told).stdout)["items"] == []
-
-
-def test_a_type_that_does_not_exist_is_refused_in_kubectl_s_words(told: dict[str, str]) -> None:
-    ran = run("events", "--types", "Error", env=told)
-    assert ran.returncode == 2
-    assert "valid --types are Normal or Warning" in ran.stderr
 
 
 def test_events_are_followed_until_ctrl_c(stored: dict[str, str]) -> None:

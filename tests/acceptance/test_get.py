@@ -33,8 +33,6 @@ from tests.support.both_ways import BOTH
 from tests.thin import one
 from tests.waiting import eventually
 
-WEB = ObjectReference("Pod", "default", "web-0", "uid-1", "v1")
-
 
 @pytest.fixture(params=one([pytest.param(3, id="3 partitions"), pytest.param(1, id="1 partition")]))
 def settings(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Settings:
@@ -166,12 +164,6 @@ def test_what_is_asked_for_is_what_is_shown(
 
 
 @pytest.mark.usefixtures("_events")
-def test_unsorted_is_the_stores_order_by_name_in_each_partition(env: dict[str, str], store: ObjectStore) -> None:
-    found = json.loads(run("get", "event", "--sort-by=none", "-o", "json", env=env).stdout)
-    assert [item["metadata"]["name"] for item in found["items"]] == [e.metadata.name for e in store.list().items]
-
-
-@pytest.mark.usefixtures("_events")
 def test_groups_count_by_reason_and_kind(env: dict[str, str]) -> None:
     header, *rows = listed(env, "events", "--group")
     assert header == ["LAST SEEN", "TYPE", "REASON", "KIND", "OBJECTS", "EVENTS", "COUNT"]
@@ -183,28 +175,6 @@ def test_groups_count_by_reason_and_kind(env: dict[str, str]) -> None:
     assert rows[-1][0] == "10m"
     refused = run("get", "events", "--group", "-w", env=env)
     assert (refused.returncode, "--group" in refused.stderr) == (2, True)
-
-
-@pytest.mark.usefixtures("_nodes")
-def test_sorting_by_what_no_object_has_fails(env: dict[str, str]) -> None:
-    found = run("get", "nodes", "--sort-by=.bogus", env=env)
-    assert (found.returncode, found.stdout) == (1, "")
-    assert found.stderr == """error: couldn't find any field with path "{.bogus}" in the list of objects\n"""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("events", "--field-selector", "bogus=1"), "field label not supported: bogus"),
-        (("events", "--field-selector", "a"), "invalid selector: 'a'; can't understand 'a'"),
-        (("nodes", "-l", "a in"), "unable to parse requirement"),
-    ],
-)
-def test_a_wrong_selector_is_refused(env: dict[str, str], arguments: tuple[str, ...], said: str) -> None:
-    found = run("get", *arguments, env=env)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert said in found.stderr
-    assert "Traceback" not in found.stderr
 
 
 # -- watching ------------------------------------------------------------------------------------------------------

@@ -13,14 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import msgpack
 import pytest
 from redis import ResponseError
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
-from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.bus import open_bus
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.store.object_store import ObjectStore
 from eventbus.workers.log_lines import uid_of_line
 from tests.acceptance.programs import Program, environment, run
 from tests.waiting import eventually
@@ -128,29 +126,6 @@ def test_a_drain_that_takes_too_long_is_cut_off(env: dict[str, str], full_pipe: 
         assert "not finished within 0.5 s" in log.err
 
 
-def test_what_cannot_be_read_is_buried_and_told_and_its_neighbours_are_logged(
-    env: dict[str, str], broadcaster: EventBroadcaster, tmp_path: Path, settings: Settings
-) -> None:
-    record(broadcaster, 1)
-    assert broadcaster.flush()
-    bus = open_bus(settings.redis_url, settings)
-    client, keys = bus.client(), bus.keys[0]
-    (entry,) = client.xrange(keys.incoming)
-    version, producer, _, codec, packed = msgpack.unpackb(entry[1][b"b"])
-    body = msgpack.packb([version, producer, 50, codec, [packed[0], b"\xc1", packed[0]]])
-    client.xadd(keys.incoming, entry[1] | {b"b": body})
-    client.xadd(keys.incoming, entry[1] | {b"b": b"nonsense"})
-    with Program("worker", "log", env=env, folder=tmp_path) as log:
-        eventually(lambda: log.out.count("message 0") == 3)
-        eventually(lambda: client.xlen(keys.dead) == 2)
-        assert log.stop() == 0
-    assert set(uids(log.out)) >= {f"{producer}:1", f"{producer}:50", f"{producer}:52"}
-    assert f"event {producer}:51 is now a dead letter: unreadable" in log.err
-    assert log.err.count("is now a dead letter") == 2
-    assert client.xpending(keys.incoming, "log")["pending"] == 0
-    client.close()
-
-
 def test_a_worker_waits_for_a_redis_that_is_away_and_goes_on_when_it_is_back(short_path: Path, prefix: str) -> None:
     server = EmbeddedServer(short_path / "s")
     env = environment(server.start(), prefix, worker_block_ms="100")
@@ -247,34 +222,6 @@ def counts_of_the_test(env: dict[str, str]) -> dict[str, int]:
     found = [row for row in rows if row["component"] == "test"]
     counted = ("suppressed", "aggregated", "not_created", "evicted")
     return {what: row[what] for row in found for what in counted if row[what]}
-
-
-def test_a_bus_that_is_flushed_is_made_anew_with_its_options(short_path: Path) -> None:
-    server = EmbeddedServer(short_path / "s")
-    env = environment(server.start(), "eb", worker_block_ms="100")
-    settings = Settings(redis_url=env["EVENTBUS_REDIS_URL"])
-    try:
-        assert run("options", "set", "burst=9", env=env | {"EVENTBUS_PARTITIONS": "2"}).returncode == 0
-        with Program("worker", "sink", env=env, folder=short_path) as sink:
-            eventually(lambda: own_events(env) == ["Starting"])
-            client = open_bus(settings.redis_url, settings).client()
-            client.flushall()
-            eventually(lambda: client.exists("eb:{0}:bus") == 1)
-            client.close()
-            bus = open_bus(settings.redis_url, settings)
-            assert (bus.partitions, bus.options.burst) == (2, 9)
-            assert run("record", "pod/web-0", "--reason", "R", "--message", "m", env=env).returncode == 0
-            eventually(lambda: stored(bus) == ["m"])
-            assert sink.stop() == 0
-    finally:
-        server.stop()
-
-
-def stored(bus: Bus) -> list[str]:
-    client = bus.client()
-    found = ObjectStore(bus, client).list("default")
-    client.close()
-    return [event.message for event in found.items]
 
 
 def test_the_reader_of_standard_output_may_leave(

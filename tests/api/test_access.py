@@ -290,6 +290,7 @@ def test_no_answer_lets_another_site_read_it(local_worker: ApiWorker, method: st
     assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
 
 
+@pytest.mark.volume
 def test_grants_of_a_file_change_while_it_is_served_and_an_error_in_it_is_reported(
     embedded_url: str, prefix: str, tmp_path: Path
 ) -> None:

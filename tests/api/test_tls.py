@@ -20,22 +20,14 @@ import yaml
 from cryptography import x509
 
 from eventbus.api import reread_file
-from eventbus.api import server as server_module
 from eventbus.api import tls as tls_module
-from eventbus.api.auth.access import Access
-from eventbus.api.auth.authentication import Authenticator
-from eventbus.api.listeners import Address, Listener
-from eventbus.api.server import ApiOptions, ApiServer
 from eventbus.api.tls import Files, ServerTls, own_files
-from eventbus.broker.bus import open_bus
 from eventbus.cli.commands.kubeconfig import make_config, merge_config
 from eventbus.errors import ConfigError
-from eventbus.settings import Settings
 from tests.acceptance.programs import environment, run
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import api_worker
 from tests.support.certificates import make_client_certificate
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("api tls")
 KUBECTL = shutil.which("kubectl")
@@ -174,27 +166,6 @@ def test_a_renewed_certificate_that_cannot_be_used_is_told_once_and_the_one_of_b
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The levels of the lines about the certificate."""
     return [record.levelname for record in caplog.records if "--tls-cert" in record.message]
-
-
-def test_a_renewed_certificate_that_cannot_be_read_is_an_error_in_the_log(
-    embedded_url: str, prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_module, "CARE_S", 0.01)
-    files = own_files(tmp_path, ["localhost"])
-    tls = ServerTls(files)
-    listener = Listener(Address("127.0.0.1", 0), tls=tls.context, reuse_port=False)
-    options = ApiOptions(access=Access(), authenticator=Authenticator(tokens=None), tls=tls)
-    bus = open_bus(embedded_url, Settings(prefix=prefix))
-    server = ApiServer(bus=bus, options=options, listeners=[listener])
-    try:
-        server.start()
-        files.certificate.write_text("nonsense")
-        eventually(
-            lambda: [record.levelname for record in caplog.records if "--tls-cert" in record.message] == ["ERROR"]
-        )
-    finally:
-        server.stop(30)
-        listener.close()
 
 
 def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
