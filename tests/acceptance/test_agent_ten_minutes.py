@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -14,15 +13,12 @@ import pytest
 import yaml
 
 from eventbus import EventBroadcaster, ObjectStore, Settings
-from eventbus.agent.pods.pod_workers import Done, PodWork
-from eventbus.agent.pods.status_manager import PodObjects
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus
 from eventbus.broker.bus import open_bus
 from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.model.event import ObjectMeta
-from eventbus.model.kinds import CONFIGMAP, POD
+from eventbus.model.kinds import CONFIGMAP
 from eventbus.model.objects.config import ConfigMap
-from eventbus.model.objects.pod import Pod, PodStatus
 from eventbus.record.recorder import EventRecorder
 from eventbus.testing.clock import FakeClock
 from eventbus.util.clock import SystemClock
@@ -57,10 +53,6 @@ class Story:
 
     def describe(self, pod: str) -> str:
         return run("describe", f"pod/{pod}-n1", env=self.env).stdout
-
-    def version(self, pod: str) -> str:
-        """Return the version of its stored object, which changes with each write."""
-        return self.store.objects(POD).get(pod, "default").metadata.resource_version
 
     def starts(self, pod: str) -> list[float]:
         return [self._at(one.started_at) for _, one in sorted(self._runs.get(pod, {}).items())]
@@ -149,38 +141,6 @@ def test_ten_minutes_of_five_pods_follow_the_table_and_are_told(story: Story) ->
         "sick-n1": "CrashLoopBackOff",
         "late-n1": "Running",
     }
-
-
-def test_a_pod_of_which_nothing_changes_is_synced_and_not_written(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    story.advance(60)
-    agent, steady, counts = story.agent.agent, ("web-n1", "job-n1", "late-n1"), Counter[tuple[str, str]]()
-    perform, write = agent.workers._perform, agent.statuses._write
-
-    def has_heard_of_its_writes() -> bool:
-        story.advance(STEP_S)
-        heard = {mirror.metadata.name: mirror.metadata.resource_version for mirror in agent.manager.mirrors()}
-        return all(heard.get(name) == story.version(name) for name in steady)
-
-    def synced(work: PodWork) -> Done:
-        counts["synced", work.pod.metadata.name] += 1
-        return perform(work)
-
-    def written(pods: PodObjects, pod: Pod, status: PodStatus | None, *, over: bool) -> None:
-        counts["written", pod.metadata.name] += 1
-        write(pods, pod, status, over=over)
-
-    eventually(has_heard_of_its_writes)  # it looks again at each that it hears of
-    versions = {name: story.version(name) for name in steady}
-    monkeypatch.setattr(agent.workers, "_perform", synced)
-    monkeypatch.setattr(agent.statuses, "_write", written)
-    story.advance(300)
-
-    assert counts["synced", "web-n1"] >= 3
-    assert [counts["written", name] for name in steady] == [0, 0, 0]
-    assert {name: story.version(name) for name in steady} == versions
-    assert counts["written", "crash-n1"] > 0, "changes are written"
 
 
 def said(page: str, reason: str) -> int:

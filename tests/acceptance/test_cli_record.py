@@ -169,11 +169,3 @@ def test_options_set_at_the_same_time_are_all_set(redis_env: dict[str, str]) -> 
     found = json.loads(run("options", "get", "-o", "json", env=redis_env).stdout)
     assert found["version"] == 5
     assert pairs == [f"{name}={found['options'][name]}" for name in ("burst", "max_events", "max_interval_s", "hold_s")]
-
-
-def test_help_names_the_commands_and_the_exit_codes(redis_env: dict[str, str]) -> None:
-    ended = run("--help", env=redis_env)
-    assert ended.returncode == 0
-    assert "Exit codes:" in ended.stdout
-    commands = {line.split()[0] for line in ended.stdout.partition("Commands:\n")[2].splitlines()}
-    assert commands >= {"get", "options", "record", "worker"}

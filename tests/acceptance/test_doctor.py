@@ -117,6 +117,7 @@ def test_a_default_user_that_cannot_load_the_file_is_named(env: dict[str, str], 
         assert look(as_metrics)[1]["user"]["severity"] == "ok", "nothing is loaded then"
 
 
+@pytest.mark.volume
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server on PATH")
 @pytest.mark.parametrize("rights", ["", "~* &* +@all"], ids=["off alone", "off with its rights"])
 def test_a_default_user_that_is_off_loses_the_bus_at_a_restart_only_where_doctor_says_so(

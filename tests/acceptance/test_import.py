@@ -18,6 +18,7 @@ from tests.builders import make_event
 from tests.integration.test_http_own import stored
 from tests.support.api_in_process import serving
 from tests.support.kubeconfig import write_kubeconfig
+from tests.thin import one
 from tests.waiting import eventually
 
 EVENTS = 300
@@ -74,7 +75,7 @@ def changes(bus: Bus) -> int:
         return int(client.xlen(bus.keys[0].changes_of("events")))
 
 
-@pytest.mark.parametrize("place", ["import:taken:2", "import:written:2"])
+@pytest.mark.parametrize("place", one(["import:written:2", "import:taken:2"]))
 def test_a_killed_importer_is_taken_over_without_a_loss_or_a_second_write(
     place: str, env: dict[str, str], bus: Bus, cluster: Bus, command: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from tests.acceptance.programs import Program, environment, run
 from tests.support.both_ways import BOTH
 from tests.support.pagerduty_server import PagerDuty
 from tests.support.webhook_server import Endpoint, receiving
+from tests.thin import one
 from tests.waiting import eventually
 
 RULES = """
@@ -31,7 +32,7 @@ UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\n")
 over_redis = pytest.mark.parametrize("env", BOTH[:1], indirect=True)
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=one(BOTH))
 def env(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
     """The environment of commands, over Redis or HTTP."""
     with environment_of(request, Settings(redis_url=embedded_url, prefix=prefix)) as found:

@@ -17,11 +17,11 @@ POD = a_pod("web")
 
 
 class Store:
-    """Takes no first write, and has *meanwhile* done in its time."""
+    """With *meanwhile*: takes no first write, and has that done in its time."""
 
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
+    def __init__(self, meanwhile: Callable[[], object] | None = None) -> None:
         self.written: list[str] = []
-        self._meanwhile: Callable[[], object] | None = meanwhile
+        self._meanwhile = meanwhile
 
     def get(self, name: str, namespace: str = "") -> Pod:
         raise NotImplementedError
@@ -54,3 +54,12 @@ def test_a_status_whose_write_has_no_answer_is_written_later_unless_it_was_dropp
     assert store.written == ([] if dropped else ["Failed"])
     statuses.forget(set())
     assert statuses.get(POD).phase == POD.status.phase
+
+
+def test_the_same_status_is_not_written_again() -> None:
+    statuses = StatusManager(PodManager(), clock=FakeClock(), changed=lambda: None)
+    store = Store()
+    for phase in ("Running", "Running", "Failed"):
+        statuses.set(POD, PodStatus(phase=phase))
+        statuses.flush(store)
+    assert store.written == ["Running", "Failed"]
