@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.functions import GroupPolicy
-from eventbus.broker.stream_reader import Delivery, GroupReader, Position
+from eventbus.broker.stream_reader import BlockingRead, Delivery, GroupReader, Position
 from eventbus.consume.consumer import BEAT_EVERY_S
 from eventbus.consume.group_runner import GroupRunner
 from eventbus.consume.handler import Handler, call_handler

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from eventbus.broker.blocking_read import BlockingRead
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.plain_client import REPLY_S
 from eventbus.broker.health.export_status import describe_missing, partitions_without_worker
 from eventbus.broker.health.status import HEARTBEAT_S, read_beats
+from eventbus.broker.stream_reader import BlockingRead
 from eventbus.consume.consumer import consumer_name
 from eventbus.consume.group_runner import LoopRunner, PartitionLoop
 from eventbus.consume.heartbeat import Heartbeat, LoopHealth
