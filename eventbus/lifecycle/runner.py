@@ -13,6 +13,7 @@ from eventbus.agent.node.factory import open_objects
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
 from eventbus.broker.redis_errors import redis_errors
+from eventbus.broker.redis_transport import RedisTransport
 from eventbus.consume.heartbeat import LoopHealth
 from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.lifecycle.election import LEASE_S, Election
@@ -62,7 +63,7 @@ def open_lifecycle(
     clock, pace = clock or SystemClock(), pace or Pace()
     client = bus.client(name=COMPONENT)
     leases = open_objects(bus, client, LEASE, clock)
-    occurrences = OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT)
+    occurrences = OccurrenceRecorder(RedisTransport(bus), clock=clock, component=COMPONENT)
 
     def now() -> datetime:
         return server_time(client)

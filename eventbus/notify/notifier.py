@@ -34,6 +34,7 @@ from eventbus.broker.notifications import (
     position_fields,
     receivers_field,
 )
+from eventbus.broker.redis_transport import RedisTransport
 from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.heartbeat import LivenessObserver, LoopHealth
 from eventbus.errors import ConfigError, EventBusError
@@ -346,7 +347,7 @@ class _Acting:
             self._ready += self.engine.load(alerts, groups, self._time.bus_ms)
             self.expected = ExpectedEvents(rules.rules.expect, state.expected, self.engine, self._time.latest_ms)
             self._caught_up_ms = self._stored_caught_up_ms = min(state.caught_up_ms, self._time.earliest_ms)
-            self._recorder = OccurrenceRecorder(bus=setup.bus, clock=setup.clock, component=SOURCE)
+            self._recorder = OccurrenceRecorder(RedisTransport(setup.bus), clock=setup.clock, component=SOURCE)
             ends.callback(self._recorder.close)
             self.senders = Senders(
                 rules.rules, setup.opening, clock=setup.clock, results=self.inbox, on_change=setup.on_change

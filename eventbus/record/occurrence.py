@@ -10,9 +10,7 @@ import socket
 from collections import deque
 from hashlib import blake2b
 
-from eventbus.broker.bus import Bus
 from eventbus.broker.keys import partition_of
-from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import PublishRequest, PublishStatus, Transport
 from eventbus.errors import BusFull, BusUnavailable, EventBusError, InvalidEvent
 from eventbus.model.encoding.wire import pack_batch
@@ -32,24 +30,13 @@ class OccurrenceRecorder:
     recorded, *known* those that another process had recorded before, *dropped* those beyond MOST_WAITING.
     """
 
-    def __init__(
-        self,
-        *,
-        bus: Bus | None = None,
-        clock: Clock,
-        component: str,
-        host: str = "",
-        transport: Transport | None = None,
-    ) -> None:
-        """Connect to *bus*; if it is None, use *transport*. *host* is the source's; "": this one."""
+    def __init__(self, transport: Transport, *, clock: Clock, component: str, host: str = "") -> None:
+        """Record over *transport*, which `close` closes. *host* is the source's; "": this one."""
         self.recorded = self.known = self.dropped = 0
         self._clock = clock
         self._source = (component, host or socket.gethostname())
-        if transport is None:
-            assert bus is not None
-            transport = RedisTransport(bus)
-        self._transport: Transport = transport
-        self._partitions = bus.partitions if bus is not None else transport.describe().partitions
+        self._transport = transport
+        self._partitions = transport.describe().partitions
         self._waiting: deque[PublishRequest] = deque()
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from eventbus.broker.bus import Bus, open_bus
+from eventbus.broker.redis_transport import RedisTransport
 from eventbus.errors import BusFull
 from eventbus.model.event import ObjectReference
 from eventbus.record.occurrence import OccurrenceRecorder
@@ -25,7 +26,7 @@ def bus(any_server_url: str, prefix: str) -> Bus:
 
 @pytest.fixture
 def recorders(bus: Bus) -> Iterator[list[OccurrenceRecorder]]:
-    made = [OccurrenceRecorder(bus=bus, clock=SystemClock(), component="lifecycle") for _ in range(2)]
+    made = [OccurrenceRecorder(RedisTransport(bus), clock=SystemClock(), component="lifecycle") for _ in range(2)]
     yield made
     for recorder in made:
         recorder.close()
@@ -58,7 +59,7 @@ def test_what_is_no_event_is_dropped_and_counted(bus: Bus, recorders: list[Occur
 def test_what_a_full_stream_does_not_take_waits(any_server_url: str, prefix: str) -> None:
     options = Options(incoming_bytes=1024 * 1024)
     bus = open_bus(any_server_url, Settings(prefix=prefix), options=options)
-    recorder = OccurrenceRecorder(bus=bus, clock=SystemClock(), component="lifecycle")
+    recorder = OccurrenceRecorder(RedisTransport(bus), clock=SystemClock(), component="lifecycle")
     for number in range(2_000):
         recorder.record(f"{number}", NODE, "Normal", "NodeReady", os.urandom(500).hex())
     with pytest.raises(BusFull):

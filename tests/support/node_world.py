@@ -16,6 +16,7 @@ from eventbus.agent.node.machine import Disk, Identity, Machine, Memory
 from eventbus.agent.node.node_status import NodeStatusFunc, NodeStatusSetters
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
+from eventbus.broker.redis_transport import RedisTransport
 from eventbus.errors import NotFound
 from eventbus.lifecycle.election import Election
 from eventbus.lifecycle.lost_pods import LostPods
@@ -220,6 +221,6 @@ class NodeWorld:
         self.client.close()
 
     def _recorder(self, component: str) -> OccurrenceRecorder:
-        made = OccurrenceRecorder(bus=self.bus, clock=self.clock, component=component)
+        made = OccurrenceRecorder(RedisTransport(self.bus), clock=self.clock, component=component)
         self._occurrences.append(made)
         return made

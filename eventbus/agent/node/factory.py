@@ -25,6 +25,7 @@ from eventbus.agent.node.status_writer import NodeObjects
 from eventbus.agent.runtime.isolation import ISOLATION_LABEL, isolation_name
 from eventbus.broker.bus import Bus
 from eventbus.broker.connection.connect import Client
+from eventbus.broker.redis_transport import RedisTransport
 from eventbus.client.address import ApiAddress
 from eventbus.client.connection import ApiConnection
 from eventbus.client.store import RemoteObjects
@@ -59,7 +60,7 @@ def _reach_redis(bus: Bus, clock: Clock) -> Reached:
     clients = [bus.client(name=f"{COMPONENT}-{part}") for part in ("status", "lease")]
     nodes = open_objects(bus, clients[0], NODE, clock)
     leases = open_objects(bus, clients[1], LEASE, clock)
-    occurrences = OccurrenceRecorder(bus=bus, clock=clock, component=COMPONENT)
+    occurrences = OccurrenceRecorder(RedisTransport(bus), clock=clock, component=COMPONENT)
     return Reached(nodes, leases, nodes.delete, occurrences, lambda: _close_all(clients))
 
 
@@ -68,7 +69,7 @@ def _reach_api(address: ApiAddress, clock: Clock) -> Reached:
     lines = [ApiConnection(address) for _ in ("status", "lease")]
     nodes = RemoteObjects(address, lines[0], NODE)
     leases = RemoteObjects(address, lines[1], LEASE)
-    occurrences = OccurrenceRecorder(clock=clock, component=COMPONENT, transport=open_http_transport(address))
+    occurrences = OccurrenceRecorder(open_http_transport(address), clock=clock, component=COMPONENT)
     return Reached(nodes, leases, nodes.delete, occurrences, lambda: _close_all(lines))
 
 

@@ -79,9 +79,7 @@ def watch_systemd(units: Sequence[str], user: bool, namespace: str, node: str, l
             position.save(after)  # before the bus is opened: changes while it is unavailable are recorded later
         signals = SignalQueue(frozenset(ENDING))
         with open_session() as session:
-            recorder = OccurrenceRecorder(
-                transport=session.transport(), clock=SystemClock(), component=COMPONENT, host=host
-            )
+            recorder = OccurrenceRecorder(session.transport(), clock=SystemClock(), component=COMPONENT, host=host)
             watcher = UnitWatcher(
                 journal=journal,
                 recorder=recorder,
