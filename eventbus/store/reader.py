@@ -19,10 +19,9 @@ from eventbus.store.change_hub import Hub
 from eventbus.store.changes import AheadOfStore, Change, ChangeReader, Versions, read_versions
 from eventbus.store.event_storage import EventStorage
 from eventbus.store.list_options import Continue, check_list, check_watch
-from eventbus.store.object_storage import ObjectStorage
 from eventbus.store.scan import PAGE, bounds, scan
 from eventbus.store.selection import Selection, selection_of
-from eventbus.store.storage import Storage, not_found
+from eventbus.store.storage import ObjectStorage, Storage, not_found
 from eventbus.store.watch import CatchUp, Idle, WatchStart, WatchState
 from eventbus.util.clock import Clock, SystemClock
 

@@ -21,9 +21,9 @@ from eventbus.model.list_watch import HasMetadata
 from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod
 from eventbus.store.calls import Call
 from eventbus.store.event_storage import EventStorage
-from eventbus.store.object_storage import PARTITION
 from eventbus.store.reader import ObjectReader
 from eventbus.store.storage import (
+    PARTITION,
     Place,
     StoredObject,
     already_exists,

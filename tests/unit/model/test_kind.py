@@ -13,7 +13,7 @@ import pytest
 from eventbus.model.event import ObjectMeta
 from eventbus.model.frozen import FrozenDict, FrozenStruct
 from eventbus.model.kinds import EVENT, LEASE, NODE, Kind, Kinds
-from eventbus.store.object_storage import decode_object
+from eventbus.store.storage import decode_object
 
 
 class Loose(msgspec.Struct):

@@ -12,8 +12,7 @@ from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE
 from eventbus.model.objects.cluster import Node
 from eventbus.store.changes import NEVER_WRITTEN, StoreMark, follow
-from eventbus.store.object_storage import decode_object, encode_body
-from eventbus.store.storage import LETTERS, ChangeType
+from eventbus.store.storage import LETTERS, ChangeType, decode_object, encode_body
 
 
 class Storage:

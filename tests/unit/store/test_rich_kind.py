@@ -12,7 +12,7 @@ import msgspec
 from eventbus.model.event import Instant, ObjectMeta
 from eventbus.model.frozen import EMPTY, FrozenDict, FrozenStruct
 from eventbus.model.kinds import Kind
-from eventbus.store.object_storage import decode_object, encode_body
+from eventbus.store.storage import decode_object, encode_body
 
 
 class Part(FrozenStruct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
