@@ -203,25 +203,25 @@ class _Exporter(_Converter):
     def _conditions(self, rule: Value, path: str, *, leave_out: bool = False) -> list[Matcher] | None:
         """Return the conditions of a rule. One that cannot be converted is left out, or else the whole rule: None."""
         self.only(rule, path, (*_CONDITIONS, "labels", "annotations", "apiVersion", "minCount", "receiver", "name"))
-        what = "the condition is left out" if leave_out else "the rule is left out"
-        found: list[Matcher] = []
-        whole = True
+        consequence = "the condition is left out" if leave_out else "the rule is left out"
+        matchers: list[Matcher] = []
+        is_complete = True
         for field in _CONDITIONS:
             if pattern := _text(rule.get(field)):
                 matcher = self._matcher(field, pattern, f"{path}.{field}", leave_out=leave_out)
-                whole = whole and matcher is not None
-                found += [matcher] if matcher else []
+                is_complete = is_complete and matcher is not None
+                matchers += [matcher] if matcher else []
         for field, value in rule["labels"].items() if isinstance(rule.get("labels"), dict) else ():
             at = f"{path}.labels.{field}"
             self.gap(at, f"labels of the object are not known: {OWN_PREFIX}{label_name(field)} is a label of the event")
             matcher = self._matcher(f"{OWN_PREFIX}{label_name(field)}", _text(value) or ".+", at, leave_out=leave_out)
-            whole = whole and matcher is not None
-            found += [matcher] if matcher else []
+            is_complete = is_complete and matcher is not None
+            matchers += [matcher] if matcher else []
         for field in ("annotations", "apiVersion"):
             if rule.get(field):
-                whole = False
-                self.gap(f"{path}.{field}", f"events have no such label: {what}, so more is sent")
-        return found if whole or leave_out else None
+                is_complete = False
+                self.gap(f"{path}.{field}", f"events have no such label: {consequence}, so more is sent")
+        return matchers if is_complete or leave_out else None
 
     def _matcher(self, label: str, pattern: str, path: str, *, leave_out: bool) -> Matcher | None:
         """Return the matcher of an expression, which matches a part of the value; None: it is a gap."""
@@ -258,8 +258,8 @@ class _Exporter(_Converter):
 
     def _webhook(self, config: Value, path: str) -> list[Value]:
         self.only(config, path, ("endpoint", "headers", "layout", "tls"))
-        found = self._secret(config, "endpoint", "url", path)
-        if found is None:
+        target = self._secret(config, "endpoint", "url", path)
+        if target is None:
             return []
         http: Value = {}
         for name, value in config["headers"].items() if isinstance(config.get("headers"), dict) else ():
@@ -279,7 +279,7 @@ class _Exporter(_Converter):
                 http.setdefault("tls_config", {})[files[name]] = value
             elif name != "insecureSkipVerify" or value == "true":
                 self.gap(f"{path}.tls.{name}", "certificates are always checked, by the host in the URL")
-        return [found | ({"http_config": http} if http else {}) | {"send_resolved": False}]
+        return [target | ({"http_config": http} if http else {}) | {"send_resolved": False}]
 
     def _slack(self, config: Value, path: str) -> list[Value]:
         for field in config:
@@ -289,8 +289,8 @@ class _Exporter(_Converter):
         if not channel or "{{" in channel:
             self.gap(f"{path}.channel", "must be one channel: the receiver sends nothing until you give slack_configs")
             return []
-        found = self._secret(config, "token", "app_token", path)
-        return [] if found is None else [found | {"channel": channel}]
+        target = self._secret(config, "token", "app_token", path)
+        return [] if target is None else [target | {"channel": channel}]
 
     def _secret(self, config: Value, field: str, name: str, path: str) -> Value | None:
         """Return the value of *field* as *name*, or a file for it if it has variables; None: it is missing."""
@@ -350,12 +350,12 @@ class _Alertmanager(_Converter):
     def _inhibit(self, rule: Value, path: str) -> Value:
         for side in ("source", "target"):
             self._move(rule, path, f"{side}_match", f"{side}_match_re", f"{side}_matchers")
-        found = self._fields(rule, path, InhibitRule.__struct_encode_fields__)
+        converted = self._fields(rule, path, InhibitRule.__struct_encode_fields__)
         for field in ("source_matchers", "target_matchers"):
-            found[field] = self._matchers(found.get(field, []), f"{path}.{field}")
-        if isinstance(found.get("equal"), list):
-            found["equal"] = self._labels(found["equal"], f"{path}.equal", LINKS)
-        return found
+            converted[field] = self._matchers(converted.get(field, []), f"{path}.{field}")
+        if isinstance(converted.get("equal"), list):
+            converted["equal"] = self._labels(converted["equal"], f"{path}.equal", LINKS)
+        return converted
 
     def _move(self, value: Value, path: str, equal: str, regex: str, matchers: str) -> None:
         """Turn the two old mappings into matchers, and keep their lines."""
@@ -371,15 +371,15 @@ class _Alertmanager(_Converter):
                 self.gap(f"{path}.{field}", "must be a mapping")
 
     def _matchers(self, texts: Any, path: str) -> list[str]:
-        found = []
+        converted = []
         for text in _list(texts):
             try:
                 matchers = parse_matchers(text)
             except ConfigError as error:
                 self.gap(path, str(error))
                 continue
-            found += [str(Matcher(self._label(each.name, path), each.type, each.value)) for each in matchers]
-        return found
+            converted += [str(Matcher(self._label(each.name, path), each.type, each.value)) for each in matchers]
+        return converted
 
     def _labels(self, names: list[Any], path: str, more: Sequence[str] = ()) -> list[str]:
         return [name if name in (*more, "...") else self._label(str(name), path) for name in names]
