@@ -411,19 +411,11 @@ def test_with_the_bus_away_it_runs_the_same_and_one_line_tells(env: dict[str, st
     assert told.startswith(f"eventbus exec: 2 events not sent: {AWAY}: nothing listens there")
 
 
-NEVER = (
-    ("redis://127.0.0.1:99999/0", "is the port a number?"),
-    ("redis://127.0.0.1:6379/0?retries=9", "retries"),
-    ("http://127.0.0.1", "http"),
-)
-
-
-@pytest.mark.parametrize(("url", "problem"), one(pytest.param(*each) for each in NEVER))
-def test_a_bus_that_never_will_do_is_told_in_one_line(url: str, problem: str, env: dict[str, str]) -> None:
-    done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_REDIS_URL": url})
+def test_a_bus_that_never_will_do_is_told_in_one_line(env: dict[str, str]) -> None:
+    done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_REDIS_URL": "redis://127.0.0.1:99999/0"})
     assert done.returncode == 3
     assert done.stderr.startswith("eventbus exec: 2 events not sent: ")
-    assert problem in done.stderr
+    assert "is the port a number?" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import click
 import pytest
 
 from eventbus import EventBroadcaster, Settings
@@ -28,7 +27,6 @@ ROOT = Path(__file__).parents[2]
 ANSWER_S = 45.0
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TOUR = (ROOT / "docs" / "walkthrough.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^\$ (eventbus [^#\n]*?) *&? *(?:#.*)?$", f"{README}\n{TOUR}", re.MULTILINE)
 
 
 def example() -> str:
@@ -66,20 +64,6 @@ def counts(url: str) -> dict[str, int]:
 
 def counted(store: ObjectStore) -> dict[str, int]:
     return {event.reason: event.count for event in store.list("default").items}
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_walkthrough_exists_and_takes_its_arguments(command: str) -> None:
-    from eventbus.workers.cli import main
-
-    rest = shlex.split(command)[1:]
-    found: click.Command = main
-    context = click.Context(main, info_name="eventbus")
-    while isinstance(found, click.Group):
-        inner = found.get_command(context, name := rest.pop(0))
-        assert inner is not None, f"no command {name!r}"
-        found, context = inner, click.Context(inner, info_name=name, parent=context)
-    found.make_context(context.info_name, rest, parent=context.parent).close()
 
 
 # -- the walkthrough -------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 Written from the published specification and reference. It is stricter than the service: an unknown parameter of a
 mapping, a number in a string for a numeric field, an index without a template, and a query on a field that is not
-mapped are refused. Not modelled: routing, pipelines, component templates, `update` and `delete`, analyzers beyond words
-in lower case. Searches see the documents of before the last `_refresh`, as on a server that refreshes by itself later.
+mapped are refused. Not modelled: dynamic mappings, field types that our sink does not use, routing, pipelines,
+component templates, `update` and `delete`, analyzers beyond words in lower case. Searches see the documents of before
+the last `_refresh`, as on a server that refreshes by itself later.
 Source: elastic/elasticsearch-specification (bulk, indices.put_index_template, TypeMapping); Elasticsearch reference:
 Bulk API, Data streams, Field data types, HTTP settings, Search API, Delete by query API, Query DSL; OpenSearch
 documentation: Supported field types.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
@@ -26,7 +27,6 @@ from tests.support.webhook_server import Answer, Delivery
 MAX_BYTES: Final = 100 << 20  # http.max_content_length
 MAX_ID_BYTES: Final = 512
 MAX_TERM_BYTES: Final = 32_766
-MAX_FIELDS: Final = 1000  # index.mapping.total_fields.limit
 
 _COMMON: Final = {"pretty", "human", "error_trace", "filter_path"}
 _BULK: Final = _COMMON | {
@@ -82,23 +82,11 @@ _PARAMETERS: Final = {"index", "doc_values", "store", "meta", "copy_to", "fields
 _TYPES: Final[dict[str, set[str]]] = {
     "keyword": _PARAMETERS | {"ignore_above", "null_value", "norms", "eager_global_ordinals", "normalizer"},
     "text": _PARAMETERS - {"doc_values"} | {"analyzer", "norms", "index_options", "search_analyzer"},
-    "match_only_text": {"meta", "fields", "copy_to"},
-    "wildcard": {"ignore_above", "null_value"},
-    "constant_keyword": {"value", "meta"},
     "long": _PARAMETERS | {"coerce", "ignore_malformed", "null_value"},
     "integer": _PARAMETERS | {"coerce", "ignore_malformed", "null_value"},
-    "unsigned_long": _PARAMETERS | {"ignore_malformed", "null_value"},
-    "double": _PARAMETERS | {"coerce", "ignore_malformed", "null_value"},
-    "boolean": _PARAMETERS | {"ignore_malformed", "null_value"},
     "date": _PARAMETERS | {"format", "locale", "ignore_malformed", "null_value"},
-    "date_nanos": _PARAMETERS | {"format", "ignore_malformed", "null_value"},
-    "ip": _PARAMETERS | {"ignore_malformed", "null_value"},
     "object": {"dynamic", "enabled", "properties", "subobjects"},
-    "nested": {"dynamic", "properties"},
-    "flattened": {"depth_limit", "doc_values", "ignore_above", "index", "null_value", "split_queries_on_whitespace"},
 }
-#: Field types that OpenSearch 2 does not know. Its own flat_object has no parameters.
-_NOT_IN_OPENSEARCH: Final = {"flattened", "constant_keyword"}
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?")
 
 Document = dict[str, Any]
@@ -134,10 +122,6 @@ class Elasticsearch(StrictService):
                     "priority": 100,
                     "template": {"mappings": {"properties": {"@timestamp": {"type": "date"}}}},
                 }
-
-    def rollover(self, stream: str) -> None:
-        """Start a new backing index; a document's id is unique in one backing index only."""
-        self.streams[stream].append({})
 
     def documents(self, stream: str) -> list[Document]:
         """Return the sources of all documents of a data stream, oldest generation first."""
@@ -283,17 +267,16 @@ class Elasticsearch(StrictService):
         mappings = inner.get("mappings", {})
         if mappings.keys() - _MAPPINGS:
             return f"Root mapping definition has unsupported parameters: {sorted(mappings.keys() - _MAPPINGS)}"
-        if mappings.get("dynamic", True) not in (True, False, "true", "false", "strict", "runtime"):
-            return f"dynamic: {mappings['dynamic']!r}"
+        if mappings.get("dynamic") not in (False, "false", "strict"):
+            return f"dynamic: {mappings.get('dynamic')!r} is not modelled"
         return self._properties_problem(mappings.get("properties", {}))
 
     def _properties_problem(self, properties: Mapping[str, Any]) -> str:
-        types = _TYPES if self.flavor == "elasticsearch" else _TYPES | {"flat_object": set[str]()}
         for name, field in properties.items():
             kind = field.get("type", "object")
-            if kind not in types or (self.flavor == "opensearch" and kind in _NOT_IN_OPENSEARCH):
+            if kind not in _TYPES:
                 return f"No handler for type [{kind}] declared on field [{name}]"
-            if unknown := field.keys() - types[kind] - {"type"}:
+            if unknown := field.keys() - _TYPES[kind] - {"type"}:
                 return f"unknown parameter {sorted(unknown)} on mapper [{name}] of type [{kind}]"
             if problem := self._properties_problem(field.get("properties", {})):
                 return problem
@@ -378,51 +361,34 @@ class Elasticsearch(StrictService):
         ]
         return max(matching, key=lambda template: template.get("priority", 0), default=None)
 
-    def _map(self, mapping: dict[str, Any], source: Mapping[str, Any]) -> None:
-        """Check *source* against *mapping*, and add fields that a dynamic mapping makes. Raises ValueError."""
-        dynamic = str(mapping.get("dynamic", True)).lower()
-        properties = mapping.setdefault("properties", {})
+    def _map(self, mapping: Mapping[str, Any], source: Mapping[str, Any]) -> None:
+        """Check *source* against *mapping*. Raises: ValueError."""
+        properties = mapping.get("properties", {})
         for name, value in source.items():
-            head, _, rest = name.partition(".")  # a dot in a name makes an object
-            if not head or (rest == "" and name.endswith(".")):
-                raise ValueError(f"field name [{name}] cannot contain only whitespace or end with a dot")
-            if rest:
-                value = {rest: value}
+            if not name or "." in name:
+                raise ValueError(f"field name [{name}]: dots in names are not modelled")
             if value is None or value == []:
                 continue
-            if head not in properties:
-                if dynamic == "strict":
-                    raise ValueError(f"mapping set to strict, dynamic introduction of [{head}] is not allowed")
-                if dynamic == "false":
-                    continue
-                properties[head] = _dynamic_field(value)
-                if sum(1 for _ in _fields(mapping)) > MAX_FIELDS:
-                    raise ValueError(f"Limit of total fields [{MAX_FIELDS}] has been exceeded")
-            field = properties[head]
+            if name not in properties:
+                if mapping.get("dynamic") == "strict":
+                    raise ValueError(f"mapping set to strict, dynamic introduction of [{name}] is not allowed")
+                continue
+            field = properties[name]
             kind = field.get("type", "object")
             for element in value if isinstance(value, list) else [value]:
-                if kind in ("object", "nested"):
+                if kind == "object":
                     if not isinstance(element, dict):
-                        raise ValueError(f"object mapping for [{head}] tried to parse field as object, but got a value")
+                        raise ValueError(f"object mapping for [{name}] tried to parse field as object, but got a value")
                     if field.get("enabled", True):
-                        self._map({"dynamic": dynamic, **field} if "dynamic" not in field else field, element)
-                        field.setdefault("properties", {})
+                        self._map({"dynamic": mapping.get("dynamic")} | field, element)
                 elif not _CHECKS[kind](element, field):
-                    raise ValueError(f"failed to parse field [{head}] of type [{kind}]: {str(element)[:80]!r}")
+                    raise ValueError(f"failed to parse field [{name}] of type [{kind}]: {str(element)[:80]!r}")
 
 
 def _is_keyword(value: Any, field: Mapping[str, Any]) -> bool:
     if not isinstance(value, str | int | float | bool):
         return False
     return len(str(value)) > field.get("ignore_above", 1 << 31) or len(str(value).encode()) <= MAX_TERM_BYTES
-
-
-def _is_flattened(value: Any, field: Mapping[str, Any]) -> bool:
-    if not isinstance(value, dict):
-        return False
-    pairs = _flat(value).items()
-    limit = field.get("ignore_above", 1 << 31)
-    return all(len(str(v)) > limit or len(f"{k}{v}".encode()) < MAX_TERM_BYTES for k, v in pairs)
 
 
 def _is_date(value: Any, field: Mapping[str, Any]) -> bool:
@@ -447,43 +413,11 @@ def _is_integer(bits: int) -> Callable[[Any, Mapping[str, Any]], bool]:
 
 _CHECKS: Final[dict[str, Callable[[Any, Mapping[str, Any]], bool]]] = {
     "keyword": _is_keyword,
-    "wildcard": _is_keyword,
-    "constant_keyword": _is_keyword,
     "text": lambda value, _: isinstance(value, str | int | float | bool),
-    "match_only_text": lambda value, _: isinstance(value, str | int | float | bool),
     "long": _is_integer(63),
     "integer": _is_integer(31),
-    "unsigned_long": lambda value, _: isinstance(value, int) and 0 <= value < 1 << 64,
-    "double": lambda value, _: isinstance(value, int | float) and not isinstance(value, bool),
-    "boolean": lambda value, _: isinstance(value, bool),
     "date": _is_date,
-    "date_nanos": _is_date,
-    "ip": lambda value, _: isinstance(value, str),
-    "flattened": _is_flattened,
-    "flat_object": _is_flattened,
 }
-
-
-def _dynamic_field(value: Any) -> dict[str, Any]:
-    """Return the field that a dynamic mapping makes for *value*."""
-    first = value[0] if isinstance(value, list) else value
-    if isinstance(first, dict):
-        return {"type": "object", "properties": {}}
-    if isinstance(first, bool):
-        return {"type": "boolean"}
-    if isinstance(first, int):
-        return {"type": "long"}
-    if isinstance(first, float):
-        return {"type": "double"}
-    if isinstance(first, str) and "T" in first and _is_date(first, {}):
-        return {"type": "date"}
-    return {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
-
-
-def _fields(mapping: Mapping[str, Any]) -> Iterator[str]:
-    for name, field in mapping.get("properties", {}).items():
-        yield name
-        yield from _fields(field)
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -505,13 +439,11 @@ def _matches(source: Mapping[str, Any], mapping: Mapping[str, Any], path: str, w
     field = mapping.get("properties", {})[head]
     value = source.get(head)
     kind = field.get("type", "object")
-    if kind in ("flattened", "flat_object"):
-        return rest in (flat := _flat(value or {})) and str(flat[rest]) == str(wanted)
     if rest and kind == "object":
         return isinstance(value, dict) and _matches(value, field, rest, wanted)
     if field.get("index", True) is False and field.get("doc_values", True) is False:
         raise KeyError(f"field {path!r} is not indexed")
-    if kind in ("text", "match_only_text") and not rest:
+    if kind == "text" and not rest:
         words = re.findall(r"\w+", str(value).lower())
         return all(word in words for word in re.findall(r"\w+", str(wanted).lower()))
     return value is not None and value == wanted and len(str(value)) <= field.get("ignore_above", 1 << 31)
