@@ -86,16 +86,6 @@ def test_a_full_stream_names_who_holds_it_and_what_was_refused(env: dict[str, st
     assert "\x1b" not in run("status", env=env).stdout
 
 
-def test_a_key_that_is_something_else_is_named_until_it_is_put_right(env: dict[str, str], bus: Bus) -> None:
-    key = bus.keys[0].index_refresh
-    with bus.client() as client:
-        client.set(key, "x")
-        shown = run("status", env=env)
-        assert f"Corrupt:  {key.decode()} is a string, and must be a zset; see eventbus doctor" in shown.stdout
-        client.delete(key)
-    assert "Corrupt" not in run("status", env=env).stdout
-
-
 def test_it_is_drawn_again_and_again_until_ctrl_c(env: dict[str, str], bus: Bus) -> None:
     with Terminal("status", "-w", "--interval", "0.1", env=env) as terminal:
         terminal.wait_for("published    0")
