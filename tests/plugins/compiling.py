@@ -2,7 +2,7 @@
 
 Pytest rewrites every assertion of a module before the module is compiled, which takes five times as long as all else
 that collecting does. It keeps the result, but in a fresh clone every process of xdist would do all of it. So it is with
-the constants that Hypothesis looks for in each module of ours, and with the characters that UTF-8 has, which it tries.
+the constants that Hypothesis looks for in each module of ours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from hypothesis import strategies as st
 from hypothesis.internal.constants_ast import constants_from_module, is_local_module_file
 
 T = TypeVar("T")
@@ -36,8 +35,6 @@ def pytest_collection(session: pytest.Session) -> None:
     ours = [module for module, file in files.items() if file and is_local_module_file(file)]
     for module in _from(ours, len(ours) * number // processes):
         constants_from_module(module)
-    if number == 0:
-        st.characters(codec="utf-8").validate()
 
 
 def _from(all_of_them: Sequence[T], place: int) -> Sequence[T]:

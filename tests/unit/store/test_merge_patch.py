@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbus.model.encoding.object_json import difference, merge
+from tests.builders import texts
 
-LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
+LEAVES = st.none() | st.booleans() | st.integers() | texts(3) | st.lists(st.integers(), max_size=2)
 OBJECTS = st.recursive(
     st.dictionaries(st.sampled_from("abc"), LEAVES, max_size=3),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner | LEAVES, max_size=3),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbus.model.encoding.wire import open_uid, pack_uid
+from tests.builders import texts
 
 HEX = "bddc4e51c99cbb93"
 
@@ -16,7 +17,7 @@ def stored(producer: str, sequence: int) -> object:
     return msgpack.unpackb(msgpack.packb(pack_uid(producer, sequence)), raw=True)
 
 
-@given(st.text(max_size=24) | st.binary(min_size=8, max_size=8).map(bytes.hex), st.integers(-5, 2**64 + 5))
+@given(texts(24) | st.binary(min_size=8, max_size=8).map(bytes.hex), st.integers(-5, 2**64 + 5))
 def test_any_uid_is_read_as_it_was(producer: str, sequence: int) -> None:
     assert open_uid(stored(producer, sequence)) == f"{producer}:{sequence}"
 
