@@ -69,7 +69,7 @@ def files(paths: tuple[str, ...] = FOLDERS) -> Iterator[Path]:
 def places(paths: tuple[str, ...] = FOLDERS) -> Iterator[tuple[Path, int, str, str]]:
     """Yield the file, the line number, the kind of word and the line of each banned word."""
     for file in files(paths):
-        if file != Path(__file__):
+        if file != Path(__file__) and _PATTERN.search(file.read_text()):  # before it is split into tokens
             for number, line in prose(file):
                 for match in _PATTERN.finditer(line):
                     yield file, number, str(match.lastgroup), line.strip()

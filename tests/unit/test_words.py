@@ -31,7 +31,6 @@ FINISHED = (
     "eventbus/contrib",
     "eventbus/export",
     "eventbus/record",
-    "eventbus/store/story",
     "eventbus/testing",
 )
 
