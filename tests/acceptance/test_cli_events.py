@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,10 +15,10 @@ from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import Bus
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.both_ways import environment_of
-from tests.acceptance.programs import COMMAND, Program, environment, run
+from tests.acceptance.programs import Program, run
 from tests.support.both_ways import BOTH
 from tests.thin import one
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import eventually
 
 WEB = ObjectReference("Pod", "default", "web-0", "uid-1", "v1", "", "spec.containers{web}")
 SHOP = ObjectReference("Deployment", "shop", "cart")
@@ -101,14 +99,6 @@ def test_nothing_found_is_said_aside(env: dict[str, str], arguments: tuple[str, 
     assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", said + more if said else "")
 
 
-@pytest.mark.parametrize("url", ["http://x", "none"])
-def test_a_url_that_is_no_bus_is_one_line(url: str) -> None:
-    listed = run("get", "events", env=environment(url, "none"))
-    assert (listed.returncode, listed.stdout) == (2, "")
-    assert listed.stderr.startswith("error: ")
-    assert listed.stderr.count("\n") == 1
-
-
 def test_a_watch_shows_what_comes(env: dict[str, str], broadcaster: EventBroadcaster, bus: Bus, tmp_path: Path) -> None:
     recorder = broadcaster.new_recorder("kubelet")
     recorder.event(WEB, "Normal", "Pulled", "old")
@@ -166,27 +156,6 @@ def test_a_deleted_event_is_not_shown_again(
         recorder.event(WEB, "Normal", "Pulled", "next")
         eventually(lambda: "next" in watch.out)
     assert watch.out.count("gone") == 1
-
-
-def test_a_reader_that_leaves_ends_the_list_silently(
-    env: dict[str, str], broadcaster: EventBroadcaster, bus: Bus
-) -> None:
-    recorder = broadcaster.new_recorder("kubelet")
-    for number in range(300):
-        reference = ObjectReference("Pod", "default", f"web-{number}")
-        recorder.event(reference, "Normal", "Pulled", "x" * 1000)
-    broadcaster.flush()
-    eventually(lambda: stored(bus, 300))
-    buffered = {name: value for name, value in env.items() if name != "PYTHONUNBUFFERED"}
-    with subprocess.Popen(
-        [*COMMAND, "get", "events"], env=buffered, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as listing:
-        assert listing.stdout is not None
-        assert listing.stderr is not None
-        os.read(listing.stdout.fileno(), 100)
-        listing.stdout.close()
-        assert listing.stderr.read() == b""
-        assert listing.wait(PATIENCE_S) == 1
 
 
 def test_what_was_held_back_is_shown_by_source(env: dict[str, str], broadcaster: EventBroadcaster, bus: Bus) -> None:

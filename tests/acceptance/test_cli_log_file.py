@@ -123,21 +123,6 @@ def test_a_successor_goes_on_where_a_killed_worker_was_cut_off(
     assert sorted(messages(file)) == sorted(f"message {number}" for number in range(n))
 
 
-def test_workers_that_share_a_file_survive_each_others_death(
-    env: dict[str, str], broadcaster: EventBroadcaster, file: Path, client: Any, bus: Bus
-) -> None:
-    n = 10_000
-    with worker(file, env, "--take-over-s", "2") as killed, worker(file, env, "--take-over-s", "2") as other:
-        eventually(lambda: "works on" in killed.err and "works on" in other.err)
-        record(broadcaster, n)
-        eventually(lambda: file.stat().st_size > 100_000)
-        killed.kill()
-        assert broadcaster.flush(60)
-        eventually(lambda: file.read_bytes().count(b'"component":"test"') >= n)
-        assert other.stop() == 0
-    assert sorted(messages(file)) == sorted(f"message {number}" for number in range(n))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process")
 def test_a_full_disk_is_waited_for_and_costs_nothing(
     env: dict[str, str], broadcaster: EventBroadcaster, file: Path, client: Any, bus: Bus

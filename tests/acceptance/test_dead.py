@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 
 from eventbus.broker.bus import Bus
@@ -127,17 +126,6 @@ def test_what_was_done_is_told_as_json(env: dict[str, str], bus: Bus, client: An
 
 def stored(bus: Bus, client: Any) -> list[Any]:
     return [event for event in ObjectStore(bus, client).list().items if event.message == "was handled too early"]
-
-
-def test_what_is_still_poison_is_buried_again(env: dict[str, str], bus: Bus, client: Any, tmp_path: Path) -> None:
-    bury(bus, client, msgpack.packb([99, "from", "the", "future"]), cause="unknown-version")
-    (entry,) = dead(env)
-    with Program("worker", "sink", env=env, folder=tmp_path):
-        assert run("dead", "replay", entry["id"], env=env).returncode == 0
-        eventually(lambda: client.xlen(bus.keys[0].dead) == 1)
-    (buried_again,) = dead(env)
-    assert buried_again["id"] != entry["id"]
-    assert buried_again["cause"] == "unknown-version"
 
 
 @pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("discard", "discarded")])

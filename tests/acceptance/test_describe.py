@@ -249,13 +249,6 @@ def test_json_is_for_scripts(told: dict[str, str]) -> None:
     assert {event["involvedObject"]["name"] for event in listed["items"]} == {"web-0", "db-0", "n1"}
 
 
-def test_no_events_is_said_in_kubectl_s_words(told: dict[str, str]) -> None:
-    ran = run("events", "-n", "empty", env=told)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "No events found in empty namespace.\n")
-    assert run("events", "--for", "pod/none", "-A", env=told).stderr == "No events found.\n"
-    assert json.loads(run("events", "-n", "empty", "-o", "json", env=told).stdout)["items"] == []
-
-
 def test_events_are_followed_until_ctrl_c(stored: dict[str, str]) -> None:
     with Terminal("events", "--for", "pod/web-0", "-w", env=stored) as terminal:
         terminal.wait_for(CAUSE)

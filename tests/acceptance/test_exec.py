@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbus import EventBroadcaster, ObjectReference, Options, Settings
-from eventbus.broker.bus import open_bus
-from eventbus.broker.health.status import read_status
+from eventbus import ObjectReference
 from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import Recorded, recorded_on
 from tests.acceptance.terminal import Terminal
@@ -23,7 +21,6 @@ from tests.waiting import PATIENCE_S, eventually
 
 #: Says that it is ready, then waits for signals; $1 is what it does with them.
 WAITING = "{trap}; echo ready; i=0; while [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done"
-AWAY = "redis://127.0.0.1:1/0"
 
 
 @pytest.fixture
@@ -296,15 +293,6 @@ def test_a_pager_that_reads_the_keyboard_from_standard_error_gets_it(env: dict[s
         assert terminal.text == "more?\nkey q\n"
 
 
-def test_it_stays_in_the_foreground_group_of_its_terminal(env: dict[str, str]) -> None:
-    show = (
-        "import os; print(os.getpgrp() == os.tcgetpgrp(0) == os.getpgid(os.getppid()), os.ttyname(0) == os.ttyname(1))"
-    )
-    with Terminal("exec", "--", sys.executable, "-c", show, env=env) as terminal:
-        assert terminal.wait() == 0
-        assert terminal.text == "True True\n"
-
-
 def test_ctrl_c_reaches_it_once_and_is_not_ours_to_pass_on(env: dict[str, str], recorded: Recorded) -> None:
     with Terminal("exec", *sh(COUNTING), env=env) as terminal:
         terminal.wait_for("ready\n")
@@ -403,14 +391,6 @@ def test_while_the_command_runs_one_small_process_waits(env: dict[str, str], rec
 # -- without a bus ---------------------------------------------------------------------------------------------------
 
 
-def test_with_the_bus_away_it_runs_the_same_and_one_line_tells(env: dict[str, str]) -> None:
-    done = run("exec", *sh("echo out; echo err >&2; exit 3"), env=env | {"EVENTBUS_REDIS_URL": AWAY})
-    assert (done.returncode, done.stdout) == (3, "out\n")
-    said, told = done.stderr.splitlines()
-    assert said == "err"
-    assert told.startswith(f"eventbus exec: 2 events not sent: {AWAY}: nothing listens there")
-
-
 def test_a_bus_that_never_will_do_is_told_in_one_line(env: dict[str, str]) -> None:
     done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_REDIS_URL": "redis://127.0.0.1:99999/0"})
     assert done.returncode == 3
@@ -443,31 +423,6 @@ def test_a_setting_that_cannot_be_used_does_not_keep_it_from_running(env: dict[s
     done = run("exec", *sh("exit 3"), env=env | {"EVENTBUS_BUFFER_EVENTS": "many"})
     assert done.returncode == 3
     assert done.stderr.startswith("eventbus exec: 2 events not sent: EVENTBUS_BUFFER_EVENTS='many'")
-
-
-def test_with_the_bus_full_it_runs_the_same_and_one_line_tells(
-    env: dict[str, str], embedded_url: str, prefix: str
-) -> None:
-    fill(Settings(redis_url=embedded_url, prefix=prefix))
-    done = run("exec", *sh("echo out; exit 3"), env=env)
-    assert (done.returncode, done.stdout) == (3, "out\n")
-    assert done.stderr.startswith("eventbus exec: 2 events not sent: the stream of partition 0 is full")
-    assert done.stderr.count("\n") == 1
-
-
-def fill(settings: Settings) -> None:
-    """Until not even a small event has room."""
-    bus = open_bus(settings.redis_url, settings, options=Options(incoming_bytes=1024 * 1024))
-    with bus.client() as client:
-        for size in (8_000, 500, 1):
-            broadcaster = EventBroadcaster(settings=settings)
-            recorder = broadcaster.new_recorder("filler")
-            former = read_status(bus, client).counters["refused_full"]
-            while read_status(bus, client).counters["refused_full"] == former:
-                message = os.urandom(size // 2).hex()
-                recorder.event(ObjectReference("Pod", "default", "web-0"), "Normal", "Filled", message)
-                broadcaster.flush(0.5)  # one that takes longer is no sign of a full stream
-            broadcaster.shutdown(0.1)
 
 
 # -- again and again -------------------------------------------------------------------------------------------------

@@ -222,13 +222,6 @@ def metrics_of(program: Program) -> dict[str, float]:
     return defaultdict(float, {name: float(value) for name, value in lines})
 
 
-def test_delete_says_what_is_not_there(env: dict[str, str]) -> None:
-    missing = run("delete", "node/none", env=env)
-    assert (missing.returncode, missing.stderr) == (1, 'Error from server (NotFound): nodes "none" not found\n')
-    assert run("delete", "node/none", "--ignore-not-found", env=env).returncode == 0
-    assert run("delete", "gadget/x", env=env).returncode == 2
-
-
 def test_nodes_that_nobody_watches_are_told_by_status_and_doctor(env: dict[str, str], fleet: Fleet) -> None:
     run("heartbeat", "backup", "--for", "1h", env=env)
     assert "Nodes:" not in run("status", env=env).stdout  # a lease alone is no node yet

@@ -2,7 +2,7 @@
 
 Then Redis restarts, its users are printed again, and a backup is made and restored, by the page's blocks.
 
-Departures: eventbus is there instead of installed by pip (`test_install.py` does that), and what systemd does with a
+Departures: eventbus is there instead of installed by pip (`test_wheel.py` does that), and what systemd does with a
 unit is done from the unit's own lines, since there is no systemd on these hosts.
 """
 

@@ -165,8 +165,3 @@ def test_a_notifier_obeys_silences_and_acknowledgements(
             eventually(lambda: names().count("loud") >= number + 2)
             assert notifier.stop() == 0
     assert duty.actions().count("acknowledge") == 1
-
-
-def test_an_object_without_events_cannot_be_acknowledged(env: dict[str, str]) -> None:
-    ran = run("ack", "pod/web-9", env=env)
-    assert (ran.returncode, ran.stderr) == (1, "Error: there are no events about pod/web-9 in namespace default\n")

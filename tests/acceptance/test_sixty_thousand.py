@@ -23,7 +23,6 @@ from eventbus.store.stored import decode_stored
 from tests.acceptance.programs import Program, environment
 from tests.stored_layout import decode_counts
 from tests.support.mirror import Reader, reading
-from tests.thin import one
 from tests.waiting import PATIENCE_S, eventually
 
 PRODUCERS, OBJECTS = 3, 40
@@ -150,25 +149,6 @@ def ours(reader: Reader) -> list[int]:
     """The counts shown of what the producers said; reports of suppression are the store's own."""
     events = [event for event in reader.state.values() if event.source.component == "producer"]
     return [event.count for event in events if event.reason != SUPPRESSED_REASON]
-
-
-@pytest.mark.volume
-@EVENTS
-@pytest.mark.parametrize("partitions", one([2, 1]))
-def test_without_a_spam_filter_the_counts_in_the_store_add_up_to_all_events(
-    embedded_url: str, prefix: str, env: dict[str, str], tmp_path: Path, partitions: int, events: int
-) -> None:
-    settings = Settings(prefix=prefix, worker_block_ms=100, partitions=partitions)
-    bus = open_bus(embedded_url, settings, options=Options(burst=10**6))
-    with reading(bus) as reader:
-        with workers(bus, env, tmp_path) as files:
-            produce(env, events)
-            eventually(lambda: waits(bus) == 0)
-        check_log(files, events)
-        check_reader(bus, reader)
-        assert sum(ours(reader)) == PRODUCERS * events
-        assert len(ours(reader)) > OBJECTS * 2 * PRODUCERS
-        assert not counters(bus).get("suppressed")
 
 
 @pytest.mark.volume

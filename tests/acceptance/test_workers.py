@@ -238,12 +238,6 @@ def test_the_reader_of_standard_output_may_leave(
         assert "Traceback" not in log.err
 
 
-def test_the_workers_settings_are_checked_before_anything_is_begun(env: dict[str, str]) -> None:
-    ended = run("worker", "sink", env=env | {"EVENTBUS_DRAIN_S": "soon"})
-    assert ended.returncode == 2
-    assert ended.stderr == "error: EVENTBUS_DRAIN_S='soon' is not a valid float\n"
-
-
 def test_systemd_learns_that_a_worker_waits_for_redis_then_works_then_stops(
     env: dict[str, str], tmp_path: Path, short_path: Path
 ) -> None:

@@ -21,9 +21,8 @@ from cryptography import x509
 
 from eventbus.api import reread_file
 from eventbus.api import tls as tls_module
-from eventbus.api.tls import Files, ServerTls, own_files
+from eventbus.api.tls import ServerTls, own_files
 from eventbus.cli.commands.kubeconfig import make_config, merge_config
-from eventbus.errors import ConfigError
 from tests.acceptance.programs import environment, run
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import api_worker
@@ -166,11 +165,6 @@ def test_a_renewed_certificate_that_cannot_be_used_is_told_once_and_the_one_of_b
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The levels of the lines about the certificate."""
     return [record.levelname for record in caplog.records if "--tls-cert" in record.message]
-
-
-def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
-        ServerTls(Files(tmp_path / "nowhere", tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize(
