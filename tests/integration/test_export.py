@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +18,15 @@ from eventbus.broker.health.status import Beats, read_beats
 from eventbus.broker.keys import version_in
 from eventbus.broker.notifications import NotifierStatus
 from eventbus.consume.dead_letter import DeadLetter
-from eventbus.errors import BusUnavailable, EventRejected, NotFound, SinkUnreachable, Throttled, UnexpectedReply
+from eventbus.errors import (
+    BusUnavailable,
+    EventRejected,
+    NotFound,
+    SinkGone,
+    SinkUnreachable,
+    Throttled,
+    UnexpectedReply,
+)
 from eventbus.export.exporter import PartitionExporter
 from eventbus.export.lease import LONGEST_CALL_S, LeaseLost
 from eventbus.export.rules import NOW
@@ -682,6 +690,72 @@ def test_what_was_held_back_is_told_when_the_event_expires(partition: Partition,
     run_until_idle(exporter)
     assert sink.calls == [("create", "message 1", 1), ("patch", "message 1", 2)]
     assert not [key for key in partition.state() if key.startswith(("later:", "exported:"))]
+
+
+# -- rounds: each is stored before the next is chosen, also if the sink or Redis fails in between ----------------------
+
+
+def test_an_event_that_is_in_two_rounds_is_chosen_by_what_came_of_the_first(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    sink = MemoryBatchSink()
+    exporter = exporter_of(sink, start=NOW, batch_events=1, outage="count")
+    for _ in range(3):
+        partition.record(about(1, "a"))
+    run_until_idle(exporter)
+    assert sink.verbs() == ["create", "patch", "patch"]
+    assert [patch.version for patch in sink.patches] == ["theirs-1", "theirs-2"]
+
+
+def test_what_the_sink_has_is_kept_before_it_is_waited_for(
+    partition: Partition, exporter_of: MakeExporter, time: OwnTime
+) -> None:
+    sink = MemoryBatchSink()
+    sink.fail = fail_with(SinkUnreachable("refused"), message="b")
+    exporter = exporter_of(sink, start=NOW, batch_events=1)
+    partition.record(about(1, "a"), about(2, "b"))
+    time.end_s = 100.0
+    with pytest.raises(ExportStopped):
+        run_until_idle(exporter)
+    assert status_of(partition.bus).written == 1
+    assert list(sink.counts()) == ["a"]
+
+
+def test_a_sink_that_is_gone_in_the_second_round_leaves_the_first_kept(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    sink = MemoryBatchSink()
+    sink.fail = fail_with(SinkGone("gone"), message="b")
+    exporter = exporter_of(sink, start=NOW, batch_events=1)
+    partition.record(about(1, "a"), about(2, "b"))
+    with pytest.raises(SinkGone):
+        run_until_idle(exporter)
+    assert status_of(partition.bus).written == 1
+
+
+def test_redis_that_is_away_between_two_rounds_loses_and_doubles_nothing(
+    partition: Partition, exporter_of: MakeExporter
+) -> None:
+    sink = MemoryBatchSink()
+    exporter = exporter_of(sink, start=NOW, batch_events=1)
+    partition.record(*[about(number, "abcd"[number]) for number in range(4)])
+    real, left = exporter._store.returned, [2]
+
+    def returned(keys: Sequence[str]) -> Any:
+        if sink.rows and left[0]:
+            left[0] -= 1
+            raise BusUnavailable("Connection refused")
+        return real(keys)
+
+    exporter._store.returned = returned  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(BusUnavailable):
+            run_until_idle(exporter)
+        exporter._let_go()
+        assert exporter.acquire()
+    run_until_idle(exporter)
+    assert sink.counts() == dict.fromkeys("abcd", 1)
+    assert set(sink.deliveries.values()) == {1}
 
 
 # -- full memory, status -------------------------------------------------------------------------------------------

@@ -54,7 +54,8 @@ def test_every_cache_ends_equal_to_the_store_and_every_history_is_legal(
                     world.flush()
             world.end()
             assert (world.kills, world.flushes) == (KILLS, 1)
-            assert all(source.watches > 3 and source.lists > 1 for source in world.sources), "nothing was disturbed"
+            again = [source.lists > 1 and source.watches > (3 if LONG else 1) for source in world.sources]
+            assert all(again) if LONG else any(again), "nothing was disturbed"
             assert min(witness.told for witness, _, _ in world.witnesses[:10]) > 10, "there was nothing to see"
         finally:
             world.stop()

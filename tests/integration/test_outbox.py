@@ -71,12 +71,6 @@ def numbers(n: int, start: int = 0) -> list[str]:
 # -- the straight way --------------------------------------------------------------------------------------------
 
 
-def test_what_one_thread_records_arrives_once_and_in_order(any_server_url: str, settings: Settings) -> None:
-    with EventBroadcaster(any_server_url, settings=settings) as broadcaster:
-        record(broadcaster.new_recorder("c"), 2_000)
-    assert messages(read_incoming(any_server_url, settings)) == numbers(2_000)
-
-
 def test_64_threads_lose_and_double_nothing_and_each_objects_order_is_kept(embedded_url: str, prefix: str) -> None:
     settings = settings_of(prefix, partitions=4, flush_s=PATIENCE_S)
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
@@ -262,26 +256,24 @@ def test_a_full_buffer_drops_the_newest_and_counts_each(short_path: Path, prefix
         assert len(kept) <= 1_001 + 2 * 8 * 64
 
 
-def test_waiting_for_room_loses_nothing_while_redis_answers(embedded_url: str, prefix: str) -> None:
-    settings = settings_of(prefix, buffer_events=50, buffer_full=FullBuffer.WAIT, buffer_wait_s=3_600)
+@pytest.mark.parametrize(("bounds", "length"), [({"buffer_events": 50}, 1), ({"buffer_bytes": 100_000}, 15_000)])
+def test_waiting_for_room_loses_nothing_and_ends_as_soon_as_there_is_some(
+    embedded_url: str, prefix: str, bounds: dict[str, int], length: int
+) -> None:
+    settings = settings_of(prefix, **bounds, buffer_full=FullBuffer.WAIT, buffer_wait_s=3_600)
     with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
         recorder = broadcaster.new_recorder("c")
-        threads = [threading.Thread(target=record, args=(recorder, 500)) for _ in range(8)]
+
+        def fill() -> None:
+            for _ in range(100):
+                recorder.event(POD, "Normal", "Said", "x" * length)
+
+        threads = [threading.Thread(target=fill) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()  # who waited for a deadline would never come
-    assert len(read_incoming(embedded_url, settings)) == 4_000
-    assert not broadcaster.losses.counts
-
-
-def test_waiting_for_room_for_large_messages_ends_as_soon_as_there_is_room(embedded_url: str, prefix: str) -> None:
-    settings = settings_of(prefix, buffer_bytes=100_000, buffer_full=FullBuffer.WAIT, buffer_wait_s=3_600)
-    with EventBroadcaster(embedded_url, settings=settings) as broadcaster:
-        recorder = broadcaster.new_recorder("c")
-        for _ in range(300):
-            recorder.event(POD, "Normal", "Large", "x" * 15_000)
-    assert len(read_incoming(embedded_url, settings)) == 300
+    assert len(read_incoming(embedded_url, settings)) == 800
     assert not broadcaster.losses.counts
 
 
