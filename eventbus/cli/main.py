@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eventbus.cli.input.kubectl_habits import kind_first, no_such_command, no_such_kind
+from eventbus.cli.input.kubectl_habits import get_words, no_such_command, no_such_kind
 from eventbus.cli.lazy import Lazy
 
 HELP = """Record events about objects, and read a short history of each object.
@@ -162,6 +162,7 @@ COMMANDS: dict[str, Lazy] = {
     "functions prune": Lazy(
         "eventbus.cli.commands.functions:prune_functions", "Delete the functions of unused builds."
     ),
+    "get all": Lazy("eventbus.cli.commands.get_all:get_all", "List all objects of the store."),
     "get events": Lazy("eventbus.cli.commands.get_events:get_events", "List events, the latest last; -w watches them."),
     "get expected": Lazy("eventbus.cli.commands.get_expected:get_expected", "List the events that rules expect."),
     "get leases": Lazy("eventbus.cli.commands.get_objects:get_leases", "List leases with their holders."),
@@ -226,4 +227,4 @@ ALIASES: dict[str, str] = {
 UNKNOWN: dict[str, Callable[[str, Sequence[str]], str]] = {"": no_such_command, "get": no_such_kind}
 
 #: Group → the function that rewrites its words.
-REWORDED: dict[str, Callable[[list[str]], list[str]]] = {"get": kind_first}
+REWORDED: dict[str, Callable[[list[str]], list[str]]] = {"get": get_words}

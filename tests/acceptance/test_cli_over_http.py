@@ -27,6 +27,10 @@ NOT_TAKEN = (
     "error: not recorded: the API did not accept the event within 2 s: {}; "
     "try again (it may have arrived, if only the answer was lost)\n"
 )
+KINDS = (
+    *("events", "nodes", "leases.coordination.k8s.io", "pods", "configmaps"),
+    *("silences.eventbus.dev", "acknowledgements.eventbus.dev"),
+)
 
 
 @pytest.fixture
@@ -149,6 +153,15 @@ def test_events_are_followed(env: dict[str, str], tmp_path: Path) -> None:
         eventually(lambda: "Started" in following.out)
         record(env, "Backup/nightly", "Completed")
         eventually(lambda: "Completed" in following.out)
+
+
+def test_a_name_is_looked_for_among_all_kinds_that_the_user_may_see(env: dict[str, str]) -> None:
+    done = run("get", "all", "n1", env=env)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        "left out: secrets: this user lacks the role operator",
+        *(f'Error from server (NotFound): {kind} "n1" not found' for kind in KINDS),
+    ]
 
 
 def test_the_numbers_are_those_of_redis(env: dict[str, str]) -> None:

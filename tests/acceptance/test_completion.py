@@ -100,6 +100,7 @@ def test_names_come_from_the_bus(env: dict[str, str]) -> None:
             "eventbus get ",
             [
                 "acknowledgements",
+                "all",
                 "configmaps",
                 "events",
                 "expected",

@@ -331,6 +331,9 @@ def test_commands_run_as_the_users_of_their_roles(env: dict[str, str], tmp_path:
         eventually(lambda: "no more disk" in run("describe", "pod/web-0", env=as_role("reader")).stdout)
         described = run("describe", "pod/web-0", env=as_role("reader"))
         assert "pods themselves are not shown, only their events" in described.stderr
+        everything = run("get", "all", env=as_role("reader"))
+        assert (everything.returncode, "left out: pods, configmaps, secrets" in everything.stderr) == (0, True)
+        assert "no more disk" in everything.stdout
         why = run("why", "pod/web-0", env=as_role("reader"))
         assert (why.returncode, "Failed" in why.stdout) == (0, True), why.stderr
         assert "recorded" in run("status", env=as_role("metrics")).stdout

@@ -67,6 +67,7 @@ CASES = [
     same("get expected", "No event is expected"),
     same("get nodes", "No resources found"),
     same("get leases -A", "No resources found"),
+    same("get all", "pod/web-0", coloured=True),
     same("wait --for=delete node/none", "condition met"),
     same("status", "No sink worker is alive"),
     same("functions load", "is there already"),

@@ -38,6 +38,12 @@ WORKS: dict[str, tuple[str, ...]] = {
     "get -o name events": ("event/web-0.",),
     "get -n default ev -w=false": ("BackOff",),
     "get ev --watch=false --no-headers=true": ("BackOff",),
+    "get all": ("LAST SEEN", "BackOff", "NAME", "n1", "HOLDER", "leader"),
+    "get all node/n1 lease/leader": ("n1", "leader"),
+    "get events,nodes": ("BackOff", "n1"),
+    "get no,leases -o=name": ("node/n1", "lease.coordination.k8s.io/leader"),
+    "get node/n1 lease/leader": ("n1", "leader"),
+    "get events,no -ojsonpath={.items[*].kind}": ("Event", "Node"),
     "get nodes -A": ("n1",),
     "get nodes -n default": ("n1",),
     "events --since 1h": ("BackOff",),
@@ -57,6 +63,7 @@ WORKS: dict[str, tuple[str, ...]] = {
     "version --client -o yaml": ("clientVersion:", "gitVersion: "),
     "get node/gone --ignore-not-found": (),
     "get nodes gone n1 --ignore-not-found=true": ("n1",),
+    "get node/gone lease/leader --ignore-not-found": ("leader",),
     "help get": ("Usage: eventbus get",),
     "config get-contexts": ("CURRENT",),
     "config view": ("contexts:",),
@@ -67,9 +74,10 @@ WORKS: dict[str, tuple[str, ...]] = {
 SAYS: dict[str, tuple[int, str]] = {
     "get deploy": (2, "eventbus get events --for deployment/NAME"),
     "get ing": (2, "Events of an ingress: eventbus get events --for ingress/NAME"),
-    "get all": (2, 'the store has no "all"; it has acknowledgements, configmaps, events'),
-    "get events,nodes": (2, "one kind at a time: eventbus get events; eventbus get nodes"),
+    "get deploy,nodes": (2, "the store holds no deploy"),
     "get node/gone --ignore-not-found=false": (1, 'nodes "gone" not found'),
+    "get all -w": (2, "you may only specify a single resource type"),
+    "get node/n1 lease/gone": (1, 'leases.coordination.k8s.io "gone" not found'),
     "events -o custom-columns=WHY:.reason": (2, "kubectl has more forms, through `eventbus worker api`"),
     "get events --context nowhere": (2, 'context "nowhere" does not exist'),
     "-n elsewhere get node/gone": (1, 'nodes "gone" not found'),
@@ -128,6 +136,14 @@ def test_leads_on(words: str, env: dict[str, str]) -> None:
     code, told = SAYS[words]
     assert done.returncode == code, done.stderr
     assert told in done.stderr.splitlines()[-1]
+
+
+def test_get_all_looks_for_a_name_among_all_kinds(env: dict[str, str]) -> None:
+    done = run("get", "all", "n1", "-o", "name", env=env)
+    assert (done.returncode, done.stdout) == (1, "node/n1\n")
+    missing = ["events", "leases.coordination.k8s.io", "pods", "configmaps", "secrets"]
+    missing += ["silences.eventbus.dev", "acknowledgements.eventbus.dev"]
+    assert done.stderr.splitlines() == [f'Error from server (NotFound): {kind} "n1" not found' for kind in missing]
 
 
 def test_what_exists_is_not_created_again(env: dict[str, str], tmp_path: Path) -> None:

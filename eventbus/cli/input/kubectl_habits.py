@@ -1,11 +1,12 @@
 """Accepts arguments as users of kubectl type them, and names a replacement for its other commands and kinds.
 
-`-o=name`, `--watch=false`, and options before the kind are rewritten for click.
+`-o=name`, `--watch=false`, options before the kind, and several kinds at once are rewritten for click.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 
 import click
@@ -65,13 +66,27 @@ _LONG: Final = ("--output", "--namespace", "--selector", "--field-selector", "--
 _WITH_VALUE: Final = frozenset((*_SHORT, *_LONG, "--context"))
 
 
-def kind_first(args: list[str]) -> list[str]:
-    """Convert the arguments of `get` for click: `-o name events` becomes `events -o name`."""
+def get_words(args: list[str]) -> list[str]:
+    """Convert the arguments of `get` for click: `-o name events` and `events,nodes`, `node/n1 lease/n1`."""
+    return _several_kinds(_kind_first(args))
+
+
+def _kind_first(args: list[str]) -> list[str]:
     position = 0
     while position < len(args) and args[position].startswith("-") and args[position] not in ("-h", "--help"):
         position += 2 if args[position] in _WITH_VALUE else 1
     kind = args[position : position + 1]
     return [*kind, *args[:position], *args[position + 1 :]] if kind and not kind[0].startswith("-") else args
+
+
+def _several_kinds(args: list[str]) -> list[str]:
+    names = list(takewhile(lambda word: not word.startswith("-"), args))
+    if names and "," in names[0] and "/" not in names[0]:
+        return ["all", f"--kinds={names[0]}", *args[1:]]
+    kinds = {kind for kind, slash, _ in (name.partition("/") for name in names) if slash}
+    if len(kinds) > 1 and all("/" in name for name in names):
+        return ["all", *args]
+    return args
 
 
 #: Commands of kubectl that work on the objects of the store, but only through the API.
@@ -97,13 +112,12 @@ def no_such_kind(word: str, stored: Sequence[str]) -> str:
     from eventbus.model.reference import known_kinds, meant_kinds
 
     typed, _, name = word.partition("/")
-    if "," in typed:
-        return f"one kind at a time: {'; '.join(f'eventbus get {kind}' for kind in typed.split(','))}"
     kind = next((kind for kind in meant_kinds(typed) if kind in known_kinds()), None)
     if kind is None and typed != "all" and (not typed.isalpha() or get_close_matches(typed, stored, cutoff=0.8)):
         return ""
+    kinds = [word for word in stored if word != "all"]
     about = f"{kind or 'KIND'}/{name or 'NAME'}"
     owner = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" if kind else "an object"
     return (
-        f'the store has no "{typed}"; it has {", ".join(stored)}. Events of {owner}: eventbus get events --for {about}'
+        f'the store has no "{typed}"; it has {", ".join(kinds)}. Events of {owner}: eventbus get events --for {about}'
     )
