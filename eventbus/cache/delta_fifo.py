@@ -23,6 +23,7 @@ class DeltaType(StrEnum):
     UPDATED = "Updated"
     DELETED = "Deleted"
     REPLACED = "Replaced"  #: it was in a list
+    SYNC = "Sync"  #: it has not changed; it is sent to the handlers again
 
 
 class DeletedFinalStateUnknown(msgspec.Struct, Generic[T], frozen=True):
@@ -56,8 +57,9 @@ class DeltaFIFO(Generic[T]):
     `wait_until_synced` returns at once, after at most one call of `pop`'s *process*.
 
     Args:   known_objects: the copy that the reader of the queue keeps. A `replace` deletes the objects of it that
-                are missing. Change it only inside *process* of `pop`, or a deletion can be missed.
-            transform: applied once to each object that comes in; not to tombstones.
+                are missing, and `resync` repeats its objects. Change it only inside *process* of `pop`, or a
+                deletion can be missed.
+            transform: applied once to each object that comes in; not to tombstones, and not again on a resync.
     Source: client-go `tools/cache/delta_fifo.go`. Departure: the initial list counts as handled after, not before
             *process* of its last object.
     """
@@ -104,6 +106,13 @@ class DeltaFIFO(Generic[T]):
                 self._populated = True
                 self._initial = len(listed) + len(missing)
             self._changed.notify_all()
+
+    def resync(self) -> None:
+        """Queue a SYNC for each known object without queued deltas."""
+        with self._changed:
+            for key, obj in self._known.items():
+                if key not in self._items:
+                    self._append(DeltaType.SYNC, obj)
 
     def pop(self, process: Callable[[Sequence[Delta[T]], bool], None]) -> Sequence[Delta[T]]:
         """Take the deltas of the oldest key, oldest first, and give them to *process* before the queue gets another.

@@ -39,7 +39,7 @@ class SharedInformerFactory:
             factory.wait_for_cache_sync()
             nodes.lister().get("node-1")
 
-    Args:   namespace: "" is all.
+    Args:   resync_s: of every informer; 0 = never.  namespace: "" is all.
             tweak_list_options: applied to the options of every list and watch.
             transform: applied to every object of every kind before it is kept; returns the same type.
     Source: client-go `informers/factory.go`.
@@ -49,6 +49,7 @@ class SharedInformerFactory:
         self,
         source: ObjectSource,
         *,
+        resync_s: float = 0,
         namespace: str = "",
         tweak_list_options: TweakListOptions | None = None,
         transform: Callable[[Any], Any] | None = None,
@@ -56,6 +57,7 @@ class SharedInformerFactory:
         clock: Clock | None = None,
     ) -> None:
         self._source = source
+        self._resync_s = resync_s
         self._namespace = namespace
         self._tweak = tweak_list_options
         self._transform = transform
@@ -65,11 +67,11 @@ class SharedInformerFactory:
         self._informers: dict[str, SharedInformer[Any]] = {}
         self._stopped = False
 
-    def informer_for(self, kind: Kind[T]) -> SharedInformer[T]:
-        """Return the informer of *kind*: the first call makes it. Started by `start`."""
+    def informer_for(self, kind: Kind[T], *, resync_s: float | None = None) -> SharedInformer[T]:
+        """Return the informer of *kind*: the first call makes it, and sets how often it resyncs. Started by `start`."""
         with self._lock:
             if kind.plural not in self._informers:
-                self._informers[kind.plural] = self._make(kind)
+                self._informers[kind.plural] = self._make(kind, self._resync_s if resync_s is None else resync_s)
             return cast("SharedInformer[T]", self._informers[kind.plural])
 
     def events(self) -> SharedInformer[Event]:
@@ -111,13 +113,14 @@ class SharedInformerFactory:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _make(self, kind: Kind[T]) -> SharedInformer[T]:
+    def _make(self, kind: Kind[T], resync_s: float) -> SharedInformer[T]:
         source = self._source.lister_watcher(kind)
         if self._namespace or self._tweak is not None:
             source = TweakedListerWatcher(source, self._tweak_options)
         return SharedInformer(
             source,
             resource=kind.resource,
+            resync_s=resync_s,
             transform=self._transform,
             expected_type=kind.type,
             on_error=self._on_error,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from eventbus.cache.delta_fifo import DeletedFinalStateUnknown, Delta, DeltaFIFO, DeltaType, key_of
 from eventbus.cache.indexer import Indexer, Lister, object_key
@@ -17,6 +17,9 @@ from eventbus.util.log import log
 
 T = TypeVar("T", bound=HasMetadata)
 
+#: The shortest period of a handler's resyncs.
+MIN_RESYNC_S: Final = 1.0
+
 
 class SharedInformer(Generic[T]):
     """Lists and watches one kind, keeps the objects in an indexer, and calls handlers, each at its own pace.
@@ -27,12 +30,12 @@ class SharedInformer(Generic[T]):
     objects of the cache themselves: they are frozen.
 
     Args:   source: where to read.  resource: as `nodes`, for errors and thread names.
+            resync_s: how often handlers get all objects again, unless they ask for another period; 0 = never.
             transform: applied to each object before it is kept.
             expected_type, on_error: as in `Reflector`.
     Source: client-go `tools/cache/shared_informer.go`. Departures: stale changes are dropped; updates that wait for a
             slow handler are folded; the notification after one at which the handler raised comes at once; a
-            handler that raised in the initial list is synced nevertheless; a delete of an unknown object is ignored;
-            no resync.
+            handler that raised in the initial list is synced nevertheless; a delete of an unknown object is ignored.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class SharedInformer(Generic[T]):
         source: ListerWatcher[T],
         *,
         resource: str = "objects",
+        resync_s: float = 0,
         transform: Callable[[T], T] | None = None,
         expected_type: type[T] | None = None,
         on_error: Callable[[Exception], None] | None = None,
@@ -48,12 +52,13 @@ class SharedInformer(Generic[T]):
         self.stale = 0  #: changes dropped because the cache had that version, or a newer one
         self._source = source
         self._resource = resource
+        self._default_resync_s = self._check_s = resync_s
         self._expected_type = expected_type
         self._on_error = on_error
         self._clock = clock or SystemClock()
         self._indexer: Indexer[T] = Indexer()
         self._fifo: DeltaFIFO[T] = DeltaFIFO(known_objects=self._indexer, transform=transform)
-        self._processor: Processor[T] = Processor()
+        self._processor: Processor[T] = Processor(self._clock)
         self._stop = StopSignal(self._clock)
         self._reflector: Reflector[T] | None = None
         self._threads: list[threading.Thread] = []
@@ -106,6 +111,7 @@ class SharedInformer(Generic[T]):
         on_delete: Callable[[T | DeletedFinalStateUnknown[T]], object] | None = None,
         *,
         filter: Callable[[T], bool] | None = None,
+        resync_s: float | None = None,
     ) -> HandlerRegistration[T]:
         """Call these functions for every object and every change, in a thread of their own.
 
@@ -114,6 +120,8 @@ class SharedInformer(Generic[T]):
         Args:   on_add: object, and whether it was there before.  on_update: old, new.
                 on_delete: the last state, or `DeletedFinalStateUnknown` if it was deleted while the watch was down.
                 filter: objects that do not pass do not exist for this handler; runs in its thread.
+                resync_s: how often to show everything again as an update: 0 = never, at least 1; None = as the
+                informer says. On a running informer not more often than it looks.
         Raises: EventBusError: the informer has stopped; make a new one.
                 ConfigError: a function is not callable, or is `async def`.
         """
@@ -125,6 +133,8 @@ class SharedInformer(Generic[T]):
             registration = HandlerRegistration(
                 handler=handler,
                 name=f"eventbus-handler-{self._resource}-{self._handlers}",
+                resync_s=self._agree_resync(self._default_resync_s if resync_s is None else resync_s),
+                now=self._clock.monotonic(),
                 upstream_synced=self._fifo.wait_until_synced,
             )
             for obj in self._indexer.list():
@@ -186,9 +196,29 @@ class SharedInformer(Generic[T]):
             store=self._fifo,
             clock=self._clock,
             resource=self._resource,
+            resync_s=self._check_s,
+            should_resync=self._processor.should_resync,
             on_error=self._on_error,
             expected_type=self._expected_type,
         )
+
+    def _agree_resync(self, wanted_s: float) -> float:
+        """Return how often a new handler resyncs.
+
+        Before the start the informer checks as often as any handler wants."""
+        if wanted_s <= 0:
+            return 0
+        if wanted_s < MIN_RESYNC_S:
+            log.warning("resync_s: %s is too often; %s instead", wanted_s, MIN_RESYNC_S)
+            wanted_s = MIN_RESYNC_S
+        if self.has_started and not self._check_s:
+            log.warning("The informer of %s runs without resync; start it after adding the handler", self._resource)
+            return 0
+        if self.has_started or wanted_s >= self._check_s > 0:
+            return max(wanted_s, self._check_s)
+        self._check_s = wanted_s
+        self._processor.limit_resync(wanted_s)
+        return wanted_s
 
     def _apply_until_closed(self) -> None:
         while True:
@@ -212,7 +242,7 @@ class SharedInformer(Generic[T]):
     def _put(self, key: str, delta_type: DeltaType, obj: T, old: T | None, initial: bool) -> None:
         if old is None:
             self._indexer.add(obj)
-            self._processor.distribute(key, Added(obj, initial))
+            self._processor.distribute(key, Added(obj, initial), sync=False)
             return
         version, old_version = obj.metadata.resource_version, old.metadata.resource_version
         same = version == old_version != ""
@@ -220,8 +250,7 @@ class SharedInformer(Generic[T]):
             self.stale += 1
             return
         self._indexer.add(obj)
-        if not same:
-            self._processor.distribute(key, Updated(old, obj))
+        self._processor.distribute(key, Updated(old, obj), sync=same or delta_type is DeltaType.SYNC)
 
     def _delete(self, key: str, obj: T | DeletedFinalStateUnknown[T], old: T | None) -> None:
         if old is None:
@@ -232,7 +261,7 @@ class SharedInformer(Generic[T]):
             self.stale += 1
             return
         self._indexer.delete_key(key)
-        self._processor.distribute(key, Deleted(obj, old))
+        self._processor.distribute(key, Deleted(obj, old), sync=False)
 
 
 def _join(thread: threading.Thread | None, timeout_s: float | None) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 from eventbus.cache.delta_fifo import DeletedFinalStateUnknown
 from eventbus.errors import ConfigError
 from eventbus.model.list_watch import HasMetadata
+from eventbus.util.clock import Clock
 from eventbus.util.log import log
 
 T = TypeVar("T", bound=HasMetadata)
@@ -29,7 +30,7 @@ class Added(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Updated(msgspec.Struct, Generic[T], frozen=True):
-    """The object has changed."""
+    """The object has changed, or is sent again unchanged (resync)."""
 
     old: T
     new: T
@@ -188,9 +189,15 @@ class HandlerRegistration(Generic[T]):
         *,
         handler: EventHandler[T],
         name: str,
+        resync_s: float,
+        now: float,
         upstream_synced: Callable[[float | None], bool],
     ) -> None:
         self.failed = 0  #: notifications for which the handler raised
+        self.requested_resync_s = resync_s
+        self.resync_s = resync_s
+        self._next_resync = now + resync_s
+        self._wants_sync = resync_s > 0
         self._handler = handler
         self._name = name
         self._upstream_synced = upstream_synced
@@ -255,6 +262,22 @@ class HandlerRegistration(Generic[T]):
         """Return True while its thread lives."""
         return self._thread is not None and self._thread.is_alive()
 
+    def wants_sync(self) -> bool:
+        """Return True if it was due for a resync at the last check. Then it is sent unchanged objects too."""
+        return self._wants_sync
+
+    def check_resync(self, now: float) -> bool:
+        """Return True if a resync is due, and schedule the next one *resync_s* later."""
+        self._wants_sync = self.resync_s > 0 and now >= self._next_resync
+        if self._wants_sync:
+            self._next_resync = now + self.resync_s
+        return self._wants_sync
+
+    def set_resync(self, resync_s: float, now: float) -> None:
+        """Set the period of its resyncs from now on."""
+        self.resync_s = resync_s
+        self._next_resync = now + resync_s
+
     def _run(self) -> None:
         while (notification := self._buffer.get()) is not None:
             try:
@@ -276,7 +299,8 @@ class HandlerRegistration(Generic[T]):
 class Processor(Generic[T]):
     """Gives every notification to every handler. Thread-safe; only `stop` and `remove` with a wait block."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._lock = threading.RLock()
         self._registrations: list[HandlerRegistration[T]] = []
         self._removed: list[HandlerRegistration[T]] = []  # their threads may still be in their handlers
@@ -321,8 +345,23 @@ class Processor(Generic[T]):
             registration.close()
         return all([registration.join(timeout_s) for registration in registrations])
 
-    def distribute(self, key: str, notification: Notification[T]) -> None:
-        """Pass the notification to all handlers."""
+    def distribute(self, key: str, notification: Notification[T], *, sync: bool) -> None:
+        """Pass the notification to all handlers; with *sync* only to those that are due for a resync."""
         with self._lock:
             for registration in self._registrations:
-                registration.put(key, notification)
+                if not sync or registration.wants_sync():
+                    registration.put(key, notification)
+
+    def should_resync(self) -> bool:
+        """Return True if any handler is due; called when the informer's check period is over."""
+        now = self._clock.monotonic()
+        with self._lock:
+            # A list: each has to be asked.
+            return any([registration.check_resync(now) for registration in self._registrations])
+
+    def limit_resync(self, check_s: float) -> None:
+        """Limit the resyncs of each handler to the informer's check period."""
+        with self._lock:
+            for registration in self._registrations:
+                wanted = registration.requested_resync_s
+                registration.set_resync(max(wanted, check_s) if wanted else 0, self._clock.monotonic())

@@ -43,6 +43,7 @@ class Reflector(Generic[T]):
     never goes back: a list asks for one not older than the last, unless that has expired.
 
     Args:   resource: the kind's plural, for log lines.
+            resync_s: after so many seconds, and again, `store.resync` is called if *should_resync* says so; 0 = never.
             on_error: called with each error that list or watch met, in this thread; by default it is logged.
             expected_type: objects of another type are logged and skipped.
             chance: gives 0..1, for jitter.
@@ -57,6 +58,8 @@ class Reflector(Generic[T]):
         store: DeltaFIFO[T],
         clock: Clock,
         resource: str = "objects",
+        resync_s: float = 0,
+        should_resync: Callable[[], bool] | None = None,
         on_error: Callable[[Exception], None] | None = None,
         expected_type: type[T] | None = None,
         chance: Callable[[], float] = random.random,
@@ -65,6 +68,8 @@ class Reflector(Generic[T]):
         self._store = store
         self._clock = clock
         self._resource = resource
+        self._resync_s = resync_s
+        self._should_resync = should_resync
         self._on_error = on_error or self._log_error
         self._expected_type = expected_type
         self._chance = chance
@@ -93,18 +98,21 @@ class Reflector(Generic[T]):
     def list_and_watch(self, stop: StopSignal) -> None:
         """List once, then watch until *stop* is set or a new list is needed.
 
-        Returns: after *stop*.
+        Returns: after *stop*, or when a resync failed.
         Raises:  Expired: changes were lost. Errors of list and watch, except BusUnavailable of a watch.
         """
         if stop.is_set():
             return
-        objects = self._list()
-        if stop.is_set():
-            return
-        self._store.replace(objects.items)
-        self._version = objects.resource_version
-        while not stop.is_set():
-            self._watch(stop)
+        with stop.child() as ended:
+            listed_at = self._clock.monotonic()
+            objects = self._list()
+            if stop.is_set():
+                return
+            self._store.replace(objects.items)
+            self._version = objects.resource_version
+            with self._resyncing(ended, first=listed_at + self._resync_s):
+                while not ended.is_set():
+                    self._watch(ended)
 
     def _list(self) -> ObjectList[T]:
         try:
@@ -122,32 +130,32 @@ class Reflector(Generic[T]):
         self._always_pages |= version == "0" and came_in_pages
         return objects
 
-    def _watch(self, stop: StopSignal) -> None:
+    def _watch(self, ended: StopSignal) -> None:
         """Run one watch, from the last version, to its end."""
         started = self._clock.monotonic()
         timeout_s = WATCH_TIMEOUT_S * (1 + self._chance())
         options = ListOptions(resource_version=self._version, timeout_s=timeout_s, allow_bookmarks=True)
         try:
             watch = self._source.watch(options)
-            with stop.calling(watch.stop):
+            with ended.calling(watch.stop):
                 try:
-                    n = self._apply_all(watch, stop)
+                    n = self._apply_all(watch, ended)
                 finally:
                     watch.stop()
         except BusUnavailable as error:
             self._report(error)
-            stop.sleep(max(self._backoff.next_s(), _retry_after_s(error)))
+            ended.sleep(max(self._backoff.next_s(), _retry_after_s(error)))
             return
-        if not n and not stop.is_set() and self._clock.monotonic() - started < SHORTEST_WATCH_S:
+        if not n and not ended.is_set() and self._clock.monotonic() - started < SHORTEST_WATCH_S:
             problem = f"closed within {SHORTEST_WATCH_S:g} s, no events received"
             raise EventBusError(f"very short watch: {self._resource}: {problem}")
 
-    def _apply_all(self, watch: Iterable[WatchEvent[T]], stop: StopSignal) -> int:
+    def _apply_all(self, watch: Iterable[WatchEvent[T]], ended: StopSignal) -> int:
         """Apply the events of the watch to the store. Returns: how many. Raises: the error that the watch reports."""
         n = 0
         may_advance_version = self._version not in _NO_VERSION
         for event in watch:
-            if stop.is_set():
+            if ended.is_set():
                 break
             if event.type is WatchEventType.ERROR:
                 raise event.error or EventBusError(f"a watch of {self._resource} failed")
@@ -175,6 +183,32 @@ class Reflector(Generic[T]):
             apply(obj)
         except Exception:
             log.exception("Cannot store %s %s; skipped", event.type, obj.metadata.name)
+
+    @contextmanager
+    def _resyncing(self, ended: StopSignal, first: float) -> Iterator[None]:
+        """Resync when it is due, during the block; a failure sets *ended*."""
+        if self._resync_s <= 0:
+            yield
+            return
+        thread = threading.Thread(
+            target=self._resync, args=(ended, first), name=f"eventbus-resync-{self._resource}", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _resync(self, ended: StopSignal, due: float) -> None:
+        while not ended.sleep_until(due):
+            try:
+                if self._should_resync is None or self._should_resync():
+                    self._store.resync()
+            except Exception:
+                log.exception("Resync of %s failed; listing again", self._resource)
+                ended.set()
+            due = self._clock.monotonic() + self._resync_s
 
     def _report(self, error: Exception) -> None:
         try:
@@ -252,7 +286,10 @@ class StopSignal:
 
     def sleep(self, seconds: float) -> bool:
         """Sleep on the clock, or until the signal is set. Returns: whether it is set."""
-        due = self._clock.monotonic() + seconds
+        return self.sleep_until(self._clock.monotonic() + seconds)
+
+    def sleep_until(self, due: float) -> bool:
+        """Sleep until the clock's `monotonic` is *due*, or until the signal is set. Returns: whether it is set."""
         longest = float("inf") if isinstance(self._clock, SystemClock) else FAKE_CLOCK_EVERY_S
         while (left := due - self._clock.monotonic()) > 0:
             if self._event.wait(min(left, longest)):
@@ -274,3 +311,16 @@ class StopSignal:
             with self._lock:
                 if callback in self._callbacks:
                     self._callbacks.remove(callback)
+
+    @contextmanager
+    def child(self) -> Iterator[StopSignal]:
+        """Yield a signal that is set with this one, can be set without it, and is set at the end of the block."""
+        child = self._new()
+        with self.calling(child.set):
+            try:
+                yield child
+            finally:
+                child.set()
+
+    def _new(self) -> StopSignal:
+        return StopSignal(self._clock)

@@ -21,7 +21,7 @@ from eventbus.model.event import Event
 from tests.unit.cache.things import make_thing
 
 ADDED, UPDATED, DELETED = DeltaType.ADDED, DeltaType.UPDATED, DeltaType.DELETED
-REPLACED = DeltaType.REPLACED
+SYNC, REPLACED = DeltaType.SYNC, DeltaType.REPLACED
 
 
 def make_fifo(*known: Event, transform: Callable[[Event], Event] | None = None) -> DeltaFIFO[Event]:
@@ -131,6 +131,7 @@ def test_every_object_is_transformed_once_and_tombstones_are_not() -> None:
     fifo.delete(make_thing("foo", "3"))
     fifo.replace([make_thing("bar", "4")])
     fifo.replace([])
+    fifo.resync()
     assert drain(fifo) == [
         ["Added foo=1x", "Updated foo=2x", "Deleted foo=3x"],
         ["Replaced bar=4x", "Deleted bar=4x†"],
@@ -162,6 +163,22 @@ def test_the_deletion_of_what_the_reader_holds_is_queued() -> None:
     fifo.delete(make_thing("foo", "2"))
     fifo.delete(make_thing("bar"))
     assert drain(fifo) == [["Deleted foo=2"]]
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        pytest.param("delete", [["Deleted foo=1"]], id="deletion queued"),
+        pytest.param(None, [["Sync foo=1"]], id="nothing queued"),
+        pytest.param("update", [["Updated foo=1"]], id="update queued"),
+    ],
+)
+def test_a_resync_repeats_only_objects_that_have_nothing_queued(before: str | None, expected: list[list[str]]) -> None:
+    fifo = make_fifo(FOO)
+    if before:
+        getattr(fifo, before)(FOO)
+    fifo.resync()
+    assert drain(fifo) == expected
 
 
 KNOWN = [make_thing("foo", "5"), make_thing("bar", "6"), make_thing("baz", "7")]

@@ -120,6 +120,12 @@ def test_a_transform_applies_to_every_kind(store: Store) -> None:
         assert events.lister().get("a").metadata.labels == nodes.lister().get("a").metadata.labels == {}
 
 
+def test_resync_is_of_all_or_of_one_kind(store: Store) -> None:
+    with SharedInformerFactory(store, resync_s=60) as factory:
+        assert factory.informer_for(EVENT).add_event_handler().resync_s == 60
+        assert factory.informer_for(NODE, resync_s=30).add_event_handler().resync_s == 30
+
+
 def test_errors_of_every_kind_reach_one_handler(store: Store) -> None:
     errors: list[Exception] = []
     store.events.fail_next_list(RuntimeError("events"))

@@ -100,14 +100,61 @@ def test_indexes_from_before_and_after_the_start_are_usable_at_once(bench: Bench
     assert informer.indexer.index_keys("initial", "c") == ["c"]
 
 
-def test_after_a_disruption_a_handler_learns_only_what_has_changed(bench: Bench) -> None:
+def test_each_handler_is_shown_everything_again_when_it_is_due(bench: Bench) -> None:
+    bench.add("a", "b")
+    informer = bench.informer(resync_s=1)
+    handlers = {0: Notes(), 2: Notes(), 3: Notes()}
+    for resync_s, notes in handlers.items():
+        watch_with(notes, informer, resync_s=resync_s)
+    started(informer)
+    first = ["add a=1", "add b=1"]
+    again = ["update a=1 a=1", "update b=1 b=1"]
+    for notes in handlers.values():
+        notes.wait_for(*first)
+    bench.clock.advance(2)
+    handlers[2].wait_for(*first, *again)
+    bench.clock.advance(1)
+    handlers[3].wait_for(*first, *again)
+    handlers[2].wait_for(*first, *again)
+    handlers[0].wait_for(*first)
+
+
+def test_before_the_start_the_informer_looks_as_often_as_the_most_eager_handler(bench: Bench) -> None:
+    informer = bench.informer(resync_s=12 * 3600)
+    registrations = [informer.add_event_handler(resync_s=resync_s) for resync_s in (0, 60, 55, 5)]
+    assert [registration.resync_s for registration in registrations] == [0, 60, 55, 5]
+    started(informer)
+    late = informer.add_event_handler(resync_s=2)
+    assert late.resync_s == 5, "after the start it looks no more often"
+
+
+def test_a_handler_resyncs_as_its_informer_if_it_asks_for_nothing(bench: Bench) -> None:
+    assert bench.informer(resync_s=30).add_event_handler().resync_s == 30
+    assert bench.informer().add_event_handler().resync_s == 0
+
+
+def test_a_resync_is_at_least_a_second_away(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    assert bench.informer().add_event_handler(resync_s=0.1).resync_s == 1
+    assert "too often" in caplog.text
+
+
+def test_a_late_handler_gets_no_resync_from_an_informer_that_runs_without(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    informer = started(bench.informer())
+    assert informer.add_event_handler(resync_s=5).resync_s == 0
+    assert "runs without resync" in caplog.text
+
+
+def test_after_a_disruption_a_handler_without_resync_learns_only_what_has_changed(bench: Bench) -> None:
     bench.add("same", "changed", "gone")
-    informer = bench.informer()
-    notes = Notes()
-    watch_with(notes, informer)
+    informer = bench.informer(resync_s=1000)
+    plain, resyncing = Notes(), Notes()
+    watch_with(plain, informer, resync_s=0)
+    watch_with(resyncing, informer)
     started(informer)
     first = ["add same=1", "add changed=1", "add gone=1"]
-    notes.wait_for(*first)
+    plain.wait_for(*first)
     bench.source.wait_for_watches(1)
     bench.source.hold_watches()
     bench.source.modify(make_thing("changed", "2"))
@@ -117,7 +164,8 @@ def test_after_a_disruption_a_handler_learns_only_what_has_changed(bench: Bench)
     bench.source.release_watches()
     bench.reconnect()
     news = ["update changed=1 changed=2", "delete gone=1 unseen", "add new=1"]
-    notes.wait_for(*first, *news)
+    plain.wait_for(*first, *news)
+    resyncing.wait_for(*first, *news, "update same=1 same=1")
 
 
 def test_the_watch_error_handler_is_told_why_a_list_failed(bench: Bench) -> None:
@@ -398,7 +446,7 @@ def test_stopping_what_never_started_ends_it(bench: Bench) -> None:
 
 def test_stopping_joins_every_thread_and_ends_the_watch(bench: Bench) -> None:
     before = set(threading.enumerate())
-    informer = bench.informer()
+    informer = bench.informer(resync_s=5)
     for _ in range(5):
         informer.add_event_handler(bench.notes.on_add)
     started(informer)
@@ -408,6 +456,7 @@ def test_stopping_joins_every_thread_and_ends_the_watch(bench: Bench) -> None:
         *(f"eventbus-handler-things-{n}" for n in range(1, 6)),
         "eventbus-informer-things",
         "eventbus-reflector-things",
+        "eventbus-resync-things",
     ]
     assert informer.stop(30)
     assert set(threading.enumerate()) == before

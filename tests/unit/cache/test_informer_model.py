@@ -82,7 +82,7 @@ class World:
         self.source: FakeWatchSource[Event] = FakeWatchSource()
         self.chance = chance
         web = TweakedListerWatcher(self.source, lambda asked: msgspec.structs.replace(asked, label_selector="app=web"))
-        self.informers = [self._informer(self.source), self._informer(web)]
+        self.informers = [self._informer(self.source, 50), self._informer(web, 0)]
         self.witnesses: list[tuple[Witness, HandlerRegistration[Event], SharedInformer[Event]]] = []
         for informer in self.informers:
             self.watch(informer, Witness())
@@ -120,8 +120,8 @@ class World:
         for informer in self.informers:
             assert informer.stop(30)
 
-    def _informer(self, source: ListerWatcher[Event]) -> SharedInformer[Event]:
-        return SharedInformer(source, clock=FastClock(), on_error=lambda error: None)
+    def _informer(self, source: ListerWatcher[Event], resync_s: float) -> SharedInformer[Event]:
+        return SharedInformer(source, clock=FastClock(), resync_s=resync_s, on_error=lambda error: None)
 
     def _write(self) -> None:
         labels = {"app": self.chance.choice(["web", "db"])}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,6 +30,7 @@ from tests.unit.cache.things import (
     modified,
     watch_of,
 )
+from tests.waiting import eventually
 
 REFUSED = BusUnavailable("connection refused")
 EXPIRED = Expired("too old resource version: 1 (900)")
@@ -371,3 +374,68 @@ def test_errors_are_logged_by_how_unusual_they_are(
     with caplog.at_level(logging.INFO):
         bench.reflector(source, on_error=None).run(stop)
     assert [record.levelno for record in caplog.records] == [level]
+
+
+class CountingStore(Store):
+    """Counts resyncs; from *fails_at* on they fail."""
+
+    def __init__(self, fails_at: int = 1_000) -> None:
+        super().__init__()
+        self.resyncs = 0
+        self.replaces = 0
+        self._fails_at = fails_at
+
+    def replace(self, items: Iterable[Event]) -> None:
+        super().replace(items)
+        self.replaces += 1
+
+    def resync(self) -> None:
+        self.resyncs += 1
+        if self.resyncs >= self._fails_at:
+            raise ValueError("resync")
+
+
+def test_a_resync_comes_each_time_it_is_due_and_wanted() -> None:
+    clock, store, source = FakeClock(), CountingStore(), FakeWatchSource[Event]()
+    stop, wanted = StopSignal(clock), itertools.chain([True, False], itertools.repeat(True))
+    asked: list[bool] = []
+
+    def should_resync() -> bool:
+        asked.append(next(wanted))
+        return asked[-1]
+
+    reflector = Reflector(source=source, store=store, clock=clock, resync_s=10, should_resync=should_resync)
+    thread = threading.Thread(target=reflector.run, args=(stop,))
+    thread.start()
+    source.wait_for_watches(1)
+    clock.advance(9.9)
+    assert store.resyncs == 0
+    for n in (1, 2, 3):
+        clock.advance(10)
+        eventually(lambda n=n: len(asked) == n)  # type: ignore[misc]
+    eventually(lambda: store.resyncs == 2)
+    stop.set()
+    thread.join(30)
+    assert asked == [True, False, True]
+    assert store.replaces == 1
+
+
+def test_a_resync_that_fails_ends_the_watch_and_leads_to_a_new_list(caplog: pytest.LogCaptureFixture) -> None:
+    clock, store, source = FakeClock(), CountingStore(fails_at=1), FakeWatchSource[Event]()
+    stop, errors = StopSignal(clock), list[Exception]()
+    reflector = Reflector(
+        source=source, store=store, clock=clock, resync_s=10, on_error=errors.append, chance=lambda: 0.0
+    )
+    thread = threading.Thread(target=reflector.run, args=(stop,))
+    thread.start()
+    source.wait_for_watches(1)
+    with caplog.at_level(logging.ERROR):
+        clock.advance(10)
+        eventually(lambda: "Resync of objects failed" in caplog.text)
+        source.wait_for_watches(0)
+    while store.replaces < 2:
+        clock.advance(0.4)  # the pause
+        threading.Event().wait(0.005)
+    stop.set()
+    thread.join(30)
+    assert errors == []

@@ -83,19 +83,23 @@ class Store(DeltaFIFO[Event]):
 class SleeplessStop(StopSignal):
     """Takes no time to sleep: writes down how long, moves the clock, and is set by the sleep number *most*."""
 
-    def __init__(self, clock: FakeClock, most: int = 1_000) -> None:
+    def __init__(self, clock: FakeClock, most: int = 1_000, root: SleeplessStop | None = None) -> None:
         super().__init__(clock)
+        self._root = root or self
         self._clock_to_move = clock
         self._most = most
-        self.slept: list[float] = []
+        self.slept: list[float] = [] if root is None else root.slept
 
     def sleep(self, seconds: float) -> bool:
         if not self.is_set():
             self.slept.append(seconds)
             self._clock_to_move.advance(seconds)
             if len(self.slept) >= self._most:
-                self.set()
+                self._root.set()
         return self.is_set()
+
+    def _new(self) -> StopSignal:
+        return SleeplessStop(self._clock_to_move, self._most, self._root)
 
 
 Answer: TypeAlias = ObjectList[Event] | Exception
