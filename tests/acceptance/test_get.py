@@ -154,6 +154,7 @@ def test_an_event_is_got_by_its_name(env: dict[str, str], store: ObjectStore) ->
         (("--since", "70m", "--until", "20m"), ["BackOff", "Completed"]),
         (("--sort-by", ".reason"), ["BackOff", "BackOff", "Completed", "Pulled"]),
         (("--sort-by", "{.lastTimestamp}"), ["Pulled", "BackOff", "Completed", "BackOff"]),
+        (("--chunk-size", "1"), ["Pulled", "BackOff", "Completed", "BackOff"]),
     ],
 )
 def test_what_is_asked_for_is_what_is_shown(

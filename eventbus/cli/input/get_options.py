@@ -35,6 +35,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
     output_watch_events: bool = False
     output: str = ""
     no_headers: bool = False
+    chunk_size: int = CHUNK
     label_columns: tuple[str, ...] = ()
     show_labels: bool = False
     ignore_not_found: bool = False
@@ -73,7 +74,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
             namespace=self.place(kind),
             label_selector=self.selector,
             field_selector=name or self.field_selector,
-            limit=CHUNK,
+            limit=self.chunk_size,
         )
 
 
@@ -96,6 +97,8 @@ common_options = together(
     click.option("-o", "--output", default="", metavar="FORM", help=f"Output in another form: {FORMS}.",
                  shell_complete=complete_forms),
     click.option("--no-headers", is_flag=True, help="Omit the header line."),
+    click.option("--chunk-size", type=click.IntRange(min=0), default=CHUNK, show_default=True,
+                 help="Objects to read at once; 0: all."),
     click.option("-L", "--label-columns", multiple=True, metavar="LABEL,…", callback=lambda _ctx, _param, given: tuple(
         label for one in given for label in one.split(",") if label), help="Add a column for each of these labels."),
     click.option("--show-labels", is_flag=True, help="Add a column with all labels."),

@@ -63,7 +63,7 @@ def _flag(option: click.Option, name: str, *, wanted: bool) -> list[str]:
 #: Options with a value that kubectl's users put before the kind.
 _SHORT: Final = ("-o", "-n", "-l", "-L")
 _LONG: Final = ("--output", "--namespace", "--selector", "--field-selector", "--sort-by", "--label-columns")
-_WITH_VALUE: Final = frozenset((*_SHORT, *_LONG, "--context"))
+_WITH_VALUE: Final = frozenset((*_SHORT, *_LONG, "--chunk-size", "--context"))
 
 
 def get_words(args: list[str]) -> list[str]:
