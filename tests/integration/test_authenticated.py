@@ -12,8 +12,10 @@ from eventbus.agent.pods.options import PodOptions
 from eventbus.broker.acl import Role, acl_setuser
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
+from eventbus.broker.health.user_checks import accepts_nameless
 from eventbus.errors import ConfigError
 from eventbus.settings import Settings
+from tests.functions.cluster import Cluster
 from tests.functions.servers import own_server
 from tests.support.ports import free_ports
 
@@ -73,6 +75,14 @@ def test_a_user_of_our_own_is_not_enough_where_others_need_none(server: Server) 
 def test_a_user_of_our_own_where_nobody_comes_without_is(server: Server, rules: tuple[str, ...]) -> None:
     server.default_user(*rules)
     server.check(server.operator)
+
+
+def test_a_node_of_a_cluster_is_open_also_if_another_node_has_the_key(short_path: Path) -> None:
+    with Cluster(short_path, primaries=2, replicas=False) as cluster:
+        assert accepts_nameless(cluster.url, "eb")
+        with cluster.node(0) as node:
+            node.execute_command("ACL", "SETUSER", "default", "resetpass", f">{PASSWORD}")
+        assert not accepts_nameless(cluster.url, "eb")
 
 
 def test_a_socket_counts_if_its_folder_is_ours_alone(short_path: Path) -> None:

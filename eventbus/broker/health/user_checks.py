@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import msgspec
@@ -71,10 +72,13 @@ def accepts_nameless(url: str, prefix: str) -> bool:
 
     Redis: EXISTS on the bus's key, by a connection without any credentials.
     """
+    from redis.exceptions import MovedError
+
     address = msgspec.structs.replace(parse_address(url), username="", password="")
     nameless = plain_client(address, name="eventbus-nameless")
     try:
-        with redis_errors(url):
+        # MOVED: another node of the cluster has the key. This one has checked the rights before.
+        with redis_errors(url), suppress(MovedError):
             nameless.exists(bus_key(prefix))
     except BusRefused:
         return False
