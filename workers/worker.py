@@ -22,7 +22,7 @@ from eventbus.settings import Settings
 from eventbus.util.clock import Clock, SystemClock
 from eventbus.util.log import log
 from eventbus.util.log_output import log_to_stderr
-from eventbus.workers.metrics_server import MetricsServer, hanging
+from eventbus.workers.metrics_server import MetricsServer, hanging, readiness
 from eventbus.workers.opening import Opener, explicit_options
 from eventbus.workers.parent_watch import follow_starter
 from eventbus.workers.signals import Signals
@@ -45,8 +45,9 @@ OTHER_REASONS = {
 }
 #: Seconds for a part to stop: longer than any drain.
 STOP_S = 100_000.0
-#: Seconds between comparisons of the options with those of the bus.
-LOOK_EVERY_S = 1.0
+#: Seconds between comparisons of the options with those of the bus. The first intervals are shorter, because a worker
+#: is usually ready within milliseconds.
+LOOK_EVERY_S, FIRST_LOOK_S = 1.0, 0.01
 
 
 class Part(Protocol):
@@ -177,6 +178,7 @@ class Worker:
         self._systemd = systemd
         self._running = running
         self._name = consumer_name()
+        self._reported_ready = False
         self._opener = Opener(settings, explicit_options(os.environ), wait=self._wait_for_redis)
 
     def run(self) -> int:
@@ -189,8 +191,6 @@ class Worker:
         self._broadcaster = EventBroadcaster(bus.url, settings=self._settings)
         self._events = WorkerEvents(self._broadcaster.new_recorder(self._component), self._name)
         self._events.write("Starting", f"Starting {self._component}.")
-        log.info("%s %s works on %s%s", self._component, self._name, self._bus, self._doing)
-        self._systemd.ready(f"works on {self._bus}")
         deadline = 0.0
         try:
             while True:
@@ -245,9 +245,13 @@ class Worker:
         """Wait for an exit request or a change of options. Returns: a description of the change; "": exit."""
         client = self._bus.client(name="eventbus-options")
         announce_at = 0.0  # at once, because the functions may have been missing until the consumers loaded them
+        look_s = FIRST_LOOK_S
         try:
-            while not self._signals.wait(LOOK_EVERY_S):
+            while not self._signals.wait(look_s):
+                look_s = min(2 * look_s, LOOK_EVERY_S)
                 report_alive(self._systemd, self._running.loop_health())
+                if not self._reported_ready:
+                    self._report_ready(is_late=look_s == LOOK_EVERY_S)
                 try:
                     if changed := self._opener.news(self._bus, client):
                         return changed
@@ -258,6 +262,19 @@ class Worker:
             return ""
         finally:
             client.close()
+
+    def _report_ready(self, *, is_late: bool) -> None:
+        """Report once that the worker works, after every loop is ready.
+
+        A group misses the events that other groups have finished before it was created, because those are trimmed.
+        After "works on" it receives all events.
+        """
+        self._reported_ready, _ = readiness(self._running.loop_health(), draining=False)
+        if self._reported_ready:
+            log.info("%s %s works on %s%s", self._component, self._name, self._bus, self._doing)
+            self._systemd.ready(f"works on {self._bus}")
+        elif is_late:  # systemd ends a worker that does not report for a minute and a half
+            self._systemd.ready("waits for Redis")
 
     def _announce(self, client: Client) -> bool:
         """Announce that this build is in use. False: functions or rights are missing; the consumers report it."""
