@@ -76,7 +76,9 @@ class ServerTls:
             await asyncio.to_thread(self._renew)
         await self.file.refresh()
         if self._loaded is not self.file.value:
-            self._load(self.context)  # in the loop, so that no handshake starts during the load
+            # In the loop, so that no handshake starts during the load. The files may have changed after their check.
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            self._load(self.context)
             self._loaded = self.file.value
 
     def _load(self, context: ssl.SSLContext) -> ssl.SSLContext:

@@ -23,6 +23,7 @@ from eventbus.api import reread_file
 from eventbus.api import tls as tls_module
 from eventbus.api.tls import ServerTls, own_files
 from eventbus.cli.commands.kubeconfig import make_config, merge_config
+from eventbus.errors import ConfigError
 from tests.acceptance.programs import environment, run
 from tests.support.api_replay import EVENTS
 from tests.support.api_worker import api_worker
@@ -160,6 +161,22 @@ def test_a_renewed_certificate_that_cannot_be_used_is_told_once_and_the_one_of_b
         files.key.write_bytes(other.key.read_bytes())
         refresh(tls)
         assert served(tls, tmp_path / "ca.crt", "bus.example") != serial
+
+
+def test_files_that_change_between_their_check_and_their_use_leave_the_former_certificate(tmp_path: Path) -> None:
+    files, other = own_files(tmp_path, ["localhost"]), own_files(tmp_path, ["bus.example"])
+    tls = ServerTls(files)
+    serial = served(tls, tmp_path / "ca.crt", "localhost")
+    for mine, its in zip(files, other, strict=True):
+        mine.write_bytes(its.read_bytes())
+    asyncio.run(tls.file.refresh())  # as a check that ends late
+    files.certificate.write_bytes((tmp_path / "ca.crt").read_bytes())
+    with pytest.raises(ConfigError):
+        refresh(tls)
+    assert served(tls, tmp_path / "ca.crt", "localhost") == serial
+    files.certificate.write_bytes(other.certificate.read_bytes())
+    refresh(tls)
+    assert served(tls, tmp_path / "ca.crt", "bus.example") != serial
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
