@@ -84,8 +84,9 @@ def send_signal(pid: int, number: signal.Signals, *, if_true: Callable[[], bool]
     return True
 
 
-#: Each `eventbus up` that uses the server of a state directory has a shared lock of this file there.
-_REFERENCE: Final = "up.lock"
+#: Each `eventbus up` that uses the server of a state directory has a shared lock of this file there. No other code may
+#: open the file, see `take_reference`.
+_REFERENCE: Final = "users.lock"
 
 
 def take_reference(directory: Path) -> int:

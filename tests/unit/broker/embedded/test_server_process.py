@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from eventbus.agent.procfile.orphaned_processes import LINES
+from eventbus.agent.procfile.procfile_runner import claim
 from eventbus.broker.embedded.server_process import (
     has_open,
     other_user_of,
@@ -105,19 +107,28 @@ def test_another_user_of_the_server_is_named_as_long_as_it_lives_and_its_childre
                 os.killpg(user.pid, signal.SIGKILL)
 
 
-def test_a_process_that_closes_its_reference_uses_the_server_no_more(tmp_path: Path) -> None:
+def _seen(directory: Path) -> str:
+    """Return the other user of the server, as another process sees it."""
     code = (
         "import sys; from pathlib import Path; from eventbus.broker.embedded.server_process import other_user_of; "
         "print(other_user_of(Path(sys.argv[1])))"
     )
+    return subprocess.run([sys.executable, "-c", code, directory], capture_output=True, text=True, check=True).stdout
 
-    def seen() -> str:
-        return subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True).stdout
 
+def test_a_process_that_closes_its_reference_uses_the_server_no_more(tmp_path: Path) -> None:
     reference = take_reference(tmp_path)
-    assert seen() == f"{os.getpid()}\n"
+    assert _seen(tmp_path) == f"{os.getpid()}\n"
     os.close(reference)
-    assert seen() == "None\n"
+    assert _seen(tmp_path) == "None\n"
+
+
+def test_a_process_keeps_its_reference_if_another_one_has_the_folder_of_lines(tmp_path: Path) -> None:
+    reference = take_reference(tmp_path)
+    claims = [claim(tmp_path / LINES) for _ in range(2)]  # the second one finds the first folder locked
+    assert _seen(tmp_path) == f"{os.getpid()}\n"
+    for file in (reference, *(lock for _, lock in claims)):
+        os.close(file)
 
 
 def test_a_folder_that_is_gone_has_no_user_and_takes_none(tmp_path: Path) -> None:
