@@ -189,7 +189,7 @@ def parse_rules(
     if secrets and not private:
         check.fail("$.receivers", "the file holds secrets and others can read it: chmod 600, or use the …_file fields")
     if check.errors:
-        raise ConfigError("\n".join(f"{source}: {each}" for each in check.errors))
+        raise ConfigError("; ".join(f"{source}: {each}" for each in check.errors))
     digest = blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
     return ParsedRules(rules, digest, tuple(f"{source}: {each}" for each in check.warnings))
 

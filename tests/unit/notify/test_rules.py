@@ -18,6 +18,7 @@ from eventbus.notify.fields import Duration
 from eventbus.notify.routing import Router, route_tree
 from eventbus.notify.rules import MAX_ROUTES, load_rules, parse_rules
 from eventbus.notify.time_intervals import next_border
+from eventbus.util.text import printable
 
 FILE = """\
 route:
@@ -214,6 +215,15 @@ def test_a_receiver_that_cannot_be_opened_is_a_mistake_with_line_and_field(
     checked = CliRunner(env={"EVENTBUS_WEBHOOK_ALLOW_HOSTS": ""}).invoke(check_rules, [str(path)])
     assert isinstance(checked.exception, ConfigError)
     assert f"{path}: {message}" in str(checked.exception)
+
+
+def test_all_mistakes_of_a_file_are_reported_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("route: {receiver: a, routes: [{receiver: b}, {receiver: c}]}\nreceivers: [{name: a}]\n")
+    with pytest.raises(ConfigError) as raised:
+        load_rules(path)
+    assert printable(str(raised.value)).count(f"{path}: line ") == 2
+    assert str(raised.value) == printable(str(raised.value))
 
 
 def test_a_file_with_a_secret_that_cannot_be_read_here_is_a_warning(tmp_path: Path) -> None:
