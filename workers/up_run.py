@@ -126,8 +126,9 @@ class UpRun:
             ends.callback(self._keeper.stop)
         self._url = url = self._keeper.start() if self._keeper else find_url(self._settings)
         self._claim(url, ends)
-        if self._keeper and self._keeper.other is not None:
-            self._report(f"another eventbus up (process {self._keeper.other}) uses this server too")
+        if self._keeper and (other := self._keeper.other) is not None:
+            place = f"process {other}" if other else "in a container"
+            self._report(f"another eventbus up ({place}) uses this server too")
         self._report(f"bus: {safe_url(url)}" + self._way_in)
         if self._keeper:
             self._look_after_functions(url)

@@ -43,9 +43,10 @@ def down(state_dir: str | None) -> None:
     ended = _end_left_lines(server.directory)
     running = server.running()
     if (process := other_user_of(server.directory)) is not None:
+        # A process of another container has the number 0 here, and `kill 0` would end the user's shell.
+        place, cure = (f"process {process}", f"by Ctrl-C or kill {process}") if process else ("in a container", "there")
         raise BusUnavailable(
-            f"`eventbus up` (process {process}) keeps the server in {server.directory} running: "
-            f"end that one, by Ctrl-C or kill {process}"
+            f"`eventbus up` ({place}) keeps the server in {server.directory} running: end that one, {cure}"
         )
     if not running:
         click.echo(f"no embedded server is running in {server.directory}")
