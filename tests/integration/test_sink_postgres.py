@@ -421,12 +421,29 @@ def test_a_frozen_server_is_waited_for_no_longer_than_the_timeout(server: Postgr
     backend = sink._connection.info.backend_pid
     server.signal_backend(backend, signal.SIGSTOP)
     try:
-        with pytest.raises(SinkUnreachable):
+        with pytest.raises(SinkUnreachable, match="no answer in time"):
             sink.create(stored("b", rv=1))
     finally:
         server.signal_backend(backend, signal.SIGCONT)
     written_in_the_end(sink.create, stored("b", rv=1))
     sink.close()
+
+
+def test_a_write_waits_while_the_process_may_not_start_a_thread(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = open_sink(server.url())
+    sink.create(stored("a", rv=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _cannot_start)
+        with pytest.raises(SinkUnreachable, match="can't start new thread"):
+            sink.create(stored("b", rv=1))
+    sink.create(stored("b", rv=1))
+    sink.close()
+
+
+def _cannot_start(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_the_password_comes_from_the_environment_or_a_file_and_is_shown_nowhere(

@@ -368,20 +368,31 @@ def hang_up_after(seconds: float, fileno: int) -> Iterator[None]:
     """Shut the connection down if the body takes longer, so that a blocked read ends.
 
     A frozen server keeps its connections alive: neither keep-alive nor the server's own timeouts end the wait.
+
+    Raises: psycopg.OperationalError: the body took longer, or the process may not start the thread that watches it.
     """
     # Shut down a duplicate: the descriptor may be closed and its number reused before the timer fires.
     with socket.socket(fileno=os.dup(fileno)) as line:
-        timer = threading.Timer(seconds, _hang_up, (line,))
+        late = threading.Event()
+        timer = threading.Timer(seconds, _hang_up, (line, late))
         timer.name, timer.daemon = "eventbus-watchdog", True
-        timer.start()
+        try:
+            timer.start()
+        except RuntimeError as error:
+            raise psycopg.OperationalError(str(error)) from error
         try:
             yield
+        except psycopg.OperationalError as error:  # libpq says that the server has closed the connection
+            if late.is_set():
+                raise psycopg.OperationalError("no answer in time") from error
+            raise
         finally:
             timer.cancel()
             timer.join()
 
 
-def _hang_up(line: socket.socket) -> None:
+def _hang_up(line: socket.socket, late: threading.Event) -> None:
+    late.set()
     with suppress(OSError):
         line.shutdown(socket.SHUT_RDWR)
 
