@@ -283,3 +283,19 @@ def about(name: str) -> Event:
 def test_a_url_that_names_no_target_is_refused(url: str, environ: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         make_sink(url, environ)
+
+
+def test_a_write_waits_while_the_process_may_not_start_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = make_sink("nats://127.0.0.1:1/events", {}, timeout_s=1.0)
+    assert isinstance(sink, NatsSink)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _cannot_start)
+        with pytest.raises(SinkUnreachable, match="can't start new thread"):
+            sink.open()
+    with pytest.raises(SinkUnreachable, match="127.0.0.1:1"):
+        sink.open()
+    sink.close()
+
+
+def _cannot_start(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -217,9 +217,15 @@ class NatsSink(AppendsBatches):
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run *work* in the event loop, and wait for it."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="eventbus-nats", daemon=True)
-            self._thread.start()
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="eventbus-nats", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the process may not start another thread
+                loop.close()
+                work.close()
+                raise SinkUnreachable(str(error)) from error
+            self._loop, self._thread = loop, thread
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     # -- in the event loop --
