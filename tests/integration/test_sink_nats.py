@@ -292,7 +292,7 @@ def test_a_write_waits_while_the_process_may_not_start_a_thread(monkeypatch: pyt
         patch.setattr(threading.Thread, "start", _cannot_start)
         with pytest.raises(SinkUnreachable, match="can't start new thread"):
             sink.open()
-    with pytest.raises(SinkUnreachable, match="127.0.0.1:1"):
+    with pytest.raises(SinkUnreachable, match=r"127\.0\.0\.1:1"):
         sink.open()
     sink.close()
 
