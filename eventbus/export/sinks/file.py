@@ -251,21 +251,22 @@ def _write_stdout(data: bytes) -> None:
 
 def _parse_options(query: str) -> FileOptions:
     options: dict[str, str] = dict(parse_qsl(query, keep_blank_values=True))
-    parsers: dict[str, Callable[[str], dict[str, int]]] = {
-        "max-size": lambda text: {"max_bytes": _number(text, r"(KiB|MiB|GiB|)", _BYTES)},
-        "max-age": lambda text: {"max_age_s": _number(text, r"([smhd])", _SECONDS)},
-        "keep": lambda text: {"keep": _number(text, r"()", _BYTES)},
-        "mode": lambda text: {"mode": _mode(text)},
-        "fsync": lambda text: {"fsync": _fsync(text)},
+    parsers: dict[str, tuple[Callable[[str], dict[str, int]], str]] = {
+        "max-size": (lambda text: {"max_bytes": _number(text, r"(KiB|MiB|GiB|)", _BYTES)}, "a size, as in 100MiB"),
+        "max-age": (lambda text: {"max_age_s": _number(text, r"([smhd])", _SECONDS)}, "a time, as in 90s, 12h or 1d"),
+        "keep": (lambda text: {"keep": _number(text, r"()", _BYTES)}, "a number of files"),
+        "mode": (lambda text: {"mode": _mode(text)}, "octal permissions, as in 0640"),
+        "fsync": (lambda text: {"fsync": _fsync(text)}, "every or never"),
     }
     fields: dict[str, int] = {}
     for name, text in options.items():
         if name not in parsers:
             raise ConfigError(f"file sink: unknown option {name!r}; there are {', '.join(parsers)}")
+        parse, form = parsers[name]
         try:
-            fields |= parsers[name](text)
+            fields |= parse(text)
         except ValueError as error:
-            raise ConfigError(f"file sink: {name}={text!r} is not valid") from error
+            raise ConfigError(f"file sink: {name}={text!r} is not valid: use {form}") from error
     return msgspec.convert(fields, decodable(FileOptions))
 
 

@@ -259,18 +259,17 @@ def test_standard_output_has_the_same_lines_and_a_reader_that_left_ends_it(capfd
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "cure"),
     [
-        "file:",
-        "file://host/path",
-        "file:/x?size=1",
-        "file:/x?max-size=1MB",
-        "file:/x?fsync=often",
-        "file:/x?fsync=5s",
-        "stdout:x",
-        "file:/x?keep=-1",
+        ("file:", "give a path, like file:/var/log"),
+        ("file://host/path", "give a path, like file:/var/log"),
+        ("file:/x?size=1", "there are max-size, max-age, keep, mode, fsync"),
+        ("file:/x?max-size=1MB", "use a size, as in 100MiB"),
+        ("file:/x?fsync=often", "use every or never"),
+        ("stdout:x", "give stdout:"),
+        ("file:/x?keep=-1", "use a number of files"),
     ],
 )
-def test_an_url_that_will_not_do_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError):
+def test_an_url_that_will_not_do_is_refused_with_the_cure(url: str, cure: str) -> None:
+    with pytest.raises(ConfigError, match=cure):
         make_sink(url, {})
