@@ -84,9 +84,9 @@ local function now_us()
   return tonumber(t[1]) * 1000000 + tonumber(t[2])
 end
 
--- INFO costs tens of microseconds, so the answer is kept for 100 ms.
+-- INFO costs tens of microseconds, so the answer is kept for 10 ms: calls store at most some hundred kilobytes meanwhile.
 local function memory_full(now_ms)
-  if now_ms - memory.checked_ms >= 100 or now_ms < memory.checked_ms then
+  if now_ms - memory.checked_ms >= 10 or now_ms < memory.checked_ms then
     local info = redis.call('INFO', 'memory')
     local used = tonumber(string.match(info, 'used_memory:(%d+)'))
     local most = tonumber(string.match(info, 'maxmemory:(%d+)'))
