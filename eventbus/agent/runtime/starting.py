@@ -52,7 +52,7 @@ _LOOK_EVERY_S: Final = 0.1
 class ContainerStarter:
     """Starts containers. Calls about one pod come from one thread.
 
-    Args: kill: ends a container after its post-start hook failed.
+    Args: kill: ends a container after its post-start hook failed: pod, name of the container, reason.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ContainerStarter:
         init: bool,
         wanted: Callable[[], bool] = lambda: True,
     ) -> StartFailure | None:
-        """Start *container* in the pod's sandbox. Returns: why it does not run; None: it does.
+        """Start *container* in the pod's sandbox. Returns: the reason why it does not run; None: it runs.
 
         Waits for its post-start hook only while *wanted* returns True.
         """
@@ -137,7 +137,7 @@ class ContainerStarter:
         return reply
 
     def _back_off(self, pod: Pod, container: Container, run: ContainerRuntimeStatus | None) -> StartFailure | None:
-        """Wait after a crash. Source: kubelet doBackOff."""
+        """Return a failure while the back-off after a crash lasts; None: it is over. Source: kubelet doBackOff."""
         if run is None or run.finished_at is None:
             return None
         key, ended_s = self._key(pod, container), run.finished_at.timestamp()
@@ -174,7 +174,7 @@ class ContainerStarter:
 
     def _not_present(self, pod: Pod, container: Container, problem: ArtifactProblem) -> StartFailure:
         reason, message = problem.reason, str(problem)
-        if reason == ERR_IMAGE_PULL:  # which may be there the next time
+        if reason == ERR_IMAGE_PULL:  # the image may be there at the next try
             key, now_s = self._image_key(pod, container), self._clock.time_ns() / 1e9
             self._failed_pulls[key] = now_s
             self._backoff.next(key, now_s)
@@ -199,7 +199,7 @@ class ContainerStarter:
         hanging.start()
         while hanging.is_alive() and wanted():
             hanging.join(_LOOK_EVERY_S)
-        if not answers:  # a command ends with its container, which is ended next
+        if not answers:  # the thread may be left: its command ends with the container, which is ended next
             return StartFailure(POST_START_HOOK_ERROR, "the pod is ended before its hook was done", 0.0)
         [answer] = answers
         if answer.ok:

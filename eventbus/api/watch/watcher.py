@@ -1,4 +1,4 @@
-"""Watches: each has a `WatchState`, which advances in the loop, and writes lines to its response or its WebSocket."""
+"""Watches: each advances its `WatchState` in the event loop, and writes lines to a response or a WebSocket."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Watcher:
         self._pending_bytes = 0
 
     async def open(self, begin: Callable[[ThreadContext, Callable[[], None]], WatchState[Any]]) -> None:
-        """Run *begin* in the pool: it lists if asked, and attaches to the hub. The caller must then call `close`."""
+        """Run *begin* in the pool: *begin* lists if asked, and attaches to the hub. Afterwards, call `close`."""
         opening = asyncio.ensure_future(self._pool.run(lambda context: begin(context, self._ready)))
         try:
             self._state = await asyncio.shield(opening)
@@ -133,7 +133,7 @@ class Watcher:
             self.close()
 
     async def _wait(self, step: Idle, send: Send) -> None:
-        """Send the lines of a group until this watch has a step of its own."""
+        """Send the lines of a group until this watch is stopped, or its state is ready for a step."""
         state, hub, kind = self._state, self._hub, self._resource.kind
         assert state is not None
         if self._has_own_step():  # since the last lines were sent

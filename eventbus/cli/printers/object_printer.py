@@ -1,4 +1,4 @@
-"""Prints objects of any kind in the form that `-o` names; at once, or one by one under `-w`."""
+"""Formats objects of any kind as `-o` names it: a whole list, or the changes of a watch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from eventbus.util.table import FIRST_LINES, Cell, Table
 from eventbus.util.text import printable
 from eventbus.util.yaml import dump_yaml
 
-#: Characters of `MODIFIED`; kubectl pads the other words to it, so that the columns stay aligned.
+#: Characters of `MODIFIED`. kubectl pads `ADDED` and `DELETED` to it, so that the columns stay aligned.
 _WORD = 8
 
 
 class PrintedChange(NamedTuple):
-    """An object, and its change, as `ADDED`."""
+    """An object, and the type of its change, such as `ADDED`."""
 
     type: str
     object: Any
@@ -48,7 +48,7 @@ class Printer(Protocol):
         ...
 
     def watched(self, changes: Sequence[PrintedChange]) -> str:
-        """Format the next changes of a watch; the first call may have its list."""
+        """Format the next changes of a watch. The first call may have the objects of its list, as `ADDED`."""
         ...
 
 
