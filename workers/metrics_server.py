@@ -68,6 +68,8 @@ GAUGES = {
     "lag_events": "Changes of the store that the notifier has not read yet; only where leader is 1.",
     "alerts": "Alerts that fire, or wait for the message about their end.",
     "groups": "Open groups of alerts.",
+    "silences": "Silences and acknowledgements that are active now.",
+    "ignored_silences": "Silences that have begun and are ignored, because too many are active.",
     "expected_events": "Expected events in the rules.",
     "missing_events": "Expected events that have not arrived by their deadline.",
     "rules_ok": "1 if the rules file was valid when it was last read.",

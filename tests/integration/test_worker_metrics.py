@@ -26,6 +26,7 @@ from eventbus.workers.metrics_server import COUNTERS, GAUGES
 from eventbus.workers.worker import Context, Part
 from tests.builders import make_event
 from tests.support.exporting import MemorySink
+from tests.support.notifying import notifying
 from tests.waiting import eventually
 
 STDOUT = 1
@@ -78,6 +79,13 @@ def test_whatever_an_agent_counts_of_its_pods_is_a_metric(settings: Settings, sh
         assert unlisted(pods.agent.loop_health()) == set()
     finally:
         pods.stop(60)
+
+
+def test_whatever_a_notifier_counts_is_a_metric(bus: Bus) -> None:
+    rules = "route: {receiver: hook}\nreceivers: [{name: hook, webhook_configs: [{url: 'http://127.0.0.1:9/'}]}]\n"
+    with notifying(bus, rules) as notifier:
+        eventually(lambda: notifier.loop_health()[0].gauges["leader"] == 1)
+        assert unlisted(notifier.loop_health()) == set()
 
 
 @pytest.mark.parametrize("make", [sink, log], ids=lambda make: make.__name__)
