@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from eventbus import Event, EventBroadcaster, Settings
 from tests.waiting import eventually
@@ -32,9 +33,9 @@ class Recorded:
 
 
 @contextmanager
-def recorded_on(url: str, prefix: str) -> Iterator[Recorded]:
-    """All events of this bus from now on."""
+def recorded_on(url: str, prefix: str, since: datetime | None = None) -> Iterator[Recorded]:
+    """All events of this bus from *since*, or from now, on."""
     found = Recorded()
     with EventBroadcaster(settings=Settings(redis_url=url, prefix=prefix, worker_block_ms=100)) as broadcaster:
-        broadcaster.start_event_watcher(found.events.append)
+        broadcaster.start_event_watcher(found.events.append, since=since)
         yield found

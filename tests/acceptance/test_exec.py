@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from eventbus import ObjectReference
+from eventbus.broker.embedded.server import EmbeddedServer
 from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import Recorded, recorded_on
 from tests.acceptance.terminal import Terminal
@@ -351,7 +353,7 @@ def test_it_stops_and_goes_on_as_a_job_of_a_shell(env: dict[str, str]) -> None:
         assert "no job control" not in terminal.text
 
 
-# -- one process -----------------------------------------------------------------------------------------------------
+# -- the recording process -------------------------------------------------------------------------------------------
 
 
 def children(pid: int) -> list[int]:
@@ -365,27 +367,97 @@ def stopped_below(pid: int) -> int:
     return sum(stopped) + sum(map(stopped_below, children(pid)))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
+def recording_of(pid: int) -> list[int]:
+    """Return the recording processes of the exec *pid*."""
+    return [child for child in children(pid) if b"exec_recording" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def reading(env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start exec with a command that ends when it has read a line. It is not forked by the tests."""
+    words = [*COMMAND, "exec", *sh("read line; exit 4")]
+    return subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+AWAY = "redis://127.0.0.1:1/0"
+
+
+@needs_proc
 def test_while_the_command_runs_one_small_process_waits(env: dict[str, str], recorded: Recorded) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "eventbus",
-        "exec",
-        "--",
-        "sh",
-        "-c",
-        "read line; exit 4",
-    ]  # not forked by the tests
-    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE) as process:
+    with reading(env) as process:
         recorded.wait_for("sh", "Started")
-        assert len(children(process.pid)) == 1
-        rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-        private_kb = sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_"))
-        assert private_kb <= 32_000
-        process.communicate(b"go\n", timeout=PATIENCE_S)
-    assert process.returncode == 4
+        eventually(lambda: len(children(process.pid)) == 1)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        (resident_kib,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+        assert resident_kib * 1024 <= 30_000_000
+        _, errors = process.communicate(b"go\n", timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (4, b"")
     recorded.wait_for("sh", "Started", "Failed")
+
+
+@needs_proc
+def test_a_killed_recording_process_loses_its_events_only(env: dict[str, str], recorded: Recorded) -> None:
+    with reading(env | {"EVENTBUS_REDIS_URL": AWAY}) as process:
+        eventually(lambda: recording_of(process.pid), despite=OSError)
+        os.kill(recording_of(process.pid)[0], signal.SIGKILL)
+        eventually(lambda: not recording_of(process.pid), despite=OSError)
+        _, errors = process.communicate(b"go\n", timeout=PATIENCE_S)
+    assert process.returncode == 4
+    assert errors.startswith(b"eventbus exec: 2 events not sent: the recording process was ended by SIGKILL; ")
+    assert b"127.0.0.1:1" in errors, "from the second recording process"
+    assert errors.count(b"\n") == 1
+
+
+@needs_proc
+def test_a_signal_to_all_processes_of_a_unit_loses_no_event(
+    env: dict[str, str], recorded: Recorded, tmp_path: Path
+) -> None:
+    with Program("exec", *waiting("trap 'exit 9' TERM"), env=env, folder=tmp_path) as program:
+        eventually(lambda: "ready\n" in program.out and recording_of(program.pid), despite=OSError)
+        for pid in [*recording_of(program.pid), program.pid]:  # as systemd does
+            os.kill(pid, signal.SIGTERM)
+        assert program.wait() == 9
+        assert program.err == ""
+    recorded.wait_for("sh", "Started", "Killing", "Failed")
+
+
+@needs_proc
+def test_the_recording_process_of_a_killed_exec_ends(env: dict[str, str]) -> None:
+    with reading(env | {"EVENTBUS_REDIS_URL": AWAY}) as process:
+        eventually(lambda: recording_of(process.pid), despite=OSError)
+        (recording,) = recording_of(process.pid)
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+    eventually(lambda: not _runs(recording))
+
+
+def _runs(pid: int) -> bool:
+    """Return True if the process *pid* exists, and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+@needs_proc
+def test_a_bus_that_comes_back_while_the_command_runs_gets_all_events(prefix: str, short_path: Path) -> None:
+    server = EmbeddedServer(short_path / "state")
+    url = server.start()
+    server.stop()
+    began = datetime.now(UTC)
+    env = environment(url, prefix)
+    try:
+        with reading(env) as process:
+            eventually(lambda: recording_of(process.pid), despite=OSError)
+            server.start()
+            eventually(lambda: not recording_of(process.pid), despite=OSError)
+            with recorded_on(url, prefix, since=began) as recorded:
+                recorded.wait_for("sh", "Started")
+                _, errors = process.communicate(b"go\n", timeout=PATIENCE_S)
+                recorded.wait_for("sh", "Started", "Failed")
+        assert errors == b""
+    finally:
+        server.stop()
 
 
 # -- without a bus ---------------------------------------------------------------------------------------------------

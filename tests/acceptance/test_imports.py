@@ -79,6 +79,7 @@ def completing(line: str, word: int) -> dict[str, str]:
 
 
 def loaded_by(code: str, env: dict[str, str]) -> set[str]:
-    """Run *code* in an interpreter of its own, and return the modules that it has imported by its end."""
-    ended = subprocess.run([sys.executable, "-v", "-c", code], env=env, capture_output=True, text=True)
+    """Run *code* in an interpreter of its own; return the modules that it and its children have imported by its end."""
+    env = env | {"PYTHONVERBOSE": "1"}
+    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     return {line.split("'")[1] for line in ended.stderr.splitlines() if line.startswith("import '")}

@@ -82,7 +82,8 @@ def exec_(
     COMMAND has the same terminal, streams, signals and exit code as without exec, and it runs also without a bus.
     Events that cannot be sent within EVENTBUS_FLUSH_S (5 s) after its exit, or 2 s if the bus is unavailable, are
     lost, with a line on standard error. Events contain its name, exit code or signal, duration, and the last line of
-    its standard error, but not its arguments.
+    its standard error, but not its arguments. A second process sends them. It ends two seconds after the last event,
+    and the next event starts another; while the bus is unavailable, it waits for the bus.
 
     A signal to exec is forwarded, and recorded as Killing if it ends programs. KILL, STOP, and signals of faults of
     exec itself, like SEGV, are not forwarded: COMMAND continues without exec. --restart runs it again after a failure

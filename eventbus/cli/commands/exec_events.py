@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
-import logging
-import re
+import contextlib
+import signal
+import sys
 import threading
-import time
 from datetime import UTC, datetime
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from eventbus.errors import EventBusError
+import msgspec
+
+from eventbus.cli.process.signal_queue import ENDING
+from eventbus.model.decodable import decodable
+from eventbus.model.event import ObjectReference
 from eventbus.util.outcome import Outcome, duration, signal_name
 
 if TYPE_CHECKING:
     from eventbus.cli.process.signal_queue import Caught
-    from eventbus.model.event import ObjectReference
-    from eventbus.record.broadcaster import EventBroadcaster
 
-COMPONENT: Final = "eventbus-exec"
 NORMAL, WARNING = "Normal", "Warning"
-#: Seconds to wait for an unreachable bus after the command's end, because it may be restarting.
-AWAY_S: Final = 2.0
-#: Seconds between two checks during that wait.
-STEP_S: Final = 0.05
-#: The count at the end of the outbox's log line. It is removed, because our own line has the count too.
-_WAITING: Final = re.compile(r" \(events waiting: \d+\)$")
+#: Seconds without an event after which the recording process ends if it has sent all. An outbox asks after one second
+#: whether Redis still has the events.
+IDLE_S: Final = 2.0
+#: The question to the recording process whether it has sent all events, or can send none; and its answers.
+ASK, DONE, WAITING = b"\n", b"done\n", b"waiting\n"
+
+
+class CommandEvent(msgspec.Struct, frozen=True):
+    """An event on its way to the recording process."""
+
+    about: ObjectReference
+    time: datetime
+    type: str
+    reason: str
+    message: str
+
+
+class Unsent(msgspec.Struct, frozen=True):
+    """The events that a recording process could not send, and why."""
+
+    events: int
+    problem: str = ""
 
 
 class CommandEvents:
     """Records the life of one command. Nothing here waits for Redis, or raises; except `close`.
 
-    The recorder is imported and called in a thread, so that signals are passed on in the meantime. Create it after the
-    `SignalQueue`: threads inherit the signal mask.
+    The recorder takes more memory than all of exec. So a recording process imports it, and runs only while there are
+    events to send. A thread starts it and hands the events over. Create this after the `SignalQueue`: threads inherit
+    the signal mask.
 
     Args: command: how the command is called in messages, without its arguments, which may hold secrets.
     """
@@ -40,11 +58,11 @@ class CommandEvents:
     def __init__(self, about: ObjectReference, command: str) -> None:
         self._about = about
         self._command = command
-        self._events: SimpleQueue[tuple[datetime, str, str, str] | None] = SimpleQueue()
-        self._count = 0
-        self._broadcaster: EventBroadcaster | None = None
-        self._problem = LastProblem()
+        self._events: SimpleQueue[CommandEvent | None] = SimpleQueue()  # None: the end
+        self._unsent = 0
+        self._problems: list[str] = []
         self._thread = threading.Thread(target=self._run, name="eventbus-recording", daemon=True)
+        self._thread.start()
 
     def started(self) -> None:
         self._record(NORMAL, "Started", f"Started {self._command}")
@@ -76,70 +94,98 @@ class CommandEvents:
     def close(self) -> str:
         """Send the remaining events; return one line about events that could not be sent, or "".
 
-        Blocks for at most the settings' `flush_s`; `AWAY_S` if the bus is unreachable; not at all if it is unusable.
+        Blocks as long as the recording process waits for the bus: see `exec_recording`.
         """
         self._events.put(None)
         self._thread.join()
-        broadcaster, unsent = self._broadcaster, self._count
-        if broadcaster is not None:
-            if broadcaster.shutdown(self._wait(broadcaster)):
-                return ""
-            from eventbus.record.losses import TRUNCATED
-
-            unsent = sum(n for cause, n in broadcaster.losses.counts.items() if cause != TRUNCATED)
-            self._problem.text = self._problem.text or f"not within {broadcaster.settings.flush_s:g} s"
-        return f"{unsent} event{'' if unsent == 1 else 's'} not sent: {self._problem.text}"
+        if not self._unsent:
+            return ""
+        return f"{self._unsent} event{'' if self._unsent == 1 else 's'} not sent: {'; '.join(self._problems)}"
 
     def _record(self, event_type: str, reason: str, message: str) -> None:
-        self._events.put((datetime.now(UTC), event_type, reason, message))
-        self._count += 1
-        if self._count == 1:
-            self._thread.start()
+        self._events.put(CommandEvent(self._about, datetime.now(UTC), event_type, reason, message))
 
     def _run(self) -> None:
-        logger = logging.getLogger("eventbus")
-        logger.addHandler(self._problem)
-        logger.propagate = False
-        from eventbus.record.broadcaster import EventBroadcaster
+        # The recording process inherits this mask. systemd sends SIGTERM to all processes of a unit, and the recording
+        # process must still send the events of the command's end. It ends when exec ends.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        recording: RecordingProcess | None = None
+        while True:
+            try:
+                event = self._events.get(timeout=None if recording is None else IDLE_S)
+            except Empty:
+                if recording is not None and recording.is_done():
+                    self._count(recording.end())
+                    recording = None
+                continue
+            if recording is not None and (event is None or recording.ended):
+                self._count(recording.end())
+                recording = None
+            if event is None:
+                return
+            try:
+                recording = recording or RecordingProcess()
+            except OSError as error:
+                self._count(Unsent(1, f"the recording process cannot be started: {error.strerror}"))
+            else:
+                recording.hand_over(event)
 
-        try:
-            self._broadcaster = EventBroadcaster()
-            recorder = self._broadcaster.new_recorder(COMPONENT)
-        except EventBusError as error:
-            self._problem.text = str(error)
-            return
-        while event := self._events.get():
-            when, event_type, reason, message = event
-            recorder.past_eventf(self._about, when, event_type, reason, "%s", message)
-
-    def _wait(self, broadcaster: EventBroadcaster) -> float:
-        """Wait until all events are sent, or a problem is logged. Returns: the remaining seconds."""
-        flush_s = broadcaster.settings.flush_s
-        if broadcaster.flush(0):
-            return flush_s
-        if not broadcaster.settings.url:
-            # The outbox imports it too, which is slow on a busy machine. The timeout starts after the import.
-            import redis  # noqa: F401
-
-        start_s = time.monotonic()
-        while not self._problem.text and not broadcaster.flush(STEP_S):
-            if time.monotonic() - start_s >= flush_s:
-                return 0.0
-        longest = AWAY_S if self._problem.text else flush_s
-        return max(0.0, min(longest, flush_s) - (time.monotonic() - start_s))
+    def _count(self, unsent: Unsent) -> None:
+        self._unsent += unsent.events
+        if unsent.events and unsent.problem not in self._problems:
+            self._problems.append(unsent.problem)
 
 
-class LastProblem(logging.Handler):
-    """Keeps the last warning of the outbox about an unreachable bus."""
+class RecordingProcess:
+    """A process that sends the events that it is given: the program `exec_recording`.
+
+    It has a session of its own, so that Ctrl-C and Ctrl-Z reach only the command.
+
+    Raises: OSError: it cannot be started.
+    """
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.text = ""
+        import subprocess  # not before the command's start
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the message, and the error that was logged with it."""
-        if getattr(record, "cause", "") == "unsent":
-            return  # the count of unsent events, which `close` returns itself
-        self.text = _WAITING.sub("", record.getMessage())
-        if record.exc_info and record.exc_info[0]:
-            self.text += f" ({record.exc_info[0].__name__}: {record.exc_info[1]})"
+        self._events = 0
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "eventbus.cli.commands.exec_recording"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._input, self._output = self._process.stdin, self._process.stdout
+
+    @property
+    def ended(self) -> bool:
+        """Return True if it has ended by itself, or was killed."""
+        return self._process.poll() is not None
+
+    def hand_over(self, event: CommandEvent) -> None:
+        """Have it send *event*."""
+        self._events += 1
+        self._write(msgspec.json.encode(event) + b"\n")
+
+    def is_done(self) -> bool:
+        """Return True if it has sent all events, can send none, or has ended by itself."""
+        self._write(ASK)
+        return self._output.readline() != WAITING
+
+    def end(self) -> Unsent:
+        """Have it send the remaining events and end; return those that it could not send."""
+        with contextlib.suppress(BrokenPipeError):
+            self._input.close()
+        answer = self._output.readline()
+        self._output.close()
+        code = self._process.wait()
+        if code == 0:
+            return msgspec.json.decode(answer, type=decodable(Unsent))
+        how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        return Unsent(self._events, f"the recording process {how}")
+
+    def _write(self, line: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended; `end` reports its events
+            self._input.write(line)
+            self._input.flush()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 
-from eventbus.cli.commands.exec_events import LastProblem
+from eventbus.cli.commands.exec_events import CommandEvents
+from eventbus.cli.commands.exec_recording import LastProblem
+from eventbus.model.event import ObjectReference
 from eventbus.record.losses import Losses
 from eventbus.testing.clock import FakeClock
 
@@ -35,3 +38,12 @@ def test_the_count_of_what_is_left_does_not_hide_what_was_in_the_way(caplog: pyt
         logger.removeHandler(problem)
     assert problem.text == "redis://there: nothing listens there"
     assert caplog.messages[-1] == "2 events unsent: closed before Redis had them"
+
+
+def test_a_recording_process_that_cannot_be_started_costs_only_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    events = CommandEvents(ObjectReference("Job", "default", "x"), "x")
+    events.started()
+    events.backing_off()
+    problem = "the recording process cannot be started: No such file or directory"
+    assert events.close() == f"2 events not sent: {problem}"
