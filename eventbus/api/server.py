@@ -246,7 +246,8 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
     )
     app = web.Application(middlewares=[middleware.handle], client_max_size=MAX_BODY)
     app[API] = api
-    resources = Resources([*KINDS, NAMESPACE])
+    kinds = [*KINDS, NAMESPACE]
+    resources = Resources(kinds)
     kubernetes = KubernetesApi(api=api, resources=resources, hub=hub, limits=limits, metrics=metrics)
     app[KUBERNETES] = kubernetes
     app[health.READINESS] = health.readiness_of(api.pool)
@@ -258,7 +259,7 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
     app.router.add_get("/metrics", metrics.serve, allow_head=False)
     routes = own_routes(app, options.authenticator, metrics)
     # Made at the start, by one thread: before any other thread decodes to the types that it describes.
-    OpenApi(resources=resources, more={OWN_PATH: own_document(routes)}).add_routes(app.router)
+    OpenApi(kinds=kinds, more={OWN_PATH: own_document(routes)}).add_routes(app.router)
     add_own_routes(app.router, routes)
     add_alertmanager_routes(app)
     add_logs_route(app, metrics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -138,8 +139,8 @@ def add_own_routes(router: web.UrlDispatcher, routes: Sequence[Route]) -> None:
 
 def own_document(routes: Sequence[Route]) -> dict[str, Any]:
     """Make the document of all *routes*. The schemas of OpenAPI 3.1 are JSON Schema."""
-    types = [shape for route in routes for shape in (route.reply, *route.body.values()) if shape is not None]
-    found, components = msgspec.json.schema_components(types, ref_template=_REF)
+    types = (shape for route in routes for shape in (route.reply, *route.body.values()) if shape is not None)
+    found, components = _schemas(tuple(types))
     schemas = iter(found)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -161,13 +162,19 @@ def own_document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
+@cache
+def _schemas(types: tuple[Any, ...]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """Return the schemas of *types* and of those that they refer to. Making them takes long: once in a process."""
+    return msgspec.json.schema_components(types, ref_template=_REF)
+
+
 def _parameters(route: Route) -> list[dict[str, Any]]:
     text = {"type": "string"}
     found: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": text} for name in _PLACEHOLDER.findall(route.path)
     ]
     if route.query is not None:
-        _, shapes = msgspec.json.schema_components([route.query])
+        _, shapes = _schemas((route.query,))
         for name, schema in shapes[route.query.__name__]["properties"].items():
             found.append({"name": name, "in": "query", "schema": schema})
     return found + [{"name": name, "in": "header", "schema": text} for name in route.headers]

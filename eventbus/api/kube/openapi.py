@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -17,6 +18,7 @@ from eventbus.api.kube.negotiation import JSON
 from eventbus.api.kube.patches import MERGED
 from eventbus.api.kube.resources import Resource, Resources
 from eventbus.model.frozen import FrozenDict
+from eventbus.model.kinds import Kind
 
 _REF: Final = "#/components/schemas/{name}"
 #: Query parameters of writes. kubectl checks fields itself unless `fieldValidation` is announced.
@@ -41,16 +43,10 @@ class OpenApi:
     *more*: additional documents for v3, by path.
     """
 
-    def __init__(self, *, resources: Resources, more: Mapping[str, Mapping[str, Any]]) -> None:
-        documents: dict[str, Any] = {}
-        for group, versions in resources.groups().items():
-            for version in versions:
-                path = f"apis/{group}/{version}" if group else f"api/{version}"
-                documents[path] = document(resources.in_version(group, version), path)
-        whole = openapi_v2.swagger(documents.values())
-        self._whole, self._whole_packed = msgspec.json.encode(whole), openapi_v2.encode(whole)
-        documents |= more
-        self._documents = {path: msgspec.json.encode(found) for path, found in documents.items()}
+    def __init__(self, *, kinds: Iterable[Kind[Any]], more: Mapping[str, Mapping[str, Any]]) -> None:
+        found = _documents(tuple(kinds))
+        self._whole, self._whole_packed = found.whole, found.whole_packed
+        self._documents = {**found.by_path, **{path: msgspec.json.encode(each) for path, each in more.items()}}
         self._hashes = {path: hashlib.sha256(data).hexdigest().upper() for path, data in self._documents.items()}
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -86,6 +82,28 @@ class OpenApi:
         if request.headers.get("If-None-Match") == etag:
             return web.Response(status=304, headers=headers)
         return web.Response(body=data, content_type=JSON, headers=headers)
+
+
+class _Documents(NamedTuple):
+    """The encoded documents of the kinds: those of v3 by path, and the one of v2, also as protobuf."""
+
+    by_path: Mapping[str, bytes]
+    whole: bytes
+    whole_packed: bytes
+
+
+@cache
+def _documents(kinds: tuple[Kind[Any], ...]) -> _Documents:
+    """Make the documents of *kinds*, which takes long, once in a process."""
+    resources = Resources(kinds)
+    documents: dict[str, Any] = {}
+    for group, versions in resources.groups().items():
+        for version in versions:
+            path = f"apis/{group}/{version}" if group else f"api/{version}"
+            documents[path] = document(resources.in_version(group, version), path)
+    whole = openapi_v2.swagger(documents.values())
+    by_path = {path: msgspec.json.encode(found) for path, found in documents.items()}
+    return _Documents(by_path, msgspec.json.encode(whole), openapi_v2.encode(whole))
 
 
 def document(resources: list[Resource], path: str) -> dict[str, Any]:
