@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 @click.command(epilog=worker_help("Any number of these may run; one is active."))
 @click.option(
+    "--on-lost",
+    default="",
+    metavar="COMMAND",
+    help="Run by /bin/sh for each lost node, at most once; EVENTBUS_NODE has its name.",
+)
+@click.option(
     "--forget-after",
     "forget_after_s",
     callback=seconds_option,
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
 @metrics_option
 @click.option("--leader-lease-s", type=click.IntRange(min=1), default=8, hidden=True)
 def lifecycle(
-    forget_after_s: float, period_s: float, startup_grace_s: float, metrics: str, leader_lease_s: int
+    on_lost: str, forget_after_s: float, period_s: float, startup_grace_s: float, metrics: str, leader_lease_s: int
 ) -> None:
     """Watch the leases of all nodes, and record which nodes are lost and which are back.
 
@@ -52,9 +58,13 @@ def lifecycle(
     active, and another takes over within 15 s. After an outage of the worker itself, every grace period starts again.
     If most nodes are lost within a minute, it marks them slowly and records PartialDisruption.
 
+    The active worker runs the command of --on-lost, so give all workers the same one. A worker that dies, or is
+    stopped, may miss nodes. To miss none, use `eventbus worker notify` with a route for NodeNotReady.
+
     \b
     Examples:
       eventbus worker lifecycle
+      eventbus worker lifecycle --on-lost 'send-page "$EVENTBUS_NODE is silent"'
       eventbus worker lifecycle --forget-after 12h
     """
     from eventbus.lifecycle.node_monitor import Pace
@@ -69,6 +79,7 @@ def lifecycle(
             identity=context.name,
             pace=pace,
             election_s=leader_lease_s,
+            on_lost=on_lost,
             clock=context.clock,
             on_change=context.on_change,
         )

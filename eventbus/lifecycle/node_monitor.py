@@ -62,6 +62,7 @@ class NodeMonitor:
 
     Args: now: the server's time, so that all workers write by one clock.
           lost_pods: marks the pods of lost nodes.
+          on_lost: called with each node that this worker has marked as lost, and its event. It must not block or raise.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class NodeMonitor:
         identity: str,
         pace: Pace,
         lost_pods: LostPods,
+        on_lost: Callable[[str, Transition], object] | None = None,
     ) -> None:
         self.transitions = self.renewals = self.outages = 0
         self._nodes = nodes
@@ -85,6 +87,7 @@ class NodeMonitor:
         self._identity = identity
         self._pace = pace
         self._lost_pods = lost_pods
+        self._on_lost = on_lost
         self._node_cache: PolledCache[Node] = PolledCache(nodes)
         self._lease_cache: PolledCache[Lease] = PolledCache(leases, NODE_LEASES)
         self._silence = SilenceObserver(clock)
@@ -261,6 +264,8 @@ class NodeMonitor:
         for transition in transitions(before.status, after.status, after.metadata.name):
             self.transitions += 1
             self._record(after, transition)
+            if self._on_lost is not None and _is_given_up(after):
+                self._on_lost(after.metadata.name, transition)
 
     def _record(self, node: Node, transition: Transition) -> None:
         about = ObjectReference("Node", "", node.metadata.name, node.metadata.uid, Node.api_version)

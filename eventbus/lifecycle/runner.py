@@ -19,6 +19,7 @@ from eventbus.errors import BusFull, BusUnavailable, EventBusError
 from eventbus.lifecycle.election import LEASE_S, Election
 from eventbus.lifecycle.lost_pods import LostPods
 from eventbus.lifecycle.node_monitor import COMPONENT, NodeMonitor, Pace
+from eventbus.lifecycle.on_lost import LostCommand
 from eventbus.model.kinds import LEASE, NODE, POD
 from eventbus.model.objects.cluster import (
     DISK_PRESSURE,
@@ -53,20 +54,27 @@ def open_lifecycle(
     identity: str,
     pace: Pace | None = None,
     election_s: int = LEASE_S,
+    on_lost: str = "",
     clock: Clock | None = None,
     on_change: Callable[[str, str], object] = lambda _reason, _message: None,
 ) -> LifecycleRunner:
     """Return a lifecycle worker; it sends nothing before its `start`.
 
-    Args: identity: a name that no other worker has.
+    Args: identity: a name that no other worker has.  on_lost: a shell command to run for each lost node.
     """
     clock, pace = clock or SystemClock(), pace or Pace()
     client = bus.client(name=COMPONENT)
     leases = open_objects(bus, client, LEASE, clock)
     occurrences = OccurrenceRecorder(RedisTransport(bus), clock=clock, component=COMPONENT)
+    command = LostCommand(on_lost) if on_lost else None
 
     def now() -> datetime:
         return server_time(client)
+
+    def close(timeout_s: float) -> None:
+        if command is not None:
+            command.stop(timeout_s)
+        client.close()
 
     monitor = NodeMonitor(
         nodes=open_objects(bus, client, NODE, clock),
@@ -77,6 +85,7 @@ def open_lifecycle(
         identity=identity,
         pace=pace,
         lost_pods=LostPods(open_objects(bus, client, POD, clock), now),
+        on_lost=command.run_for if command is not None else None,
     )
     return LifecycleRunner(
         monitor=monitor,
@@ -85,14 +94,14 @@ def open_lifecycle(
         clock=clock,
         pace=pace,
         on_change=on_change,
-        closing=client.close,
+        closing=close,
     )
 
 
 class LifecycleRunner:
     """A worker's `Part`. `tick` is one round; `start` has a thread call it twice a second.
 
-    Args: closing: called last, in `stop`.
+    Args: closing: called last, in `stop`, with its timeout.
     """
 
     def __init__(
@@ -104,7 +113,7 @@ class LifecycleRunner:
         clock: Clock,
         pace: Pace,
         on_change: Callable[[str, str], object] = lambda _reason, _message: None,
-        closing: Callable[[], object] = lambda: None,
+        closing: Callable[[float], object] = lambda _timeout_s: None,
     ) -> None:
         self._monitor = monitor
         self._election = election
@@ -131,7 +140,7 @@ class LifecycleRunner:
                 self._election.resign()
                 self._occurrences.flush()
             self._occurrences.close()
-            self._closing()
+            self._closing(timeout_s)
 
     def tick(self) -> None:
         """One round: stand for election if it is time, observe, judge if that is due and ours. No error of the bus is

@@ -156,6 +156,18 @@ def test_one_of_three_agents_is_killed_and_started_again(
             eventually(lambda name=name, starts=starts: fleet.reasons(name)["Starting"] == starts)  # type: ignore[misc]
 
 
+def test_a_command_is_run_once_for_a_lost_node(env: dict[str, str], fleet: Fleet, tmp_path: Path) -> None:
+    command = f'echo "$EVENTBUS_NODE $EVENTBUS_REASON" >> {tmp_path}/lost'
+    with Program("worker", "lifecycle", "--on-lost", command, *QUICK[1], env=env, folder=tmp_path):
+        ran = run("heartbeat", "backup", "--for", "1s", env=env)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+        eventually(lambda: fleet.ready("backup") == "Unknown")
+        eventually(lambda: (tmp_path / "lost").exists())
+        run("heartbeat", "backup", "--for", "1s", env=env)
+        eventually(lambda: (tmp_path / "lost").read_text().count("\n") == 2)
+    assert (tmp_path / "lost").read_text() == "backup NodeNotReady\n" * 2
+
+
 def test_a_heartbeat_goes_with_its_command_if_that_ends_well(env: dict[str, str], fleet: Fleet, tmp_path: Path) -> None:
     with Program("worker", "lifecycle", *QUICK[1], env=env, folder=tmp_path):
         wait = ["sh", "-c", f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; exit $0"]

@@ -161,6 +161,7 @@ def test_a_node_that_falls_silent_is_lost_once_after_its_grace_and_back_once(wor
     assert world.ready("n1") == "True"
     assert world.reasons("n1") == {"NodeReady": 2, "Starting": 2, "NodeNotReady": 1}
     assert "NodeNotReady" not in world.reasons("n2") | world.reasons("n3")
+    assert world.lost == [("n1", "NodeNotReady")]
 
 
 @pytest.mark.parametrize("agent_s", one([3600.0, 0.0, -3600.0]))

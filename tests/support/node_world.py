@@ -114,6 +114,7 @@ class NodeWorld:
         self.pods = open_objects(bus, self.client, POD, clock)
         self.agents: dict[str, SimulatedAgent] = {}
         self.workers: dict[str, LifecycleRunner] = {}
+        self.lost: list[tuple[str, str]] = []  # what `on_lost` of the workers was called with: node and reason
         self._occurrences: list[OccurrenceRecorder] = []
 
     def agent(
@@ -162,6 +163,7 @@ class NodeWorld:
             identity=identity,
             pace=pace,
             lost_pods=LostPods(self.pods, self.now),
+            on_lost=lambda name, transition: self.lost.append((name, transition.reason)),
         )
         election = Election(leases=self.leases, clock=clock, identity=identity, now=self.now)
         self.workers[identity] = LifecycleRunner(
