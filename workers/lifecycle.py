@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     default="7d",
     show_default=True,
     metavar="DURATION",
-    help="Delete nodes that are silent for longer, like 12h or 30d.",
+    help="Delete nodes that are lost for longer, like 12h or 30d.",
 )
 @click.option(
     "--node-monitor-period",
@@ -64,7 +64,7 @@ def lifecycle(
     \b
     Examples:
       eventbus worker lifecycle
-      eventbus worker lifecycle --on-lost 'send-page "$EVENTBUS_NODE is silent"'
+      eventbus worker lifecycle --on-lost 'send-page "$EVENTBUS_NODE is lost"'
       eventbus worker lifecycle --forget-after 12h
     """
     from eventbus.lifecycle.node_monitor import Pace

@@ -1,4 +1,5 @@
-"""Watches the leases of all nodes and records each silent node once.
+"""Watches the leases of all nodes, and records once that a node is lost.
 
-Any number of lifecycle workers watch, and one acts. Silence is measured by their own clocks, not by a node's times.
+Any number of lifecycle workers watch, and one is active. A node is *silent* if a worker, by its own clock, has seen no
+heartbeat for the node's grace period. A node is *lost* if the active worker has written this: Ready is Unknown.
 """

@@ -1,4 +1,4 @@
-"""Marks the pods of a lost node: their state is unknown."""
+"""Marks the pods of lost nodes: their state is unknown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TERMINAL: Final = ("Succeeded", "Failed")
 
 
 class LostPods:
-    """Marks the pods of nodes that are given up: Ready=False, reason NodeLost. One thread.
+    """Marks the pods of lost nodes: Ready=False, reason NodeLost. One thread.
 
     An agent that returns overwrites the mark with the pods' real state. A new leader marks all of them again, which
     changes nothing if they were marked before.

@@ -1,4 +1,4 @@
-"""The changes of a Node by a lifecycle worker: it is lost, is back, was made for a lease, was heard at a time."""
+"""The data that a lifecycle worker writes to a Node: it is lost or back, or its lease was renewed at some time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEARD_AT: Final = "lifecycle.eventbus.dev/heard-at"
 
 
 def lost(node: Node, lease: Lease | None, now: datetime) -> NodeStatus:
-    """Return the status of a node that fell silent. lastHeartbeatTime keeps the time of the node's last heartbeat.
+    """Return the status of a lost node. lastHeartbeatTime keeps the time of the node's last heartbeat.
 
     Source: node controller `node_lifecycle_controller.go` tryUpdateNodeHealth. Departure: all conditions, not three.
     """

@@ -1,4 +1,4 @@
-"""Watches nodes and their leases, and records which nodes are silent and which have returned."""
+"""Watches nodes and their leases, and writes which nodes are lost and which are back."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ REPORT_AGAIN = timedelta(hours=1)
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """The times at which nodes are judged. Seconds."""
 
-    period_s: float = 5.0  #: --node-monitor-period: between two judgements of the acting worker
+    period_s: float = 5.0  #: --node-monitor-period: between two judgements of the active worker
     grace_s: float = DEFAULT_LEASE_S  #: of a node without a lease
     startup_grace_s: float = 60.0  #: --node-startup-grace-period: of a node that never reported its state
-    forget_after_s: float = 7 * 86_400.0  #: a node that is silent for longer is removed
+    forget_after_s: float = 7 * 86_400.0  #: --forget-after: a node that is lost for longer is deleted
 
 
 class NodeMonitor:
-    """Observes in every worker, judges in the one that acts. One thread.
+    """Finds lost nodes. Every worker calls `observe`; the active one also calls `judge`. One thread.
 
     Args: now: the server's time, so that all workers write by one clock.
           lost_pods: marks the pods of lost nodes.
@@ -94,10 +94,10 @@ class NodeMonitor:
         self._disruption = Disruption(clock)
         self._observed_at: float | None = None
         self._back_since: dict[str, float] = {}
-        self._left_behind: dict[str, str] = {}  # version of the lease that a deleted node had: no sign of a new one
+        self._left_behind: dict[str, str] = {}  # deleted node → version of the lease that it left
 
     def conditions(self) -> dict[str, int]:
-        """Count the nodes, and how many of each condition that is True, or not known."""
+        """Return the number of nodes: all, those with Ready Unknown, and those with another condition True."""
         counts: Counter[str] = Counter()
         for node in list(self._node_cache.items.values()):
             counts["nodes"] += 1
@@ -135,17 +135,17 @@ class NodeMonitor:
         self._observed_at = now
 
     def blinded(self) -> None:
-        """Restart every grace period, because the observer could not look or did not look."""
+        """Restart every grace period, because heartbeats may have been missed."""
         if self._observed_at is not None:
             log.warning("the nodes were not observed for a while: every grace period starts again")
             self.outages += 1
         self._observed_at = None
 
     def judge(self, may_act: Callable[[], bool]) -> None:
-        """Write which nodes are new, lost, back or long gone. Call it right after `observe`.
+        """Create, mark and delete nodes, by the last `observe`. Call it right after that.
 
-        Args:   may_act: asked before each write; False: another worker acts.
-        Raises: BusUnavailable: the rest comes with the next call.
+        Args:   may_act: called before each write; False: another worker is active.
+        Raises: BusUnavailable: the next call does the rest.
         """
         nodes, leases, now = self._node_cache.items, self._lease_cache.items, self._now()
         for name in [name for name in leases if name not in nodes]:
@@ -154,11 +154,10 @@ class NodeMonitor:
         for name in [name for name, node in nodes.items() if self._is_back(name, node)]:
             if may_act():
                 self._recover(name, now)
-        waiting = [name for name, node in nodes.items() if not _is_given_up(node)]
-        silent = self._silence.silent(waiting)
+        silent = self._silence.silent([name for name, node in nodes.items() if not _is_lost(node)])
         for name in list(self._allowed(silent, len(nodes))):
             if may_act():
-                self._give_up(name, now)
+                self._mark_lost(name, now)
         for name, node in list(nodes.items()):
             if self._may_leave(name, node, now):
                 if may_act():
@@ -166,10 +165,10 @@ class NodeMonitor:
             elif name in leases and may_act():
                 self._remember(node, leases[name], now)
         if may_act():
-            self._lost_pods.look([name for name, node in nodes.items() if _is_given_up(node)])
+            self._lost_pods.look([name for name, node in nodes.items() if _is_lost(node)])
 
     def report_again(self) -> None:
-        """Report decisions that the former leader may not have reported. Reported decisions are not repeated."""
+        """Record the recent transitions again: the former leader may have died before. Redis ignores repeats."""
         now = self._now()
         self._lost_pods.forget()
         for node in self._node_cache.items.values():
@@ -182,7 +181,7 @@ class NodeMonitor:
                     self._record(node, transition)
 
     def _begin(self) -> None:
-        """Treat all objects as new, because the result of a poll that failed half-way is unknown."""
+        """Take all nodes and leases as new, because the last poll may have failed half-way."""
         nodes, leases, now = self._node_cache.items, self._lease_cache.items, self._now()
         self._silence.keep(nodes.keys() | leases.keys())
         for name, lease in leases.items():
@@ -204,7 +203,7 @@ class NodeMonitor:
         allowed = self._disruption.allowed(silent, total)
         if self._disruption.is_on and not was_on:
             message = f"{len(silent)} of {total} nodes fell silent within a minute: "
-            message += f"one in {ONE_EVERY_S:g} s is marked now, for the link of this worker is the likelier cause"
+            message += f"one in {ONE_EVERY_S:g} s is marked now: the connection of this worker is the likelier cause"
             log.warning(message)
             about = ObjectReference("Worker", "eventbus-system", self._identity)
             identity = f"{self._identity}/PartialDisruption/{self._clock.monotonic()}"
@@ -212,7 +211,7 @@ class NodeMonitor:
         return allowed
 
     def _is_back(self, name: str, node: Node) -> bool:
-        """Return True if a lost node has sent a heartbeat since, and its agent is not about to report it itself."""
+        """Return True if a lost node sends heartbeats again, and has no agent that reports it in time."""
         ready, lease = node.status.condition(READY), self._lease_cache.items.get(name)
         if ready is None or ready.status != UNKNOWN or lease is None:
             self._back_since.pop(name, None)
@@ -227,7 +226,7 @@ class NodeMonitor:
         return not has_agent or self._clock.monotonic() - since >= AGENT_SPEAKS_S
 
     def _make_or_clear(self, name: str, lease: Lease, now: datetime) -> None:
-        """Create the node of a lease that another program wrote; remove a lease that a deleted node left."""
+        """Create the node for a lease that has none; but delete the lease if its node was deleted."""
         if self._left_behind.get(name) == _version(lease):
             with suppress(NotFound, Conflict):
                 self._leases.delete(name, NODE_LEASES, version=_version(lease))
@@ -236,21 +235,21 @@ class NodeMonitor:
             node = self._nodes.create(made_for(name, lease, now))
             self._report(msgspec.structs.replace(node, status=NodeStatus()), node)
 
-    def _give_up(self, name: str, now: datetime) -> None:
-        """Write that *name* is lost, if it is still silent and no other worker has written its state."""
+    def _mark_lost(self, name: str, now: datetime) -> None:
+        """Write that *name* is lost, unless it has sent a heartbeat or another worker has written this."""
         with suppress(NotFound, Conflict):
             node = self._nodes.get(name)
             lease = self._lease_of(name)
             known = self._lease_cache.items.get(name)
-            if _is_given_up(node) or _version(lease) != _version(known):
+            if _is_lost(node) or _version(lease) != _version(known):
                 return
             self._write(node, lost(node, lease, now))
-            self._disruption.judged(name)
+            self._disruption.marked(name)
 
     def _recover(self, name: str, now: datetime) -> None:
         with suppress(NotFound, Conflict):
             node = self._nodes.get(name)
-            if _is_given_up(node):
+            if _is_lost(node):
                 self._write(node, recovered(node, self._lease_of(name), now))
             self._disruption.is_back(name)
             self._back_since.pop(name, None)
@@ -264,7 +263,7 @@ class NodeMonitor:
         for transition in transitions(before.status, after.status, after.metadata.name):
             self.transitions += 1
             self._record(after, transition)
-            if self._on_lost is not None and _is_given_up(after):
+            if self._on_lost is not None and _is_lost(after):
                 self._on_lost(after.metadata.name, transition)
 
     def _record(self, node: Node, transition: Transition) -> None:
@@ -294,7 +293,7 @@ class NodeMonitor:
         log.info("node %s has left", name)
 
     def _remember(self, node: Node, lease: Lease, now: datetime) -> None:
-        """Of a lease that holds for long keep when it was renewed: workers may come and go meanwhile."""
+        """Store on the node when its long lease was renewed, because no worker may run until the lease expires."""
         if (lease.spec.lease_duration_seconds or 0) <= LEAST_LEFT_S:
             return
         silent_s = self._silence.silent_s(node.metadata.name)
@@ -304,7 +303,7 @@ class NodeMonitor:
                 self._node_cache.items[node.metadata.name] = self._nodes.update(new)
 
 
-def _is_given_up(node: Node) -> bool:
+def _is_lost(node: Node) -> bool:
     ready = node.status.condition(READY)
     return ready is not None and ready.status == UNKNOWN
 

@@ -1,4 +1,4 @@
-"""How long each node has been silent, and whether a few nodes are lost or the observer's own link."""
+"""Measures how long nodes are silent, and detects that the observer's own connection may be the cause."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 from eventbus.util.clock import Clock
 
-#: A grace that is longer than this goes on after a restart, with so much left of it: a day's silence is not to be
-#: forgotten because Redis was away for a minute. Seconds.
+#: A grace period that is longer than this continues after a `restart`, with at least so much left. Otherwise a minute
+#: without Redis would start a period of a day again. Seconds.
 LEAST_LEFT_S = 600.0
 
 
@@ -21,9 +21,9 @@ class _Sign(msgspec.Struct):
 
 
 class SilenceObserver:
-    """Observes which nodes have been silent for longer than their grace. One thread.
+    """Measures which nodes have sent no heartbeat for their grace period. One thread.
 
-    If the observer was cut off, the nodes may have been cut off too: after `restart` every grace period starts again.
+    After an outage of the observer, call `restart`: it may have missed heartbeats.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -31,7 +31,7 @@ class SilenceObserver:
         self._signs: dict[str, _Sign] = {}
 
     def expect(self, name: str, grace_s: float, silent_s: float = 0.0) -> None:
-        """Watch *name*, which another worker has seen silent for *silent_s*; if it is watched, only set its grace."""
+        """Watch *name*. Its last heartbeat was *silent_s* ago. If it is watched already, set its grace period."""
         sign = self._signs.get(name)
         if sign is None:
             self._signs[name] = _Sign(self._clock.monotonic() - _kept(grace_s, silent_s), grace_s)
@@ -69,12 +69,12 @@ class SilenceObserver:
         return 0.0 if sign is None else self._clock.monotonic() - sign.at
 
     def is_silent(self, name: str) -> bool:
-        """For at least its grace."""
+        """Return True if *name* has sent no heartbeat for its grace period."""
         sign = self._signs.get(name)
         return sign is not None and self._clock.monotonic() - sign.at >= sign.grace_s
 
     def silent(self, names: Iterable[str]) -> list[str]:
-        """Those of *names* that are, the longest silent first."""
+        """Return the silent nodes of *names*, the longest silent first."""
         return sorted(filter(self.is_silent, names), key=lambda name: (-self.silent_s(name), name))
 
 
@@ -84,52 +84,52 @@ def _kept(grace_s: float, silent_s: float) -> float:
 
 #: Nodes that fall silent within this time are one disruption. Seconds.
 WINDOW_S = 60.0
-#: With at most this many nodes the two cases cannot be distinguished, as in kube's controller.
+#: So few silent nodes are no disruption, as in kube's controller.
 FEW = 2
-#: In a disruption, the seconds between two nodes that are given up. Kubernetes' --node-eviction-rate is 0.1.
+#: In a disruption, the seconds between two nodes that are marked as lost. Kubernetes' --node-eviction-rate is 0.1.
 ONE_EVERY_S = 10.0
 
 
 class Disruption:
-    """Paces the judgement of nodes. One thread.
+    """Limits how fast nodes are marked as lost. One thread.
 
-    The loss of most nodes at once is more likely a broken link of the observer than the loss of a few is.
+    If most nodes fall silent at once, the cause is probably the observer's own connection.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.is_on = False
         self._clock = clock
-        self._judged: list[float] = []  # when, of those within the window
-        self._given_up: set[str] = set()  # in this disruption
+        self._marked_at: list[float] = []  # within the window
+        self._lost: set[str] = set()  # marked in this disruption, and not back
         self._last = -math.inf
 
     def allowed(self, silent: Sequence[str], total: int) -> Sequence[str]:
-        """Return the nodes of *silent* that may be judged now, of *total* nodes.
+        """Return the nodes of *silent* that may be marked as lost now, of *total* nodes.
 
-        Args: silent: nodes that are not judged yet, the longest silent first.
+        Args: silent: nodes that are not marked yet, the longest silent first.
 
         Sets `is_on`: whether there is a disruption.
         """
         now = self._clock.monotonic()
-        self._judged = [at for at in self._judged if now - at < WINDOW_S]
+        self._marked_at = [at for at in self._marked_at if now - at < WINDOW_S]
         if self.is_on:
-            self.is_on = bool(silent) and 2 * (len(silent) + len(self._given_up)) > total
+            self.is_on = bool(silent) and 2 * (len(silent) + len(self._lost)) > total
         else:
-            self._given_up.clear()
-            fallen = len(silent) + len(self._judged)
+            self._lost.clear()
+            fallen = len(silent) + len(self._marked_at)
             self.is_on = bool(silent) and fallen > FEW and 2 * fallen > total
             self._last = now if self.is_on else self._last
         if not self.is_on:
             return silent
         return silent[:1] if now - self._last >= ONE_EVERY_S else ()
 
-    def judged(self, name: str) -> None:
-        """*name* was given up."""
+    def marked(self, name: str) -> None:
+        """Note that *name* was marked as lost."""
         self._last = self._clock.monotonic()
-        self._judged.append(self._last)
+        self._marked_at.append(self._last)
         if self.is_on:
-            self._given_up.add(name)
+            self._lost.add(name)
 
     def is_back(self, name: str) -> None:
-        """Note a heartbeat of a node that was given up."""
-        self._given_up.discard(name)
+        """Note that a lost node is back."""
+        self._lost.discard(name)

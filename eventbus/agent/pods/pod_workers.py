@@ -13,24 +13,23 @@ from eventbus.model.objects.pod import Pod
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
 
-#: After a sync the pod is looked at again after 60 s ± 50 %, after an error after 10 s.
+#: Seconds to the next sync of a pod: 60 s ± 50 % after a sync, 10 s after an error.
 RESYNC_S, RESYNC_JITTER, ERROR_S = 60.0, 0.5, 10.0
 STOP_GRACE_S: Final = 5.0
 
 
 class PodWork(NamedTuple):
-    """An order to a pod's worker. *grace_s*: of a kill; None is the pod's own."""
+    """Work for a pod's worker. The last three fields are those of a kill."""
 
     kind: Work
     pod: Pod
-    grace_s: float | None = None
-    #: Why it is killed: "" it was deleted, else a reason for its status, as DeadlineExceeded.
-    reason: str = ""
+    grace_s: float | None = None  #: None: the grace period of the pod itself
+    reason: str = ""  #: for the pod's status, like DeadlineExceeded; "": the pod was deleted
     message: str = ""
 
 
 class Phase(StrEnum):
-    """The stage of a pod's worker. It never goes back."""
+    """The phase of a pod's worker. The phases follow each other in this order."""
 
     SYNCING = "syncing"
     TERMINATING = "terminating"
@@ -38,27 +37,24 @@ class Phase(StrEnum):
 
 
 class Done(NamedTuple):
-    """The outcome of a piece of work. *over*: the pod has ended for good.
+    """The result of work."""
 
-    *again_s*: seconds to the next sync, if sooner than the resync.
-    """
-
-    over: bool = False
-    again_s: float | None = None
+    over: bool = False  #: the pod has ended, and will not run again
+    again_s: float | None = None  #: seconds to the next sync, if it must come before the resync
 
 
-#: Does one piece of work. May raise any error: the work is retried after 10 s.
+#: Does the work. It may raise any error: then the pod is synced again after 10 s.
 Perform = Callable[[PodWork], Done]
 
 
 class PodWorkers:
     """Hands work to the workers of pods. Thread-safe.
 
-    While a worker is busy only the latest work for it is kept, and a kill is never replaced. A static pod waits until
-    one of the same name that ran before has ended.
+    A busy worker keeps only the latest work that arrived in the meantime; but other work never replaces a kill. A
+    static pod begins after the former pod of its name has ended.
 
-    Args:   perform: see above; runs in the pod's thread.
-            failed: called with each error, before the pause.
+    Args:   perform: does the work, in the pod's thread.
+            failed: called with each error of *perform*.
     Source: kubelet `pod_workers.go`.
     """
 
@@ -121,7 +117,7 @@ class PodWorkers:
             return {uid: worker.phase for uid, worker in self._workers.items()}
 
     def due(self) -> list[str]:
-        """Return the uids that are to be looked at again now, each once."""
+        """Return the uids of the pods with a sync that is due, each once."""
         now = self._clock.monotonic()
         with self._lock:
             uids = [uid for uid, at in self._due.items() if at <= now]
@@ -130,7 +126,7 @@ class PodWorkers:
             return uids
 
     def sync_after(self, uid: str, in_s: float) -> None:
-        """Have `due` name *uid* after *in_s* seconds, or earlier."""
+        """Have `due` return *uid* in *in_s* seconds, or earlier if an earlier time is set."""
         at = self._clock.monotonic() + in_s
         with self._lock:
             self._due[uid] = min(at, self._due.get(uid, at))
@@ -144,7 +140,7 @@ class PodWorkers:
                     self._due.pop(uid, None)
 
     def stop(self, timeout_s: float = STOP_GRACE_S) -> bool:
-        """Take no more work, and wait for the running work. Returns: False: some of it goes on."""
+        """Take no more work, and wait for the running work. Returns: False: some work still runs."""
         with self._lock:
             self._stopped = True
             workers = list(self._workers.values())
@@ -157,7 +153,10 @@ class PodWorkers:
         return not any(worker.thread is not None and worker.thread.is_alive() for worker in workers)
 
     def _may_begin(self, work: PodWork) -> bool:
-        """Return False if a static pod waits for the end of another of its name; the latest waiting pod wins."""
+        """Return True if the pod can begin.
+
+        A static pod waits until the former pod of its name has ended. Of several that wait, only the latest begins.
+        """
         if not is_static(work.pod):
             return True
         name, uid = full_name(work.pod), work.pod.metadata.uid
@@ -171,7 +170,7 @@ class PodWorkers:
         return False
 
     def _withdraw(self, uid: str) -> bool:
-        """Take a static pod that has not begun out of its queue. Returns: True if it was there."""
+        """Remove a static pod from the queue of its name. Returns: True if it waited there."""
         for name, queue in list(self._queued.items()):
             left = [work for work in queue if work.pod.metadata.uid != uid]
             if len(left) != len(queue):
@@ -185,7 +184,7 @@ class PodWorkers:
         worker.thread.start()
 
     def _run(self, worker: _Worker) -> None:
-        """Do the waiting work until there is none; the thread ends then, and the next work starts another."""
+        """Do the waiting work until there is none. Then the thread ends, and the next work starts another thread."""
         while True:
             with self._lock:
                 work, worker.waiting = worker.waiting, None
@@ -227,9 +226,9 @@ class PodWorkers:
         return rest
 
     def _finish(self, worker: _Worker, work: PodWork) -> None:
-        """End the worker, unless a kill came while the pod completed.
+        """Finish the worker, and start the static pod that waits for its name.
 
-        Only the kill path removes a deleted pod's object.
+        If a kill arrived while the pod completed, do the kill first: only a kill deletes the object of a deleted pod.
         """
         with self._lock:
             waiting = worker.waiting
@@ -246,7 +245,7 @@ class PodWorkers:
 
 
 class ExpectedError(Exception):
-    """An error that a sync may meet and an event reports: no traceback is needed."""
+    """An expected error of a sync. An event reports it, so it is logged without a traceback."""
 
 
 class _Worker:
@@ -261,7 +260,10 @@ class _Worker:
         self.thread: threading.Thread | None = None
 
     def keep(self, work: PodWork) -> None:
-        """Keep *work*, unless a kill waits or is under way; another kill may only shorten the grace."""
+        """Store *work* as the next work.
+
+        After a kill, other work is dropped, and another kill can only shorten the grace period of one that waits.
+        """
         waiting = self.waiting
         if work.kind is Work.KILL:
             self.phase = Phase.TERMINATING

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: The user of processes of our own uid on this machine: admin, but not operator.
 LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
-#: How browsers, which set no headers on a WebSocket, carry a token.
+#: The prefix of a WebSocket protocol that contains a token: pages cannot set the headers of a WebSocket.
 BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 _HASHED: Final = "sha256:"
 _BROWSER: Final = ("Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
@@ -41,7 +41,7 @@ MAX_TOKEN_FILE: Final = 16 * 1024 * 1024
 class TokenFile:
     """The API server's static tokens: `token,user,uid[,"group1,group2"]` a line, read again when the file changes.
 
-    A token may stand there as `sha256:<hex>`. Raises: ConfigError: it cannot be read, others can write it, or a line is
+    A token may be written as `sha256:<hex>`. Raises: ConfigError: it cannot be read, others can write it, or a line is
     wrong.
     """
 
@@ -49,7 +49,7 @@ class TokenFile:
         self.file = RereadFile("--token-file", path, _read_tokens)
 
     async def user(self, token: str) -> User | None:
-        """Return the owner of the token. Compares digests, so that the time shows nothing about the token."""
+        """Return the owner of the token. Compares digests, so that the duration reveals nothing about the token."""
         await self.file.refresh()
         asked = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         found = None
@@ -90,8 +90,8 @@ def _token_of_line(path: Path, number: int, row: Sequence[str]) -> tuple[bytes, 
 class Authenticator:
     """Finds the user of a request.
 
-    Args: tokens: of --token-file.  jwts: of --authentication-config.
-          certificates: whether a certificate of a client, which TLS has verified, is asked.
+    Args: tokens: the users of --token-file.  jwts: the users of --authentication-config.
+          certificates: True if TLS verifies client certificates, so that their subjects are users.
     """
 
     def __init__(self, *, tokens: TokenFile | None, jwts: JwtUsers | None = None, certificates: bool = False) -> None:
@@ -102,7 +102,7 @@ class Authenticator:
 
     @property
     def asks(self) -> bool:
-        """True if users can authenticate by anything but the peer's uid."""
+        """True if users can authenticate by a token or a certificate, not only by the uid of their process."""
         return self.takes_tokens or self._certificates
 
     @property
@@ -117,13 +117,13 @@ class Authenticator:
 
     @property
     def refused(self) -> Mapping[str, int] | None:
-        """Signed tokens that were refused, by reason; None: none are taken."""
+        """Return the number of refused signed tokens by reason; None: signed tokens are not accepted."""
         return None if self._jwts is None else self._jwts.refused
 
     def connected(self, transport: asyncio.BaseTransport) -> None:
-        """Find the uid of the process that has opened a connection, if it decides the user. Call it at the accept.
+        """Store the uid of the process that has opened a connection, if users are found by their uid.
 
-        Before its first request, the other end may close its socket, and a closed socket has no owner.
+        Call it when the connection is accepted: later, the client may have closed its socket, which then has no uid.
         """
         if self.asks or is_unix(transport):
             return
@@ -132,7 +132,7 @@ class Authenticator:
             self._uids[transport] = tcp_peer_uid(peer, ours)
 
     async def user(self, request: web.Request) -> User:
-        """Return the sender of *request*. Raises: ApiError: 401."""
+        """Return the user of *request*. Raises: ApiError: 401."""
         token = _token_of(request) or path_token(request)
         if token is not None and self.takes_tokens:
             found = await self.token_user(token)
@@ -151,7 +151,7 @@ class Authenticator:
         raise status.unauthorized()
 
     async def token_user(self, token: str) -> User | None:
-        """Return the user of *token*: from the file, or from its signed claims. Waits seconds if an issuer is slow."""
+        """Return the user of *token*: by the file, or by its signed claims. A slow issuer can take seconds."""
         user = None if self._tokens is None else await self._tokens.user(token)
         if user is None and self._jwts is not None:
             user = await self._jwts.user(token)
@@ -172,9 +172,10 @@ class Authenticator:
 
 
 def cookie_name(request: web.Request) -> str:
-    """The cookie of a page's user: a host's ports share its cookies, so each has a name of its own.
+    """Return the name of the cookie that has the token of the page's user.
 
-    Browsers take the long name over TLS alone, and of this very host.
+    It contains the port, because the ports of a host share their cookies. Browsers accept a name with `__Host-` only
+    over TLS and only from this host.
     """
     port = request.host.rpartition(":")[2]
     port = port if port.isascii() and port.isdecimal() else "443" if request.secure else "80"
@@ -187,25 +188,25 @@ def cookie_value(token: str) -> str:
 
 
 def _cookie_token(request: web.Request) -> str | None:
-    """The token in the cookie of *request*; None: there is none."""
+    """Return the token in the cookie of *request*; None: there is none."""
     value = request.cookies.get(cookie_name(request))
     return _decoded(value) if value else None
 
 
 def _check_own_page(request: web.Request) -> None:
-    """Require that a write by cookie comes from our page, because browsers send the cookie for any page.
+    """Raise unless a write with the cookie comes from our page: browsers send the cookie with requests of all pages.
 
     Raises: ApiError: 403.
     """
     if request.method in ("GET", "HEAD"):
         return
-    # One that names another origin was refused at the door.
+    # `sender_check` has refused a request with another Origin.
     if "Origin" not in request.headers and request.headers.get("Sec-Fetch-Site") != "same-origin":
         raise status.ApiError(403, "Forbidden", "a write by cookie must name its Origin; or send a token")
 
 
 def is_from_browser(request: web.Request) -> bool:
-    """Return True if a page may have sent it. A page can send any body without its own Content-Type."""
+    """Return True if a browser may have sent *request* for a page: browsers set these headers themselves."""
     return any(name in request.headers for name in _BROWSER)
 
 
@@ -227,7 +228,7 @@ def _decoded(text: str) -> str:
 
 
 def _certified(certificate: dict[str, Any]) -> User:
-    """CN is the user, each O a group. Raises: ApiError: 401, without a CN."""
+    """Return the user of a client certificate: CN is the name, each O a group. Raises: ApiError: 401: no CN."""
     fields = [pair for part in certificate.get("subject", ()) for pair in part]
     names = [value for key, value in fields if key == "commonName"]
     if not names or not names[-1]:

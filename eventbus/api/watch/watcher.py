@@ -31,10 +31,7 @@ Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
 class Watcher:
-    """One watch. Call `run` in its own task; `stop` ends it soon.
-
-    Raises, from `open`: ApiError, Expired, InvalidSelector: the watch has not started.
-    """
+    """A watch of one client: call `open`, then `run` in a task of its own, and `close` in the end."""
 
     def __init__(
         self, *, pool: BlockingPool, hub: WatchHub, resource: Resource, answer: Answer, encoder: LineEncoder
@@ -55,7 +52,10 @@ class Watcher:
         self._pending_bytes = 0
 
     async def open(self, begin: Callable[[ThreadContext, Callable[[], None]], WatchState[Any]]) -> None:
-        """Run *begin* in the pool: *begin* lists if asked, and attaches to the hub. Afterwards, call `close`."""
+        """Start the watch: run *begin* in the pool, which lists the objects if asked to, and attaches to the hub.
+
+        Raises: ApiError, Expired, InvalidSelector: the watch has not started.
+        """
         opening = asyncio.ensure_future(self._pool.run(lambda context: begin(context, self._ready)))
         try:
             self._state = await asyncio.shield(opening)
@@ -101,7 +101,7 @@ class Watcher:
             await send(_error_frame(failure))
 
     def stop(self) -> None:
-        """End soon, without an error. Clients resume elsewhere from their last position."""
+        """Have `run` end soon, without an error. The client resumes at another worker, from its last position."""
         self._stopped = True
         if self._state is not None:
             self._state.stop()
@@ -163,7 +163,7 @@ class Watcher:
         return self._stopped or self._is_ready
 
     def _may_join(self) -> bool:
-        """Return True if the lines depend on the key of a group only."""
+        """Return True if the watch can join a group: its lines are those of all watches with the same key."""
         versions = self._renderer.versions
         return not self._sends_columns and bool(versions.base or versions.partitions > 1)
 
@@ -177,7 +177,7 @@ class Watcher:
         return True
 
     def _wake_at(self, when: float | None) -> None:
-        """Set the timer. One timer serves many changes, which come far more often than it fires."""
+        """Set the timer, or stop it (None). A timer for the same time stays, because each change calls this."""
         if self._timer is not None and self._timer.when() != when:
             self._timer.cancel()
             self._timer = None
@@ -189,7 +189,7 @@ class Watcher:
         self._end_wait()
 
     def _ready(self) -> None:
-        # Offers arrive in the loop. A failure, or the end of the store, may arrive in any thread.
+        # Changes arrive in the loop, a failure or the end of the store in any thread.
         try:
             if asyncio.get_running_loop() is self._loop:
                 self._end_wait()

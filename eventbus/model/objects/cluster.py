@@ -107,7 +107,7 @@ DISK_PRESSURE: Final = "DiskPressure"
 PID_PRESSURE: Final = "PIDPressure"
 NETWORK_UNAVAILABLE: Final = "NetworkUnavailable"
 
-#: Why Ready is Unknown: the node fell silent, or was never heard of.
+#: The reasons of a lost node: it stopped its reports, or never sent one.
 STATUS_UNKNOWN, NEVER_UPDATED = "NodeStatusUnknown", "NodeStatusNeverUpdated"
 
 NORMAL, WARNING = "Normal", "Warning"
@@ -169,7 +169,7 @@ def transitions(before: NodeStatus, after: NodeStatus, name: str) -> Iterator[Tr
 
 
 def _is_news(condition: NodeCondition, was: str) -> bool:
-    """Return False if the condition only confirms its state from before the node went silent, or its default."""
+    """Return False if the condition has only its default, or again the value from before the node was lost."""
     if condition.type == READY:
         return not (was == UNKNOWN and condition.status == FALSE)
     return condition.status == TRUE or (condition.status == FALSE and was == TRUE)

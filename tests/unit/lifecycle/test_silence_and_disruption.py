@@ -62,7 +62,7 @@ def test_most_nodes_within_a_minute_are_let_go_one_by_one() -> None:
     assert disruption.is_on
     clock.advance(10)
     assert list(disruption.allowed(silent, 10)) == ["a"]
-    disruption.judged("a")
+    disruption.marked("a")
     assert list(disruption.allowed(silent[1:], 10)) == []
     clock.advance(10)
     assert list(disruption.allowed(silent[1:], 10)) == ["b"]
@@ -75,6 +75,6 @@ def test_nodes_that_fall_silent_over_minutes_are_no_disruption() -> None:
     disruption = Disruption(clock)
     for name in "abcdefgh":
         assert list(disruption.allowed([name], 10)) == [name]
-        disruption.judged(name)
+        disruption.marked(name)
         clock.advance(45)
     assert not disruption.is_on
