@@ -46,7 +46,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONP
 
 # No test speaks TLS to anybody whom the machine trusts, and to load all of those takes 30 ms for each context. This one
 # authority has lost its key.
-os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).parent / "no_authority.pem"))
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "no_authority.pem")
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
