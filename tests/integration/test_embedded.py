@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,13 +38,21 @@ needs_redis_on_path = pytest.mark.skipif(ON_PATH is None, reason="no redis-serve
 NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
 
-#: starts the server of argv[1] at the moment argv[2], and prints its url
-STARTER = """
-import sys, time
+#: argv[2] processes start the server of argv[1] when all of them are there, and print its url
+STARTERS = """
+import os, sys
 from pathlib import Path
 from eventbus.broker.embedded.server import EmbeddedServer
-time.sleep(max(0, float(sys.argv[2]) - time.time()))
-print(EmbeddedServer(Path(sys.argv[1])).start(), flush=True)
+waiting, go = os.pipe()
+for _ in range(int(sys.argv[2])):
+    if os.fork() == 0:
+        os.close(go)
+        os.read(waiting, 1)
+        print(EmbeddedServer(Path(sys.argv[1])).start(), flush=True)
+        os._exit(0)
+os.close(go)
+for _ in range(int(sys.argv[2])):
+    os.wait()
 """
 
 
@@ -75,13 +82,8 @@ def test_start_gives_a_private_durable_server_that_never_evicts(directory: Path)
 
 
 def test_of_many_processes_that_start_at_once_one_wins_and_all_get_its_url(directory: Path) -> None:
-    moment = str(time.time() + 1.0)
-    starters = [
-        subprocess.Popen([sys.executable, "-c", STARTER, directory, moment], stdout=subprocess.PIPE, text=True)
-        for _ in range(8)
-    ]
-    urls = {starter.communicate(timeout=50)[0].strip() for starter in starters}
-    assert urls == {EmbeddedServer(directory).url}
+    urls = _started_at_once(directory, 8)
+    assert urls == [EmbeddedServer(directory).url] * 8
     assert len(_servers_in(directory)) == 1
 
 
@@ -90,22 +92,14 @@ def test_starts_and_kills_at_the_same_time_never_make_two_servers(directory: Pat
         server = EmbeddedServer(directory)
         server.start()
         os.kill(server.pid or 0, signal.SIGKILL)
-        moment = str(time.time() + 0.3)
-        starters = [
-            subprocess.Popen([sys.executable, "-c", STARTER, directory, moment], stdout=subprocess.PIPE, text=True)
-            for _ in range(3)
-        ]
-        for starter in starters:
-            assert starter.communicate(timeout=50)[0].strip() == server.url
+        assert _started_at_once(directory, 3) == [server.url] * 3
         assert len(_servers_in(directory)) == 1
 
 
 def test_the_server_outlives_its_starter_and_its_session(directory: Path) -> None:
-    starter = subprocess.run(
-        [sys.executable, "-c", STARTER, directory, "0"], capture_output=True, check=True, text=True
-    )
+    (url,) = _started_at_once(directory, 1)
     server = EmbeddedServer(directory)
-    with make_client(starter.stdout.strip()) as client:
+    with make_client(url) as client:
         assert client.ping()
     assert os.getsid(server.pid or 0) not in (0, os.getsid(0))
 
@@ -394,7 +388,7 @@ def test_stop_signals_no_process_but_the_server(directory: Path, written: str) -
     server.start()
     pid = server.pid or 0
     os.kill(pid, signal.SIGSTOP)  # so that it must be killed
-    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as bystander:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as bystander:
         numbers = {"another process": str(bystander.pid), "nobody": "4194303", "no number": "?"}
         (directory / "server.pid").write_text(numbers[written])
         with pytest.raises(BusUnavailable, match=rf"process {pid} has .*lock open"):
@@ -487,6 +481,12 @@ def test_without_a_url_the_bus_is_the_embedded_server_of_the_state_directory(dir
     assert url == EmbeddedServer(default_directory(environ)).url
     with redis.Redis.from_url(url or "") as client:
         assert client.ping()
+
+
+def _started_at_once(directory: Path, processes: int) -> list[str]:
+    """Return the urls that *processes* get which start the server at once, and end."""
+    words = [sys.executable, "-c", STARTERS, directory, str(processes)]
+    return subprocess.run(words, capture_output=True, check=True, text=True, timeout=PATIENCE_S).stdout.split()
 
 
 def _servers_in(directory: Path) -> list[str]:
