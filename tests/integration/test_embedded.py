@@ -485,8 +485,10 @@ def test_without_a_url_the_bus_is_the_embedded_server_of_the_state_directory(dir
 
 def _started_at_once(directory: Path, processes: int) -> list[str]:
     """Return the urls that *processes* get which start the server at once, and end."""
-    words = [sys.executable, "-c", STARTERS, directory, str(processes)]
-    return subprocess.run(words, capture_output=True, check=True, text=True, timeout=PATIENCE_S).stdout.split()
+    words = [sys.executable, "-c", STARTERS, str(directory), str(processes)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True, timeout=PATIENCE_S)
+    urls: list[str] = done.stdout.split()
+    return urls
 
 
 def _servers_in(directory: Path) -> list[str]:
