@@ -39,10 +39,10 @@ class CommandEvent(msgspec.Struct, frozen=True):
 
 
 class Unsent(msgspec.Struct, frozen=True):
-    """The events that a recording process could not send, and why."""
+    """The number of events that a recording process could not send."""
 
     events: int
-    problem: str = ""
+    problem: str = ""  #: also about events that are kept in the spool, which `events` does not count
 
 
 class CommandEvents:
@@ -98,7 +98,7 @@ class CommandEvents:
         """
         self._events.put(None)
         self._thread.join()
-        if not self._unsent:
+        if not self._problems:
             return ""
         return f"{self._unsent} event{'' if self._unsent == 1 else 's'} not sent: {'; '.join(self._problems)}"
 
@@ -132,7 +132,7 @@ class CommandEvents:
 
     def _count(self, unsent: Unsent) -> None:
         self._unsent += unsent.events
-        if unsent.events and unsent.problem not in self._problems:
+        if unsent.problem and unsent.problem not in self._problems:
             self._problems.append(unsent.problem)
 
 
