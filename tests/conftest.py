@@ -22,6 +22,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests.thin import thin
+
 # A runner in the background, or under nohup, hands down ignored signals; what is tested here must hear them.
 for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
@@ -37,6 +39,7 @@ pytest_plugins = [
     "tests.plugins.compiling",
     "tests.plugins.distribution",
     "tests.plugins.garbage",
+    "tests.plugins.volume",
 ]
 
 # Sinks of the tests' own, registered as an installed package has them; for the processes that tests start as well.
@@ -93,9 +96,9 @@ def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.stop()
 
 
-def _in_container(name: str, *marks: pytest.MarkDecorator) -> Any:
+def _in_container(name: str) -> Any:
     # one group a server: a single worker process then starts it, and only once
-    return pytest.param(name, marks=[pytest.mark.container, pytest.mark.xdist_group(name), *marks])
+    return pytest.param(name, marks=[pytest.mark.container, pytest.mark.xdist_group(name)])
 
 
 #: The servers that are no embedded one, as parameters of `server_url`.
@@ -108,13 +111,14 @@ def server_url(request: pytest.FixtureRequest) -> str:
     return _url_of(request)
 
 
-@pytest.fixture(
-    params=[
-        "embedded",
-        _in_container("redis-7.0", pytest.mark.volume),
-        _in_container("valkey-8.1", pytest.mark.volume),
-    ]
-)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    own = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "any_server_url" in metafunc.fixturenames and "any_server_url" not in own:
+        servers = thin(["embedded", *CONTAINERS], lambda server: server == "embedded")
+        metafunc.parametrize("any_server_url", servers, indirect=True)
+
+
+@pytest.fixture
 def any_server_url(request: pytest.FixtureRequest) -> str:
     """The test is about what we do with a server: the embedded one; in `make test-long` each of the others as well."""
     return _url_of(request)

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
+#: Whether the run has tests marked `volume`: if not, `tests/plugins/volume.py` has the other cases left out.
+with_volume = True
+
 
 def thin(cases: Iterable[Any], chosen: Callable[[Any], bool]) -> list[Any]:
     """All *cases* as parameters, those not *chosen* marked; a case of several values is a `pytest.param`."""
-    return [case if chosen(case) else _marked(case) for case in cases]
+    return [case if is_chosen else _marked(case) for case in cases if (is_chosen := chosen(case)) or with_volume]
 
 
 def one_of_each(cases: Iterable[Any], kind: Callable[[Any], object]) -> list[Any]:

@@ -13,13 +13,10 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from eventbus.broker.bus import open_bus
 from eventbus.cli.session import open_session
 from eventbus.correlate.store_recorded_events import sink_worker
-from eventbus.mcp.server import make_server
 from eventbus.mcp.tools import call_tool
 from eventbus.model.kinds import EVENT
 from eventbus.settings import Settings
@@ -65,6 +62,10 @@ def ask(
 
     Args: process: ask the command itself, over its standard input and output.
     """
+    from mcp.client.client import Client  # half a second in each process that collects this file
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    from eventbus.mcp.server import make_server
 
     async def converse(server: Any) -> list[tuple[bool, Any]]:
         async with Client(server, mode=mode) as client:

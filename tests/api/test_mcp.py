@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from mcp.client.client import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from eventbus.api.auth.authentication import cookie_value
 from eventbus.api.mcp import MAX_BODY
@@ -51,6 +49,8 @@ def url(bus: Bus, tmp_path: Path) -> Iterator[str]:
 
 def ask(url: str, user: str, tool: str, /, *, mode: str = "auto", **arguments: Any) -> Any:
     """Return the decoded answer, or the text of an error."""
+    from mcp.client.client import Client  # half a second in each process that collects this file
+    from mcp.client.streamable_http import streamable_http_client
 
     async def call() -> Any:
         headers = {"Authorization": f"Bearer {user}-token"}

@@ -99,13 +99,13 @@ def assert_found(url: str, table: str, vector: str) -> None:
         assert failures(RedisDriver(url), [scenario for scenario in scenarios if scenario.name == name]) == [name]
 
 
-@pytest.mark.parametrize("mutant", LUA.values(), ids=LUA)
-def test_rule_that_is_to_be_broken_is_in_the_source(mutant: Mutant) -> None:
-    assert mutated(library(), mutant) != library()
+def test_rules_that_are_to_be_broken_are_in_the_source() -> None:
+    assert [name for name, mutant in LUA.items() if mutated(library(), mutant) == library()] == []
 
 
-@pytest.mark.parametrize("mutant", one(LUA.values()), ids=LUA)
-def test_broken_rule_of_the_function_is_found(own_server: str, mutant: Mutant) -> None:
+@pytest.mark.parametrize("name", one(LUA))
+def test_broken_rule_of_the_function_is_found(own_server: str, name: str) -> None:
+    mutant = LUA[name]
     load(own_server, mutated(library(), mutant))
     assert_found(own_server, mutant.found_by, mutant.vector)
 

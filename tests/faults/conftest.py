@@ -20,6 +20,10 @@ from tests.plugins.faults import PROPERTY, SEED
 
 LONG = os.environ.get("EVENTBUS_TEST_FAULTS", "") == "long"
 
+#: Modules that have only long tests are not even imported by others.
+ONLY_LONG = ("clocks", "cluster", "cluster_split", "crowds", "disks", "exports", "failover", "imports", "sentinel")
+collect_ignore = [] if LONG else [f"test_{name}.py" for name in ONLY_LONG]
+
 
 class Note(Protocol):
     """Put a run into the table; a *remark* goes below it."""
