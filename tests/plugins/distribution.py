@@ -1,6 +1,7 @@
 """Decides which process of a run (`--dist loadgroup`) gets which tests, and in which order they come.
 
 - Tests that share a fixture of their module are one group: one process sets it up, and only once.
+- The unit tests of a file are one group as well: to assign thousands one by one costs more than many of them take.
 - Unit tests compute, and most other tests wait. They alternate, so that the cores are busy while others wait.
 """
 
@@ -17,7 +18,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
-        if item.get_closest_marker("xdist_group") is None and _shares_a_fixture(item):
+        is_unit = item.location[0].startswith("tests/unit/")
+        if item.get_closest_marker("xdist_group") is None and (is_unit or _shares_a_fixture(item)):
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
     computing: list[pytest.Item] = []
     waiting: list[pytest.Item] = []
