@@ -39,7 +39,7 @@ def store(settings: Settings) -> Iterator[ObjectStore]:
         yield store
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture
 def _bus(
     request: pytest.FixtureRequest, settings: Settings, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
@@ -88,6 +88,7 @@ def test_events_that_match_are_deleted_and_counted(
 
 
 @pytest.mark.usefixtures("_bus")
+@pytest.mark.parametrize("_bus", BOTH, indirect=True)
 def test_a_dry_run_and_a_no_delete_nothing_and_a_yes_deletes(store: ObjectStore) -> None:
     about = ("events", "--for", "shop/customer/4711")
     ran = delete(*about, "--dry-run")

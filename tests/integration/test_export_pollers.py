@@ -25,10 +25,10 @@ from tests.support.harness import settings_of
 from tests.thin import one
 from tests.waiting import eventually
 
-PARTITIONS = 64
+PARTITIONS = 16
 #: The pollers, a thread each for signs of life, housekeeping, the look for sink workers, and the test's own outbox.
 MOST_THREADS = 2 * POLLERS + 3
-OBJECTS = 200
+OBJECTS = 100
 
 MakeRunner = Callable[..., ExportRunner]
 
@@ -85,7 +85,7 @@ def says(broadcaster: EventBroadcaster, *numbers: int) -> None:
         recorder.event(web(number), "Normal", "Tested", f"m {number}")
 
 
-def test_sixty_four_partitions_are_exported_in_a_few_threads(broadcaster: EventBroadcaster, runner: MakeRunner) -> None:
+def test_many_partitions_are_exported_in_a_few_threads(broadcaster: EventBroadcaster, runner: MakeRunner) -> None:
     sink, before = MemorySink(), set(threading.enumerate())
     writing = runner(sink)
     for _ in range(2):
@@ -118,9 +118,8 @@ def test_a_sink_that_hangs_for_one_partition_holds_up_its_poller_alone_and_all_l
         others = [n for n in range(1, OBJECTS) if partition_of(web(n), PARTITIONS) % POLLERS != stuck % POLLERS]
         says(broadcaster, *others)
         eventually(lambda: set(sink.counts()) >= {f"m {number}" for number in others})
-        for _ in range(3):
-            before = signs(writing)
-            eventually(lambda before=before: all(map(float.__gt__, signs(writing), before)))  # type: ignore[misc]
+        before = signs(writing)
+        eventually(lambda: all(map(float.__gt__, signs(writing), before)))
         assert holds(writing) == PARTITIONS
     finally:
         go_on.set()

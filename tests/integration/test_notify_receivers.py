@@ -172,11 +172,17 @@ def test_slack_shows_in_the_message_and_its_thread_by_whom_the_group_is_acknowle
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: hostile(HOSTILE), lambda: hostile("<!here>" * 3000), crowd, lambda: hostile("")]
+    ("way", "make"),
+    [
+        ("bot", lambda: hostile(HOSTILE)),
+        ("hook", lambda: hostile("<!here>" * 3000)),
+        ("bot", crowd),
+        ("hook", lambda: hostile("")),
+    ],
+    ids=["hostile", "long", "crowd", "empty"],
 )
-@pytest.mark.parametrize("way", ["bot", "hook"])
 def test_slack_accepts_any_text_and_notifies_no_channel(
-    slack_url: str, workspace: SlackWorkspace, make: Any, way: str
+    slack_url: str, workspace: SlackWorkspace, way: str, make: Any
 ) -> None:
     fields = {"app_url": f"{slack_url}/api/", "app_token": "xoxb-secret", "channel": "#alerts"}
     receiver = opened("slack_configs", **(fields if way == "bot" else {"api_url": f"{slack_url}{HOOK}"}))
@@ -243,15 +249,9 @@ def test_a_slack_message_that_is_gone_is_posted_again(bot: Receiver, workspace: 
     ("error", "kind"),
     [
         ("invalid_auth", SinkUnreachable),
-        ("token_revoked", SinkUnreachable),
-        ("not_in_channel", SinkUnreachable),
-        ("is_archived", SinkUnreachable),
-        ("missing_scope", SinkUnreachable),
-        ("restricted_action", SinkUnreachable),
         ("internal_error", UnexpectedReply),
         ("ratelimited", Throttled),
         ("invalid_blocks", EventRejected),
-        ("msg_too_long", EventRejected),
     ],
 )
 def test_a_slack_error_says_whether_to_send_again(
@@ -562,16 +562,14 @@ def test_alertmanager_shows_an_alert_until_it_is_resolved(alertmanager_url: str)
     receiver.close()
 
 
-@pytest.mark.parametrize("hours", [-1, 1])
-def test_alertmanager_takes_alerts_of_a_producer_with_a_wrong_clock(alertmanager_url: str, hours: int) -> None:
+def test_alertmanager_takes_alerts_of_a_producer_whose_clock_is_ahead(alertmanager_url: str) -> None:
     receiver = opened("alertmanager_configs", url=alertmanager_url)
-    namespace = f"clock-{hours}"
-    fires = in_namespace(namespace, starts_at=datetime.now(UTC) + timedelta(hours=hours))
+    fires = in_namespace("clock", starts_at=datetime.now(UTC) + timedelta(hours=1))
     receiver.send(notification(fires))
-    assert len(alerts_of(alertmanager_url, namespace)) == 1
+    assert len(alerts_of(alertmanager_url, "clock")) == 1
     over = msgspec.structs.replace(fires, status=Status.RESOLVED, ends_at=datetime.now(UTC))
     receiver.send(notification(over, number=2))
-    assert alerts_of(alertmanager_url, namespace) == []
+    assert alerts_of(alertmanager_url, "clock") == []
     receiver.close()
 
 
@@ -685,42 +683,28 @@ def apprise_url(endpoint: Endpoint, tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def test_apprise_sends_title_and_body(apprise_url: Path, endpoint: Endpoint) -> None:
+def test_apprise_sends_title_and_body_without_mentions(apprise_url: Path, endpoint: Endpoint) -> None:
     receiver = opened("apprise_configs", url_file=str(apprise_url))
     assert receiver.send(notification()) == {}
-    receiver.send(notification(alert(0, Status.RESOLVED), number=2))
+    resolved = [msgspec.structs.replace(each, status=Status.RESOLVED) for each in hostile(HOSTILE).alerts]
+    receiver.send(notification(*resolved, number=2))
     first, second = (msgspec.json.decode(each.body) for each in endpoint.deliveries)
     assert (first["title"], first["type"]) == ("[FIRING:1] BackOff Pod/web-0 in shop", "failure")
     assert "back-off 0" in first["message"]
     assert (second["title"][:10], second["type"]) == ("[RESOLVED]", "success")
+    assert "<!channel" not in second["message"]
+    assert "@here" not in second["message"]
 
 
-@pytest.mark.parametrize("make", one([lambda: hostile(HOSTILE), crowd, lambda: hostile("")]))
-def test_apprise_takes_any_text_without_mentions(apprise_url: Path, endpoint: Endpoint, make: Any) -> None:
-    opened("apprise_configs", url_file=str(apprise_url)).send(make())
-    (delivery,) = endpoint.deliveries
-    text = msgspec.json.decode(delivery.body)["message"]
-    assert "<!channel" not in text
-    assert "@here" not in text
-    assert len(text) < 20_000
-
-
-# The kinds of faults are Apprise's to tell apart; each receiver of ours is tried with all of them.
-@pytest.mark.parametrize("fault", one(FAULTS), indirect=True)
-def test_apprise_is_called_again_after_a_fault(
-    apprise_url: Path, endpoint: Endpoint, fault: tuple[Answer, type[EventBusError]], monkeypatch: pytest.MonkeyPatch
+# The kinds of faults are Apprise's to tell apart; how long it may take is ours.
+def test_apprise_is_ended_when_it_takes_too_long(
+    apprise_url: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receiver = opened("apprise_configs", url_file=str(apprise_url))
-    answer, _ = fault
-    if answer.drip_s:
-        monkeypatch.setattr(apprise, "TIMEOUT_S", 3.0)
-    endpoint.answers.append(answer)
+    monkeypatch.setattr(apprise, "TIMEOUT_S", 2.0)
+    endpoint.answers.append(Answer(200, drip_s=0.05))
     with pytest.raises((UnexpectedReply, SinkUnreachable)) as raised:
-        receiver.send(notification())
+        opened("apprise_configs", url_file=str(apprise_url)).send(notification())
     assert "secret" not in str(raised.value)
-    monkeypatch.undo()
-    receiver.send(notification())
-    assert len(endpoint.deliveries) == 2
 
 
 def test_a_crash_of_apprise_is_an_error_of_one_message(apprise_url: Path, endpoint: Endpoint) -> None:
@@ -737,10 +721,9 @@ def test_a_crash_of_apprise_is_an_error_of_one_message(apprise_url: Path, endpoi
             receiver.send(notification())
 
 
-@pytest.mark.parametrize("url", one(["nonsense://secret", "secret", "json://", "\x00secret"]))
-def test_a_url_that_apprise_does_not_know_is_not_repeated_in_the_error(tmp_path: Path, url: str) -> None:
+def test_a_url_that_apprise_does_not_know_is_not_repeated_in_the_error(tmp_path: Path) -> None:
     path = tmp_path / "url"
-    path.write_text(url)
+    path.write_text("nonsense://secret")
     with pytest.raises(SinkUnreachable, match="does not know the URL") as raised:
         opened("apprise_configs", url_file=str(path)).send(notification())
     assert "secret" not in str(raised.value)
@@ -753,8 +736,9 @@ def test_apprises_url_comes_from_the_environment_and_its_process_gets_no_other_v
     ((name, config),) = parse_rules(text).rules.receivers[0].integrations()
     assert name == "apprise[0]"
     receiver = config.open(Opening(environ={"URL": apprise_url.read_text(), "HTTP_PROXY": "http://127.0.0.1:1"}))
-    with pytest.raises(UnexpectedReply):  # the proxy is used, so the variable arrived
+    with pytest.raises(UnexpectedReply) as raised:  # the proxy is used, so the variable arrived
         receiver.send(notification())
+    assert "secret" not in str(raised.value)
     receiver = config.open(Opening(environ={"URL": apprise_url.read_text(), "PYTHONHOME": "/nonexistent"}))
     receiver.send(notification())
     assert len(endpoint.deliveries) == 1
