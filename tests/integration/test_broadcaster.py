@@ -341,9 +341,8 @@ def test_structured_logging_goes_through_structlog_if_no_logger_is_given(broadca
 # -- no bus --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", ["none", "None", "NONE"])
-def test_without_a_bus_events_are_only_seen_here(settings: Settings, url: str) -> None:
-    with EventBroadcaster(url, settings=settings) as broadcaster:
+def test_without_a_bus_events_are_only_seen_here(settings: Settings) -> None:
+    with EventBroadcaster("None", settings=settings) as broadcaster:
         seen: list[Event] = []
         broadcaster.start_event_watcher(seen.append, scope="local")
         say(broadcaster, "here")
@@ -552,7 +551,7 @@ def test_the_usual_wiring_without_a_bus_warns_once_and_logs() -> None:
 
 
 def test_the_usual_wiring_bears_a_redis_that_is_away() -> None:
-    out = _python(WIRING, EVENTBUS_REDIS_URL="redis://127.0.0.1:1/0", EVENTBUS_FLUSH_S="5").stdout.splitlines()
+    out = _python(WIRING, EVENTBUS_REDIS_URL="redis://127.0.0.1:1/0", EVENTBUS_FLUSH_S="0.5").stdout.splitlines()
     assert len([line for line in out if line.startswith("INFO eventbus.events")]) == 2
     assert any("nothing listens there: start the server or correct EVENTBUS_REDIS_URL" in line for line in out)
     assert any("2 events unsent" in line for line in out)

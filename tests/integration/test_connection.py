@@ -182,9 +182,12 @@ def _openssl(words: str) -> None:
     subprocess.run([program, *words.split()], check=True, capture_output=True, timeout=30)
 
 
+_NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=bus.test"
+
+
 def _make_certificate(folder: Path) -> None:
     _openssl(
-        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=bus.test -addext subjectAltName=IP:127.0.0.1 "
+        f"req -x509 {_NEW_KEY} -days 2 -addext subjectAltName=IP:127.0.0.1 "
         f"-keyout {folder}/key.pem -out {folder}/cert.pem"
     )
 
@@ -197,7 +200,7 @@ def _make_expired_certificate(folder: Path) -> None:
         f"[ca]\ndefault_ca=d\n[d]\ndatabase={folder}/index\nserial={folder}/serial\nnew_certs_dir={folder}\n"
         "default_md=sha256\npolicy=p\nx509_extensions=x\n[p]\ncommonName=supplied\n[x]\nsubjectAltName=IP:127.0.0.1\n"
     )
-    _openssl(f"req -newkey rsa:2048 -nodes -subj /CN=bus.test -keyout {folder}/key.pem -out {folder}/ask.pem")
+    _openssl(f"req {_NEW_KEY} -keyout {folder}/key.pem -out {folder}/ask.pem")
     _openssl(
         f"ca -batch -selfsign -config {folder}/ca.conf -keyfile {folder}/key.pem -in {folder}/ask.pem "
         f"-startdate 20200101000000Z -enddate 20200102000000Z -out {folder}/cert.pem"

@@ -245,7 +245,7 @@ def test_a_worker_in_a_long_call_of_its_sink_lives(
     partition.record(about(1))
 
     def take_long(_event: Event) -> None:
-        for _ in range(3):
+        for _ in range(2):
             for _ in range(8):
                 assert not second.acquire()
                 time.sleep(3)
@@ -510,7 +510,7 @@ def test_an_event_that_was_buried_several_times_is_written_again_once_in_its_new
     sink = MemorySink()
     exporter = exporter_of(sink)
     sink.fail = fail_with(EventRejected("no"))
-    for _ in range(12):
+    for _ in range(4):
         partition.record(about(1), about(2))
         run_until_idle(exporter)
     if expired:
@@ -520,13 +520,13 @@ def test_an_event_that_was_buried_several_times_is_written_again_once_in_its_new
     sink.calls.clear()
     dead = DeadLetter(partition.bus, partition.admin)
     ids = [entry.id for entry in dead.list()]
-    assert len(ids) == 24
+    assert len(ids) == 8
     for entry_id in reversed(ids):
         dead.replay(entry_id)
     dead.discard(ids[0])
     time.sleep(1)
     run_until_idle(exporter)
-    assert sorted(sink.calls) == [("update", "message 1", 12), ("update", "message 2", 12)]
+    assert sorted(sink.calls) == [("update", "message 1", 4), ("update", "message 2", 4)]
     assert list(dead.list()) == []
     assert status_of(partition.bus).waiting == 0
 
