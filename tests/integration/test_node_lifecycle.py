@@ -326,9 +326,9 @@ def test_a_lease_alone_makes_a_node_that_is_missed(world: NodeWorld) -> None:
     world.clock.advance(0)
     for _ in range(LONG_S // 60):
         world.clock.advance(8)  # less than the time that counts as blindness
-        world.run(0.5)
+        world.run(1)
         world.clock.advance(8)
-        world.run(0.5)
+        world.run(1)
         if world.ready("backup") == "Unknown":
             break
         world.clock.advance(0)

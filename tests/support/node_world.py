@@ -30,7 +30,7 @@ from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.testing.clock import FakeClock
 
 #: Seconds that the clock moves at a time.
-STEP_S = 0.5
+STEP_S = 1.0
 GIB = 1024**3
 
 
