@@ -202,8 +202,8 @@ class NodeMonitor:
         was_on = self._disruption.is_on
         allowed = self._disruption.allowed(silent, total)
         if self._disruption.is_on and not was_on:
-            message = f"{len(silent)} of {total} nodes fell silent within a minute: "
-            message += f"one in {ONE_EVERY_S:g} s is marked now: the connection of this worker is the likelier cause"
+            message = f"{self._disruption.fallen} of {total} nodes fell silent within a minute: the connection of this "
+            message += f"worker is the likelier cause, so it marks one node in {ONE_EVERY_S:g} s as lost"
             log.warning(message)
             about = ObjectReference("Worker", "eventbus-system", self._identity)
             identity = f"{self._identity}/PartialDisruption/{self._clock.monotonic()}"

@@ -98,8 +98,9 @@ class Disruption:
 
     def __init__(self, clock: Clock) -> None:
         self.is_on = False
+        self.fallen = 0
         self._clock = clock
-        self._marked_at: list[float] = []  # within the window
+        self._marked_at: dict[str, float] = {}  # within the window
         self._lost: set[str] = set()  # marked in this disruption, and not back
         self._last = -math.inf
 
@@ -108,16 +109,16 @@ class Disruption:
 
         Args: silent: nodes that are not marked yet, the longest silent first.
 
-        Sets `is_on`: whether there is a disruption.
+        Sets `is_on`: whether there is a disruption; `fallen`: the nodes that fell silent in the window before it began.
         """
         now = self._clock.monotonic()
-        self._marked_at = [at for at in self._marked_at if now - at < WINDOW_S]
+        self._marked_at = {name: at for name, at in self._marked_at.items() if now - at < WINDOW_S}
         if self.is_on:
             self.is_on = bool(silent) and 2 * (len(silent) + len(self._lost)) > total
         else:
             self._lost.clear()
-            fallen = len(silent) + len(self._marked_at)
-            self.is_on = bool(silent) and fallen > FEW and 2 * fallen > total
+            self.fallen = len({*silent, *self._marked_at})
+            self.is_on = bool(silent) and self.fallen > FEW and 2 * self.fallen > total
             self._last = now if self.is_on else self._last
         if not self.is_on:
             return silent
@@ -126,7 +127,7 @@ class Disruption:
     def marked(self, name: str) -> None:
         """Note that *name* was marked as lost."""
         self._last = self._clock.monotonic()
-        self._marked_at.append(self._last)
+        self._marked_at[name] = self._last
         if self.is_on:
             self._lost.add(name)
 

@@ -499,6 +499,20 @@ def test_most_nodes_at_once_are_a_partial_disruption_and_go_slowly(world: NodeWo
     assert [(event.type, event.involved_object.kind) for event in said] == [("Warning", "Worker")]
 
 
+def test_a_partial_disruption_counts_nodes_that_were_marked_within_the_minute(world: NodeWorld) -> None:
+    world.worker()
+    for number in range(5):
+        world.agent(f"n{number}")
+    world.run(60)
+    world.kill("n0")
+    world.kill("n1")
+    world.run(20)
+    world.kill("n2")
+    world.run(60)
+    messages = [event.message for event in world.events() if event.reason == "PartialDisruption"]
+    assert [message.partition(":")[0] for message in messages] == ["3 of 5 nodes fell silent within a minute"]
+
+
 def test_an_agents_own_truth_stands_over_what_was_said_of_it(world: NodeWorld) -> None:
     world.worker()
     agent = world.agent("n1")
