@@ -23,8 +23,8 @@ _TERMINAL: Final = ("Succeeded", "Failed")
 class LostPods:
     """Marks the pods of lost nodes: Ready=False, reason NodeLost. One thread.
 
-    An agent that returns overwrites the mark with the pods' real state. A new leader marks all of them again, which
-    changes nothing if they were marked before.
+    An agent that returns overwrites the mark with the pods' real state. A new active worker marks all of them again,
+    which changes nothing if they were marked before.
 
     Source: node controller `MarkPodsNotReady`, and its NodeLost of before taints.
     """

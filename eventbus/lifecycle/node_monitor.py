@@ -43,8 +43,8 @@ from eventbus.util.log import log
 
 COMPONENT = "eventbus-lifecycle"
 #: The time in which an agent must report itself ready again after its lease is renewed, seconds.
-AGENT_SPEAKS_S = 30.0
-#: The age of decisions that a new leader reports, because a dead leader may not have reported them.
+AGENT_REPORTS_WITHIN_S = 30.0
+#: The age of decisions that a new active worker reports again, because its predecessor may not have reported them.
 REPORT_AGAIN = timedelta(hours=1)
 
 
@@ -94,7 +94,7 @@ class NodeMonitor:
         self._disruption = Disruption(clock)
         self._observed_at: float | None = None
         self._back_since: dict[str, float] = {}
-        self._left_behind: dict[str, str] = {}  # deleted node → version of the lease that it left
+        self._left_behind: dict[str, str] = {}  # deleted node → version of its lease, which announces no new node
 
     def conditions(self) -> dict[str, int]:
         """Return the number of nodes: all, those with Ready Unknown, and those with another condition True."""
@@ -111,7 +111,7 @@ class NodeMonitor:
     def observe(self) -> None:
         """Observe which nodes and leases changed since the last call.
 
-        Raises: BusUnavailable, BusRefused: nothing was observed; call `blinded`.
+        Raises: BusUnavailable, BusRefused: nothing was observed; call `restart_observation`.
         """
         # Nodes first: an agent removes its lease before its node, so a lease without a node is a new one.
         nodes = self._node_cache.poll()
@@ -122,7 +122,7 @@ class NodeMonitor:
         self._left_behind = {name: version for name, version in self._left_behind.items() if name in waiting}
         now = self._clock.monotonic()
         if self._observed_at is not None and now - self._observed_at > 2 * self._pace.period_s:
-            self.blinded()
+            self.restart_observation()
         if self._observed_at is None:
             self._begin()
         else:
@@ -134,7 +134,7 @@ class NodeMonitor:
             self._expect_without_lease(leases.gone | nodes.written)
         self._observed_at = now
 
-    def blinded(self) -> None:
+    def restart_observation(self) -> None:
         """Restart every grace period, because heartbeats may have been missed."""
         if self._observed_at is not None:
             log.warning("the nodes were not observed for a while: every grace period starts again")
@@ -159,7 +159,7 @@ class NodeMonitor:
             if may_act():
                 self._mark_lost(name, now)
         for name, node in list(nodes.items()):
-            if self._may_leave(name, node, now):
+            if self._is_to_be_removed(name, node, now):
                 if may_act():
                     self._remove(name, node)
             elif name in leases and may_act():
@@ -168,7 +168,7 @@ class NodeMonitor:
             self._lost_pods.look([name for name, node in nodes.items() if _is_lost(node)])
 
     def report_again(self) -> None:
-        """Record the recent transitions again: the former leader may have died before. Redis ignores repeats."""
+        """Record the recent transitions again: the last active worker may have died before. Redis ignores repeats."""
         now = self._now()
         self._lost_pods.forget()
         for node in self._node_cache.items.values():
@@ -217,13 +217,13 @@ class NodeMonitor:
             self._back_since.pop(name, None)
             return False
         renewed, last = lease.spec.renew_time, ready.last_heartbeat_time
-        moved = self._silence.has_moved(name) and not self._silence.is_silent(name)
-        if not moved and (renewed is None or last is None or renewed.replace(microsecond=0) == last):
+        renews = self._silence.has_renewed(name) and not self._silence.is_silent(name)
+        if not renews and (renewed is None or last is None or renewed.replace(microsecond=0) == last):
             self._back_since.pop(name, None)
             return False
         has_agent = bool(node.status.node_info.kubelet_version)
         since = self._back_since.setdefault(name, self._clock.monotonic())
-        return not has_agent or self._clock.monotonic() - since >= AGENT_SPEAKS_S
+        return not has_agent or self._clock.monotonic() - since >= AGENT_REPORTS_WITHIN_S
 
     def _make_or_clear(self, name: str, lease: Lease, now: datetime) -> None:
         """Create the node for a lease that has none; but delete the lease if its node was deleted."""
@@ -277,7 +277,7 @@ class NodeMonitor:
         except NotFound:
             return None
 
-    def _may_leave(self, name: str, node: Node, now: datetime) -> bool:
+    def _is_to_be_removed(self, name: str, node: Node, now: datetime) -> bool:
         if node.metadata.annotations.get(FROM_LEASE) and name not in self._lease_cache.items:
             return True  # the program that created the lease has removed it
         ready = node.status.condition(READY)
@@ -293,7 +293,7 @@ class NodeMonitor:
         log.info("node %s has left", name)
 
     def _remember(self, node: Node, lease: Lease, now: datetime) -> None:
-        """Store on the node when its long lease was renewed, because no worker may run until the lease expires."""
+        """Store the last renewal of a long lease on the node, for workers that start before the lease expires."""
         if (lease.spec.lease_duration_seconds or 0) <= LEAST_LEFT_S:
             return
         silent_s = self._silence.silent_s(node.metadata.name)

@@ -192,7 +192,7 @@ class LifecycleRunner:
                 self._election.campaign()
             self._monitor.observe()
         except EventBusError:
-            self._monitor.blinded()
+            self._monitor.restart_observation()
             raise
         leads = self._election.leads
         if leads and not led:

@@ -9,15 +9,15 @@ import msgspec
 
 from eventbus.util.clock import Clock
 
-#: A grace period that is longer than this continues after a `restart`, with at least so much left. Otherwise a minute
-#: without Redis would start a period of a day again. Seconds.
+#: After a `restart`, a node with a longer grace period keeps its counted silence, but has at least this many seconds
+#: left. Otherwise a minute without Redis would start a period of a day again.
 LEAST_LEFT_S = 600.0
 
 
-class _Sign(msgspec.Struct):
+class _Heartbeat(msgspec.Struct):
     at: float
     grace_s: float
-    moved: bool = False
+    renewed: bool = False
 
 
 class SilenceObserver:
@@ -28,50 +28,50 @@ class SilenceObserver:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._signs: dict[str, _Sign] = {}
+        self._heartbeats: dict[str, _Heartbeat] = {}
 
     def expect(self, name: str, grace_s: float, silent_s: float = 0.0) -> None:
         """Watch *name*. Its last heartbeat was *silent_s* ago. If it is watched already, set its grace period."""
-        sign = self._signs.get(name)
-        if sign is None:
-            self._signs[name] = _Sign(self._clock.monotonic() - _kept(grace_s, silent_s), grace_s)
+        heartbeat = self._heartbeats.get(name)
+        if heartbeat is None:
+            self._heartbeats[name] = _Heartbeat(self._clock.monotonic() - _kept(grace_s, silent_s), grace_s)
         else:
-            sign.grace_s = grace_s
+            heartbeat.grace_s = grace_s
 
     def heard(self, name: str, grace_s: float) -> None:
         """Note a heartbeat of *name*."""
-        known = name in self._signs
-        self._signs[name] = _Sign(self._clock.monotonic(), grace_s, known)
+        known = name in self._heartbeats
+        self._heartbeats[name] = _Heartbeat(self._clock.monotonic(), grace_s, known)
 
     def forget(self, name: str) -> None:
         """Forget a node that is gone."""
-        self._signs.pop(name, None)
+        self._heartbeats.pop(name, None)
 
     def keep(self, names: Collection[str]) -> None:
         """Forget all but *names*."""
-        self._signs = {name: sign for name, sign in self._signs.items() if name in names}
+        self._heartbeats = {name: heartbeat for name, heartbeat in self._heartbeats.items() if name in names}
 
     def restart(self) -> None:
         """Restart every grace period; see LEAST_LEFT_S."""
         now = self._clock.monotonic()
-        for sign in self._signs.values():
-            sign.at = now - _kept(sign.grace_s, now - sign.at)
-            sign.moved = False
+        for heartbeat in self._heartbeats.values():
+            heartbeat.at = now - _kept(heartbeat.grace_s, now - heartbeat.at)
+            heartbeat.renewed = False
 
-    def has_moved(self, name: str) -> bool:
-        """Return True if its last heartbeat was observed, and it was watched before that."""
-        sign = self._signs.get(name)
-        return sign is not None and sign.moved
+    def has_renewed(self, name: str) -> bool:
+        """Return True if a heartbeat of *name* was observed after its first observation and the last `restart`."""
+        heartbeat = self._heartbeats.get(name)
+        return heartbeat is not None and heartbeat.renewed
 
     def silent_s(self, name: str) -> float:
         """Return the seconds since its last heartbeat, its first observation, or the last `restart`."""
-        sign = self._signs.get(name)
-        return 0.0 if sign is None else self._clock.monotonic() - sign.at
+        heartbeat = self._heartbeats.get(name)
+        return 0.0 if heartbeat is None else self._clock.monotonic() - heartbeat.at
 
     def is_silent(self, name: str) -> bool:
         """Return True if *name* has sent no heartbeat for its grace period."""
-        sign = self._signs.get(name)
-        return sign is not None and self._clock.monotonic() - sign.at >= sign.grace_s
+        heartbeat = self._heartbeats.get(name)
+        return heartbeat is not None and self._clock.monotonic() - heartbeat.at >= heartbeat.grace_s
 
     def silent(self, names: Iterable[str]) -> list[str]:
         """Return the silent nodes of *names*, the longest silent first."""

@@ -18,7 +18,7 @@ def test_who_is_silent_for_his_grace_is_found_and_the_longest_silent_comes_first
     assert silence.silent(["a", "b"]) == ["a", "b"]
     silence.heard("a", 40)
     assert silence.silent(["a", "b"]) == ["b"]
-    assert (silence.has_moved("a"), silence.has_moved("b")) == (True, False)
+    assert (silence.has_renewed("a"), silence.has_renewed("b")) == (True, False)
 
 
 def test_after_a_restart_every_grace_begins_anew_and_nobody_counts_as_moved() -> None:
@@ -29,7 +29,7 @@ def test_after_a_restart_every_grace_begins_anew_and_nobody_counts_as_moved() ->
     clock.advance(100)
     silence.restart()
     assert not silence.is_silent("a")
-    assert not silence.has_moved("a")
+    assert not silence.has_renewed("a")
     clock.advance(40)
     assert silence.is_silent("a")
 
