@@ -31,7 +31,7 @@ def machine(tmp_path: Path) -> Iterator[AgentMachine]:
         yield made
 
 
-@pytest.mark.parametrize("place", thin(STARTING, lambda place: place in ("container:started", "pod:runtime")))
+@pytest.mark.parametrize("place", thin(STARTING, lambda place: place == "container:started"))
 def test_killed_while_pods_start_the_next_agent_runs_each_once(machine: AgentMachine, place: str) -> None:
     machine.write("web", "exec sleep 1000")
     machine.write("job", "exit 7", restartPolicy="Never")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eventbus.broker.embedded.server import EmbeddedServer
-from eventbus.model.kinds import EVENT, NODE, POD, Kind
+from eventbus.model.kinds import EVENT, POD, Kind
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program
 from tests.support.agent_machine import AgentMachine
@@ -46,7 +46,6 @@ TROUBLED: dict[str, tuple[dict[str, Any], str]] = {
         "FailedPostStartHook",
     ),
 }
-PORTS = {"ports": [{"containerPort": 80, "hostPort": 18_080}]}
 
 
 @pytest.fixture
@@ -91,25 +90,6 @@ def test_what_is_refused_or_fails_says_why(machine: AgentMachine) -> None:
         # All mirrors are made first, and have their statuses later.
         eventually(lambda: failed.items() <= statuses(machine).items())
         assert not any(machine.starts(name) for name in REFUSED)
-        assert agent.stop() == 0
-
-
-def test_a_port_that_is_taken_and_a_pod_too_many_are_refused(machine: AgentMachine) -> None:
-    with Program("worker", "sink", env=machine.env, folder=machine.folder):
-        machine.write("first", "exec sleep 1000", container=PORTS)
-        agent = machine.agent("--max-pods", "2")
-        machine.wait_alive("first")
-        machine.write("second", "exec sleep 1000", container=PORTS)
-        eventually(lambda: ("second", "HostPortConflict") in reasons(machine))
-        machine.write("third", "exec sleep 1000")
-        machine.wait_alive("third")
-        machine.write("fourth", "exec sleep 1000")
-        eventually(lambda: ("fourth", "OutOfpods") in reasons(machine))
-        eventually(lambda: statuses(machine).get("fourth") == ("Failed", "OutOfpods"))
-        (node,) = items(machine, NODE)
-        assert node["status"]["capacity"]["pods"] == "2"
-        assert not machine.starts("second")
-        assert not machine.starts("fourth")
         assert agent.stop() == 0
 
 

@@ -63,8 +63,8 @@ def freeze_at_work(program: Program, client: Any, bus: Bus, file: Path, broadcas
     def is_at_work() -> bool:
         nonlocal recorded
         if file.read_bytes().count(b'"component":"test"') == recorded:  # it has nothing to do
-            record(broadcaster, 10_000, recorded)
-            recorded += 10_000
+            record(broadcaster, 3_000, recorded)
+            recorded += 3_000
             eventually(lambda: file.stat().st_size > 100_000)
         program.signal(signal.SIGSTOP)
         if client.xpending(bus.keys[0].incoming, "log")["pending"] and not is_locked(file):

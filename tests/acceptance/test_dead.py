@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from eventbus.broker.bus import Bus
 from eventbus.model.encoding.wire import pack_batch, pack_event
 from eventbus.store.object_store import ObjectStore
-from tests.acceptance.programs import COMMAND, Program, run
+from tests.acceptance.programs import Program, run
 from tests.builders import make_event
 from tests.waiting import eventually
 
@@ -73,7 +72,9 @@ FILTERS: dict[tuple[str, ...], list[bytes]] = {
 }
 
 
-def test_one_entry_is_shown_with_its_events_or_its_bytes(env: dict[str, str], bus: Bus, client: Any) -> None:
+def test_one_entry_is_shown_with_its_events_or_its_bytes(
+    env: dict[str, str], bus: Bus, client: Any, tmp_path: Path
+) -> None:
     bury(bus, client, pack_batch("p", 7, [GOOD]))
     bury(bus, client, b"\xc1\x00\x1b")
     readable, unreadable = (entry["id"] for entry in dead(env))
@@ -81,8 +82,9 @@ def test_one_entry_is_shown_with_its_events_or_its_bytes(env: dict[str, str], bu
     assert "UID:       p:7" in shown
     assert "Message:   was handled too early" in shown
     assert "Begins:  c1 00 1b" in run("dead", "show", unreadable, env=env).stdout
-    raw = subprocess.run([*COMMAND, "dead", "show", unreadable, "-o", "raw"], env=env, capture_output=True, check=True)
-    assert raw.stdout == b"\xc1\x00\x1b"
+    with Program("dead", "show", unreadable, "-o", "raw", env=env, folder=tmp_path) as raw:
+        assert raw.wait() == 0
+    assert (tmp_path / "program-0.out").read_bytes() == b"\xc1\x00\x1b"
     assert json.loads(run("dead", "show", readable, "-o", "json", env=env).stdout)["id"] == readable
 
 

@@ -135,33 +135,32 @@ def test_an_event_is_got_by_its_name(env: dict[str, str], store: ObjectStore) ->
 # -- events --------------------------------------------------------------------------------------------------------
 
 
+#: Arguments → the reasons of what is shown.
+ASKED: list[tuple[tuple[str, ...], list[str]]] = [
+    ((), ["Pulled", "BackOff", "Completed", "BackOff"]),
+    (("--field-selector", "type=Warning"), ["BackOff", "BackOff"]),
+    (("--field-selector", "reason!=BackOff,involvedObject.kind=Pod"), ["Pulled"]),
+    (("--field-selector", "involvedObject.kind=Pod,involvedObject.name=web-0"), ["Pulled", "BackOff"]),
+    (("-l", "a=b"), []),
+    (("-l", "!a"), ["Pulled", "BackOff", "Completed", "BackOff"]),
+    (("--for", "pods/web-0"), ["Pulled", "BackOff"]),
+    (("--for", "po/web-0", "--field-selector", "type=Normal"), ["Pulled"]),
+    (("--for", "jobs.batch/web-0"), ["Completed"]),
+    (("--types", "Warning,NORMAL", "--since", "40m"), ["Completed", "BackOff"]),
+    (("--types", "normal"), ["Pulled", "Completed"]),
+    (("--until", "40m"), ["Pulled", "BackOff"]),
+    (("--since", "70m", "--until", "20m"), ["BackOff", "Completed"]),
+    (("--sort-by", ".reason"), ["BackOff", "BackOff", "Completed", "Pulled"]),
+    (("--sort-by", "{.lastTimestamp}"), ["Pulled", "BackOff", "Completed", "BackOff"]),
+    (("--chunk-size", "1"), ["Pulled", "BackOff", "Completed", "BackOff"]),
+]
+
+
 @pytest.mark.usefixtures("_events")
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((), ["Pulled", "BackOff", "Completed", "BackOff"]),
-        (("--field-selector", "type=Warning"), ["BackOff", "BackOff"]),
-        (("--field-selector", "reason!=BackOff,involvedObject.kind=Pod"), ["Pulled"]),
-        (("--field-selector", "involvedObject.kind=Pod,involvedObject.name=web-0"), ["Pulled", "BackOff"]),
-        (("-l", "a=b"), []),
-        (("-l", "!a"), ["Pulled", "BackOff", "Completed", "BackOff"]),
-        (("--for", "pods/web-0"), ["Pulled", "BackOff"]),
-        (("--for", "po/web-0", "--field-selector", "type=Normal"), ["Pulled"]),
-        (("--for", "jobs.batch/web-0"), ["Completed"]),
-        (("--types", "Warning,NORMAL", "--since", "40m"), ["Completed", "BackOff"]),
-        (("--types", "normal"), ["Pulled", "Completed"]),
-        (("--until", "40m"), ["Pulled", "BackOff"]),
-        (("--since", "70m", "--until", "20m"), ["BackOff", "Completed"]),
-        (("--sort-by", ".reason"), ["BackOff", "BackOff", "Completed", "Pulled"]),
-        (("--sort-by", "{.lastTimestamp}"), ["Pulled", "BackOff", "Completed", "BackOff"]),
-        (("--chunk-size", "1"), ["Pulled", "BackOff", "Completed", "BackOff"]),
-    ],
-)
-def test_what_is_asked_for_is_what_is_shown(
-    env: dict[str, str], arguments: tuple[str, ...], expected: list[str]
-) -> None:
-    found = json.loads(run("get", "ev", *arguments, "-o", "json", env=env).stdout)
-    assert [event["reason"] for event in found["items"]] == expected
+def test_what_is_asked_for_is_what_is_shown(env: dict[str, str]) -> None:
+    for arguments, expected in ASKED:
+        found = json.loads(run("get", "ev", *arguments, "-o", "json", env=env).stdout)
+        assert [event["reason"] for event in found["items"]] == expected, arguments
 
 
 @pytest.mark.usefixtures("_events")

@@ -21,7 +21,7 @@ from tests.support.kubeconfig import write_kubeconfig
 from tests.thin import one
 from tests.waiting import eventually
 
-EVENTS = 300
+EVENTS = 60
 
 
 @pytest.fixture

@@ -36,12 +36,15 @@ UP = ("up", "--api", "none")
 #: Sinks and logs are at work.
 SINK = ("INFO eventbus-sink",)
 READY = (*SINK, "INFO eventbus-log")
-ALL = (*READY, "INFO eventbus-lifecycle", "INFO eventbus-agent", "INFO eventbus-api")
+OF_UP = (*READY, "INFO eventbus-lifecycle", "INFO eventbus-agent")
+ALL = (*OF_UP, "INFO eventbus-api")
+#: What is written before any worker is started.
+BEGUN = "up        | bus:"
 
 
 def instead_of_workers(*real: str) -> str:
     """Lines in the places of all workers but the *real* ones: to start these takes longer than all else in a test."""
-    return "".join(f"\n{name}: exec sleep 900" for name in WORKERS if name not in real)
+    return "".join(f"\n{name}: echo works; exec sleep 900" for name in WORKERS if name not in real)
 
 
 @pytest.fixture
@@ -65,7 +68,7 @@ def procfile(tmp_path: Path) -> Path:
     return tmp_path / "Procfile"
 
 
-def wait_for_workers(terminal: Terminal, lines: Sequence[str] = READY) -> None:
+def wait_for_workers(terminal: Terminal, lines: Sequence[str]) -> None:
     for line in lines:
         terminal.wait_for(line)
 
@@ -120,8 +123,8 @@ def test_ctrl_c_ends_the_procfile_first_then_the_workers_then_the_server(
     env: dict[str, str], state: Path, procfile: Path
 ) -> None:
     procfile.write_text(TICKS)
-    with Terminal("up", "--procfile", str(procfile), env=env | {"EVENTBUS_DRAIN_S": "60"}) as terminal:
-        wait_for_workers(terminal, ALL)
+    with Terminal(*UP, "--procfile", str(procfile), env=env | {"EVENTBUS_DRAIN_S": "60"}) as terminal:
+        wait_for_workers(terminal, OF_UP)
         terminal.wait_for("web       | tick\n")
         assert EmbeddedServer(state).running()
         terminal.interrupt()
@@ -132,7 +135,7 @@ def test_ctrl_c_ends_the_procfile_first_then_the_workers_then_the_server(
     assert "up        | stopping; Ctrl-C again ends everything at once\n" in text
     ended = re.findall(r"(?m)up +\| (\w+): (ended by SIGTERM|ended$)", text)
     assert ended[0] == ("web", "ended by SIGTERM")
-    assert sorted(ended[1:]) == [(name, "ended") for name in ("agent", "api", "lifecycle", "log", "sink")]
+    assert sorted(ended[1:]) == [(name, "ended") for name in ("agent", "lifecycle", "log", "sink")]
     assert not EmbeddedServer(state).running()
 
 
@@ -151,30 +154,21 @@ def test_a_second_ctrl_c_ends_everything_at_once(env: dict[str, str], state: Pat
 def test_what_is_not_done_in_time_is_killed_and_that_is_exit_code_1(
     env: dict[str, str], state: Path, procfile: Path
 ) -> None:
-    procfile.write_text(STUBBORN + instead_of_workers("sink"))
-    with Terminal(*UP, "--procfile", str(procfile), env=env | {"EVENTBUS_DRAIN_S": "3"}) as terminal:
+    procfile.write_text(STUBBORN + instead_of_workers())
+    with Terminal(*UP, "--procfile", str(procfile), env=env | {"EVENTBUS_DRAIN_S": "1"}) as terminal:
         terminal.wait_for("web       | pid=")
-        wait_for_workers(terminal, SINK)
         terminal.interrupt()
         assert terminal.wait() == 1
         assert "up        | web: not done in time: ended by SIGKILL after " in terminal.text
-        # The worker's drain may have been too short, on a busy machine: then it ends with 1, and by itself.
-        assert re.search(r"(?m)^up +\| sink: (ended$|exit code 1 after)", terminal.text)
-        assert "sink: not done in time" not in terminal.text
+        assert "up        | sink: ended by SIGTERM" in terminal.text
         assert not alive(pid_of(terminal.text))
     assert not EmbeddedServer(state).running()
 
 
 @pytest.mark.parametrize("ends", one(["TERM", "HUP", "INT"]))
-def test_a_paused_terminal_holds_up_no_end(
-    ends: str, env: dict[str, str], state: Path, procfile: Path, tmp_path: Path
-) -> None:
-    go = tmp_path / "go"
-    web = f"web: until [ -e {go} ]; do sleep 0.05; done; while :; do seq 2000; sleep 0.05; done"
-    procfile.write_text(web + instead_of_workers("sink"))
+def test_a_paused_terminal_holds_up_no_end(ends: str, env: dict[str, str], state: Path, procfile: Path) -> None:
+    procfile.write_text("web: while :; do seq 2000; sleep 0.05; done" + instead_of_workers())
     with Terminal(*UP, "--procfile", str(procfile), env=env) as terminal:
-        wait_for_workers(terminal, SINK)
-        go.touch()
         terminal.wait_for("web       | 2000\n")  # more than the queue holds, and it goes on
         terminal.press("\x13")  # Ctrl-S
         eventually(lambda: is_still(terminal))
@@ -236,7 +230,7 @@ def shims_in(state: Path) -> list[int]:
 def test_what_a_killed_one_has_left_is_named_by_doctor_and_ended_by_down(
     env: dict[str, str], state: Path, procfile: Path, tmp_path: Path
 ) -> None:
-    procfile.write_text("web: echo pid=$$; exec sleep 900" + instead_of_workers("log"))
+    procfile.write_text("web: echo pid=$$; exec sleep 900" + instead_of_workers())
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as first:
         eventually(lambda: "pid=" in first.out and "web-" in run("get", "pods", env=env).stdout)
         left = pid_of(first.out)
@@ -257,7 +251,7 @@ def test_what_a_killed_one_has_left_is_named_by_doctor_and_ended_by_down(
 
 
 def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
-    procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers("log"))
+    procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers())
     pod = f"web-{node_name(os.uname().nodename)}"
     secret = {"PASSWORD_OF_MINE": "kept-to-myself"}
     with Program(*UP, "--procfile", str(procfile), env=env | secret, folder=tmp_path) as program:
@@ -282,7 +276,7 @@ def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], pr
 def test_the_address_of_the_page_comes_last_again_on_a_signal_and_in_status(
     env: dict[str, str], procfile: Path, tmp_path: Path
 ) -> None:
-    procfile.write_text("web: exec sleep 900" + instead_of_workers("log"))
+    procfile.write_text("web: exec sleep 900" + instead_of_workers())
     with Program("up", "--api", "127.0.0.1:0", "--procfile", str(procfile), env=env, folder=tmp_path) as program:
         last = re.compile(r"^up +\| the web page is at (http\S+)$", re.MULTILINE)
         eventually(lambda: last.search(program.out) is not None)
@@ -319,9 +313,9 @@ def test_a_quiet_one_shows_what_lines_print_and_of_workers_what_is_wrong_alone(
 def test_what_a_killed_one_has_left_is_ended_and_taken_out_by_the_next(
     env: dict[str, str], procfile: Path, tmp_path: Path
 ) -> None:
-    procfile.write_text("web: echo pid=$$; exec sleep 900" + instead_of_workers("log"))
+    procfile.write_text("web: echo pid=$$; exec sleep 900" + instead_of_workers())
     other = tmp_path / "Other"
-    other.write_text("other: exec sleep 900" + instead_of_workers("log"))
+    other.write_text("other: exec sleep 900" + instead_of_workers())
 
     def shown() -> set[str]:
         return {line.split("-")[0] for line in run("get", "pods", "--no-headers", env=env).stdout.splitlines()}
@@ -358,15 +352,15 @@ def test_lines_have_the_env_file_and_a_port_each(env: dict[str, str], procfile: 
 
 
 def test_a_procfile_that_nobody_named_is_left_alone_and_said(
-    env: dict[str, str], procfile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: dict[str, str], state: Path, procfile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     procfile.write_text("web: echo never")
     monkeypatch.chdir(tmp_path)
     with Program(*UP, env=env, folder=tmp_path) as program:
-        eventually(lambda: all(line in program.out for line in READY))
+        eventually(lambda: len(shims_in(state)) == len(WORKERS))
         assert "add --procfile Procfile" in program.err
         assert program.stop() == 0
-        assert "never" not in program.out
+    assert "web" not in program.out
 
 
 def test_a_port_that_a_line_cannot_have_starts_nothing(env: dict[str, str], state: Path, procfile: Path) -> None:
@@ -385,6 +379,7 @@ def test_where_a_part_does_not_start_those_before_it_end(env: dict[str, str], st
     assert not EmbeddedServer(state).running()
 
 
+@pytest.mark.volume
 def test_a_worker_that_is_killed_is_started_again(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text(instead_of_workers("sink"))
     words = (*UP, "--procfile", str(procfile), "--backoff-base", "0.1")
@@ -462,9 +457,9 @@ def test_with_a_url_there_is_no_embedded_server(embedded_url: str, prefix: str, 
 def test_a_second_one_for_the_same_bus_is_refused_and_names_the_first(
     env: dict[str, str], procfile: Path, tmp_path: Path
 ) -> None:
-    procfile.write_text(instead_of_workers("api"))
-    with Program("up", "--procfile", str(procfile), env=env, folder=tmp_path) as first:
-        eventually(lambda: "up        | the web page is at" in first.out)
+    procfile.write_text(instead_of_workers())
+    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as first:
+        eventually(lambda: BEGUN in first.out)
         second = run("up", env=env)
         assert first.stop() == 0
     assert (second.returncode, second.stdout) == (2, "")
@@ -497,11 +492,11 @@ def test_down_leaves_a_server_that_up_keeps_running_and_says_what_to_do(
     assert run("down", env=env).stdout == f"no embedded server is running in {state}\n"
 
 
-def test_with_redis_away_everything_runs_and_waits(prefix: str, procfile: Path, tmp_path: Path) -> None:
+def test_with_redis_away_lines_run(prefix: str, procfile: Path, tmp_path: Path) -> None:
     env = environment("redis://127.0.0.1:1/0", prefix)
-    procfile.write_text(TICKS + instead_of_workers("log", "sink"))
+    procfile.write_text(TICKS + instead_of_workers())
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
-        eventually(lambda: program.out.count("waiting for Redis") >= 2 and "web       | tick" in program.out)
+        eventually(lambda: program.out.count("web       | tick") > 10)  # it has looked for Redis meanwhile
         assert program.stop() == 0
 
 

@@ -25,7 +25,7 @@ from eventbus.util.extras import EXTRAS
 from tests.acceptance.programs import environment
 from tests.support.installed import ROOT, Installed, build, install
 from tests.support.kubeconfig import write_kubeconfig
-from tests.thin import one, one_of_each
+from tests.thin import one
 
 
 @pytest.fixture(scope="module")
@@ -221,8 +221,6 @@ COMMANDS = [
     ("api", "up --api 127.0.0.1:0", "--api 127.0.0.1:0: "),
 ]
 CASES = [pytest.param(*case, id="-".join(case).replace("/", "|")) for case in COMMANDS]
-#: One for each option, of those that an environment without extras can show.
-OF_EACH_OPTION = one_of_each(CASES, lambda case: "" if case.values[0] == "oidc" else case.values[2])
 
 
 @pytest.fixture
@@ -247,7 +245,7 @@ def lines(program: subprocess.Popen[str]) -> Iterator[str]:
     yield from iter(program.stdout.readline, "")
 
 
-@pytest.mark.parametrize(("extra", "words", "option"), OF_EACH_OPTION)
+@pytest.mark.parametrize(("extra", "words", "option"), one(CASES))
 def test_a_command_without_its_extra_names_it(
     extra: str, words: str, option: str, env: dict[str, str], with_extras: Callable[..., Installed], tmp_path: Path
 ) -> None:
@@ -290,10 +288,9 @@ def test_up_says_in_a_line_each_what_is_missing_and_how_to_get_it(
 ) -> None:
     ours = with_extras(*[extra][: extra != "none"])
     what = {"api": "no page and no API", "agent": "no node, so this machine is not measured"}
-    workers = {"eventbus-log", "eventbus-sink", "eventbus-lifecycle"} | {
-        f"eventbus-{name}" for name in what if name not in missing
-    }
-    with start(ours, "up", env | {"PATH": os.defpath}, tmp_path) as program:
+    workers = {"eventbus-sink", *(f"eventbus-{name}" for name in what if name not in missing)}
+    (tmp_path / "Procfile").write_text("log: exec sleep 900\nlifecycle: exec sleep 900")
+    with start(ours, "up --procfile Procfile", env | {"PATH": os.defpath}, tmp_path) as program:
         said: list[str] = []
         try:
             for line in lines(program):
