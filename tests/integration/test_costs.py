@@ -241,11 +241,9 @@ def test_reading_pending_entries_takes_two_round_trips_however_many_they_are(bus
     ("load", "action", "most_calls", "most_commands", "most_bytes", "most_python"),
     [
         ("distinct", "", BATCHES, 3.43, 620, 32),
-        ("zipf", "", BATCHES, 2.63, 510, 25),
         ("hot", "", 1, 0.09, 16, 5),
         # Series need fewer bytes, since their events share more of their bodies.
         ("distinct", "Restarting", BATCHES, 3.43, 530, 22),
-        ("zipf", "Restarting", BATCHES, 2.63, 435, 19),
         ("hot", "Restarting", 2, 0.12, 66, 9),
     ],
 )

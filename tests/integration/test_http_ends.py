@@ -34,7 +34,7 @@ PROGRAMS = {
     "it is told to end": "say('a', 3000)\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(60)",
     "it forks many times while it sends": """
 children = []
-for n in range(8):
+for n in range(4):
     say(f'a{n}', 300)
     child = os.fork()
     if not child:
@@ -68,7 +68,7 @@ def expected(program: str) -> Counter[str]:
     """What it says, were there no bus and no fork."""
     words: dict[str, int] = {}
     if "children" in program:
-        words = {f"{who}{n}": 300 if who == "a" else 200 for who in "ab" for n in range(8)}
+        words = {f"{who}{n}": 300 if who == "a" else 200 for who in "ab" for n in range(4)}
     else:
         words = {"a": 3000}
     return Counter(f"{who} {i}" for who, n in words.items() for i in range(n))

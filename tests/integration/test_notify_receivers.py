@@ -683,8 +683,16 @@ def apprise_url(endpoint: Endpoint, tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
+def of_the_environment(**environ: str) -> Receiver:
+    """Open the receiver whose URL is in the variable URL."""
+    text = '{"route": {"receiver": "a"}, "receivers": [{"name": "a", "apprise_configs": [{"url_env": "URL"}]}]}'
+    ((name, config),) = parse_rules(text).rules.receivers[0].integrations()
+    assert name == "apprise[0]"
+    return config.open(Opening(environ=environ))
+
+
 def test_apprise_sends_title_and_body_without_mentions(apprise_url: Path, endpoint: Endpoint) -> None:
-    receiver = opened("apprise_configs", url_file=str(apprise_url))
+    receiver = of_the_environment(URL=apprise_url.read_text(), PYTHONHOME="/no variable of ours goes to its process")
     assert receiver.send(notification()) == {}
     resolved = [msgspec.structs.replace(each, status=Status.RESOLVED) for each in hostile(HOSTILE).alerts]
     receiver.send(notification(*resolved, number=2))
@@ -729,18 +737,14 @@ def test_a_url_that_apprise_does_not_know_is_not_repeated_in_the_error(tmp_path:
     assert "secret" not in str(raised.value)
 
 
-def test_apprises_url_comes_from_the_environment_and_its_process_gets_no_other_variable(
-    apprise_url: Path, endpoint: Endpoint, tmp_path: Path
-) -> None:
-    text = '{"route": {"receiver": "a"}, "receivers": [{"name": "a", "apprise_configs": [{"url_env": "URL"}]}]}'
-    ((name, config),) = parse_rules(text).rules.receivers[0].integrations()
-    assert name == "apprise[0]"
-    receiver = config.open(Opening(environ={"URL": apprise_url.read_text(), "HTTP_PROXY": "http://127.0.0.1:1"}))
-    with pytest.raises(UnexpectedReply) as raised:  # the proxy is used, so the variable arrived
+def test_apprise_uses_the_proxy_of_the_environment(apprise_url: Path, endpoint: Endpoint) -> None:
+    receiver = of_the_environment(URL=apprise_url.read_text(), HTTP_PROXY="http://127.0.0.1:1")
+    with pytest.raises(UnexpectedReply) as raised:
         receiver.send(notification())
     assert "secret" not in str(raised.value)
-    receiver = config.open(Opening(environ={"URL": apprise_url.read_text(), "PYTHONHOME": "/nonexistent"}))
-    receiver.send(notification())
-    assert len(endpoint.deliveries) == 1
+    assert endpoint.deliveries == []
+
+
+def test_a_missing_url_of_apprise_is_named_by_its_variable() -> None:
     with pytest.raises(SinkUnreachable, match="the URL of Apprise is empty: URL"):
-        config.open(Opening(environ={})).send(notification())
+        of_the_environment().send(notification())
