@@ -539,19 +539,3 @@ def test_only_the_change_with_this_version_is_deleted(
     assert sink.delete([other]) == 0
     assert sink.delete([written]) == 1
     assert rows(url) == {}
-
-
-@only_postgres
-def test_a_row_that_was_written_again_meanwhile_is_not_deleted(url: str) -> None:
-    sink = make_sink(url, {}, name="memory")
-    assert isinstance(sink, PostgresSink)
-    event = make_event()
-    metadata = msgspec.structs.replace(event.metadata, name="n", uid="a:1", resource_version="5")
-    old = msgspec.structs.replace(event, metadata=metadata)
-    new = msgspec.structs.replace(old, metadata=msgspec.structs.replace(metadata, resource_version="9"))
-    sink.update(old)
-    sink.update(new)
-    assert sink.delete([old]) == 0
-    assert sink.delete([new]) == 1
-    assert rows(url) == {}
-    sink.close()
