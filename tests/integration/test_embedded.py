@@ -88,7 +88,7 @@ def test_of_many_processes_that_start_at_once_one_wins_and_all_get_its_url(direc
 
 
 def test_starts_and_kills_at_the_same_time_never_make_two_servers(directory: Path) -> None:
-    for _ in range(3):
+    for _ in range(2):
         server = EmbeddedServer(directory)
         server.start()
         os.kill(server.pid or 0, signal.SIGKILL)

