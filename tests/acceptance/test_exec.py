@@ -439,6 +439,17 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("option", ["-I", "-E"])
+def test_an_isolated_interpreter_starts_an_isolated_recording_process(
+    option: str, env: dict[str, str], recorded: Recorded, tmp_path: Path
+) -> None:
+    (tmp_path / "eventbus.py").write_text("raise SystemExit('imported from PYTHONPATH')")
+    words = [sys.executable, option, "-m", "eventbus", "exec", "true"]
+    done = subprocess.run(words, env=env | {"PYTHONPATH": str(tmp_path)}, capture_output=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    recorded.wait_for("true", "Started", "Completed")
+
+
 @needs_proc
 def test_a_bus_that_comes_back_while_the_command_runs_gets_all_events(prefix: str, short_path: Path) -> None:
     server = EmbeddedServer(short_path / "state")

@@ -148,8 +148,14 @@ class RecordingProcess:
         import subprocess  # not before the command's start
 
         self._events = 0
+        options = ["-P"]
+        # As this interpreter was started, with -I or -E: PYTHONPATH may have other modules of the same names.
+        if sys.flags.ignore_environment:
+            options.append("-E")
+        if sys.flags.no_user_site:
+            options.append("-s")
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "eventbus.cli.commands.exec_recording"],
+            [sys.executable, *options, "-m", "eventbus.cli.commands.exec_recording"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
