@@ -36,23 +36,27 @@ _GENERATED = re.compile(r"web-0\.[a-z0-9]{5}")
 
 def replay(worker: ApiWorker, file: Path) -> list[str]:
     """What differs."""
-    for namespace in ("default", "kube-system"):
-        events = f"/api/v1/namespaces/{namespace}/events"
-        worker.call("DELETE", events)
-        for kept in worker.call("GET", events).json["items"]:
-            free = {"metadata": {"finalizers": None}}
-            worker.call(
-                "PATCH", f"{events}/{kept['metadata']['name']}", free, Content_Type="application/merge-patch+json"
-            )
-        worker.call("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
-    for node in ("node-1", "n1", "n2"):
-        worker.call("DELETE", f"/api/v1/nodes/{node}")
+    _empty(worker)
     differences: list[str] = []
     for number, step in enumerate(json.loads(file.read_text())["steps"], 1):
         where = f"step {number} {step['method']} {step['path']}"
         got, wanted = _answers(worker, step, where, differences)
         _compare(wanted, got, where, differences)
     return differences
+
+
+def _empty(worker: ApiWorker) -> None:
+    """Delete what the scenario before has left."""
+    for kind in ("/api/v1/events", "/apis/coordination.k8s.io/v1/leases", "/api/v1/nodes"):
+        group, _, plural = kind.rpartition("/")
+        for metadata in [each["metadata"] for each in worker.call("GET", kind).json["items"]]:
+            namespace = metadata.get("namespace")
+            path = f"{group}/namespaces/{namespace}/{plural}" if namespace else kind
+            path = f"{path}/{quote(metadata['name'], safe='')}"
+            worker.call("DELETE", path)
+            if metadata.get("finalizers"):
+                free = {"metadata": {"finalizers": None}}
+                worker.call("PATCH", path, free, Content_Type="application/merge-patch+json")
 
 
 def _answers(worker: ApiWorker, step: dict[str, Any], where: str, differences: list[str]) -> tuple[Any, Any]:
