@@ -24,7 +24,7 @@ SLOW_OUTBOX = "17 slow Redis, outbox DROP"
 WATCHER = "17 killed with a watcher"
 
 MakeScene = Callable[..., Scene]
-EVENTS = 15_000
+EVENTS, NOISE = 5_000, 300
 #: far longer than a worker that lives is late with a sign of life
 HOLD_S = 60
 
@@ -65,7 +65,7 @@ def fall_behind(scene: Scene, within_s: float = PATIENCE_S) -> Verdict:
     """A DROP group that reads nothing until the end. lost: neither read then nor counted as lost to it."""
     scene.bus.open_partition(scene.client, 0, "slow", GroupPolicy.DROP, "0")
     scene.worker()
-    assert scene.producer(count=EVENTS, rate=20_000, noise=100).wait() == 0
+    assert scene.producer(count=EVENTS, rate=20_000, noise=NOISE).wait() == 0
     verdict = scene.verdict()
     # The housekeeper may trim meanwhile, or record an event of its own.
     everything, read, dropped = account(scene, within_s=within_s)
@@ -141,7 +141,7 @@ def test_a_wait_group_without_workers_is_let_go_and_told(scene: MakeScene, note:
     here.bus.open_partition(here.client, 0, "slow", GroupPolicy.WAIT, "0")
     here.worker()
     begun = time.monotonic()
-    producer = here.producer(count=EVENTS, rate=20_000)
+    producer = here.producer(count=EVENTS, rate=20_000, noise=NOISE)
     until(lambda: here.client.hexists(here.keys.meta, "alive:slow"))
     until(lambda: producer.acknowledged > 20)
     # As if it had been without workers for so long already: the store's group, with as much time, has not.
@@ -164,7 +164,7 @@ def test_control_a_hold_that_never_ends(scene: MakeScene, note_control: NoteCont
     here.bus.open_partition(here.client, 0, "slow", GroupPolicy.WAIT, "0")
     here.worker()
     env = {"EVENTBUS_BUFFER_WAIT_S": "1"}
-    producer = here.producer(count=EVENTS, rate=20_000, noise=100, flush_s=3, env=env)
+    producer = here.producer(count=EVENTS, rate=20_000, noise=NOISE, flush_s=3, env=env)
     until(lambda: queued(here) > 0.9 * MIB)
     time.sleep(3)
     producer.signal(signal.SIGTERM)

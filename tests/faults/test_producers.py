@@ -80,10 +80,10 @@ def on_a_bad_line(
     # What is lost to a worker is a reply with entries in it; the others are short.
     workers_line = proxy(scene.url, cut_every=4, cut_bytes=1000 if mode is Mode.CUT_REPLY else 0)
     scene.worker(url=workers_line.url, breakage=worker)
-    producing = scene.producer(url=line.url, rate=3_000, breakage=producer)
+    producing = scene.producer(url=line.url, rate=3_000 if LONG else 1_000, breakage=producer)
     until(lambda: producing.acknowledged > 5)
     line.mode = workers_line.mode = mode
-    seconds = 8.0 if LONG else 2.5
+    seconds = 8.0 if LONG else 1.5
     time.sleep(seconds)
     if mode in (Mode.CUT_REPLY, Mode.CUT_REQUEST):
         until(lambda: line.cuts >= 3 and workers_line.cuts >= 2)

@@ -28,6 +28,8 @@ FUNCTIONS = "13 functions flushed"
 
 MakeScene = Callable[..., Scene]
 NO_RING = {"EVENTBUS_RING_BYTES": "0"}
+#: Events a second while something is wrong, and for how long it is.
+RATE, FOR_S = (2_000, 2) if LONG else (500, 1)
 
 
 def kill_often(scene: Scene, seed: int, kills: int, **producing: Any) -> float:
@@ -52,7 +54,7 @@ def kill_often(scene: Scene, seed: int, kills: int, **producing: Any) -> float:
 @pytest.mark.short
 def test_a_killed_server_that_writes_always_has_all_it_acknowledged(scene: MakeScene, seed: int, note: Note) -> None:
     here = scene(config={"appendfsync": "always"})
-    back = kill_often(here, seed, 20 if LONG else 3, rate=0 if LONG else 5_000, env=NO_RING)
+    back = kill_often(here, seed, 20 if LONG else 3, rate=0 if LONG else 1_000, env=NO_RING)
     verdict = here.verdict(since=back)
     note(ALWAYS, verdict)
     assert verdict.clean, verdict
@@ -74,9 +76,9 @@ def fill_up(scene: Scene, within_s: float = PATIENCE_S) -> tuple[Verdict, int, i
 
     Returns: the verdict, the memory when full, the most of it while it was drained.
     """
-    count = 30_000 if LONG else 12_000
+    count, room = (30_000, 700_000) if LONG else (6_000, 400_000)
     used = scene.client.info("memory")["used_memory"]
-    scene.client.config_set("maxmemory", used + 700_000)
+    scene.client.config_set("maxmemory", used + room)
     producer = scene.producer(count=count, objects=count, rate=20_000, noise=100)
     until(lambda: "out of memory" in producer.said)
     before = most = scene.client.info("memory")["used_memory"]
@@ -135,7 +137,7 @@ def meanwhile(
     disaster: Callable[[], object],
     *,
     breakage: tuple[str, ...] = (),
-    rate: int = 2_000,
+    rate: int = RATE,
     after_s: float = 0,
     at_rest: bool = False,
 ) -> float:
@@ -220,7 +222,7 @@ def test_control_flushall_without_a_ring(scene: MakeScene, note_control: NoteCon
 def spoil_for_a_while(scene: Scene, key: bytes) -> None:
     eventually(lambda: scene.client.exists(key))
     scene.client.pipeline(transaction=True).rename(key, key + b":aside").set(key, "not yours").execute()
-    time.sleep(2)
+    time.sleep(FOR_S)
     scene.client.rename(key + b":aside", key)
 
 
@@ -262,7 +264,7 @@ GARBAGE = b"not yours"
 
 
 class Overwriting:
-    """For two seconds puts a list, or garbage, under the key that *find* finds, again whenever it was written anew."""
+    """For some time puts a list, or garbage, under the key that *find* finds, again whenever it was written anew."""
 
     def __init__(self, scene: Scene, find: Callable[[Scene], bytes | None]) -> None:
         self._scene = scene
@@ -273,7 +275,7 @@ class Overwriting:
     def __call__(self) -> None:
         client = self._scene.client
         until(self._found)
-        end = time.monotonic() + 2
+        end = time.monotonic() + FOR_S
         while time.monotonic() < end:
             self.asides.append(self.key + b":aside%d" % len(self.asides))
             pipe = client.pipeline(transaction=True).rename(self.key, self.asides[-1])
@@ -360,7 +362,7 @@ def test_control_garbage_taken_for_a_set_of_similar_messages(scene: MakeScene, n
 def take_a_right_for_a_while(scene: Scene, command: str) -> None:
     """So that a function is refused in the middle of what it writes."""
     scene.client.execute_command("ACL", "SETUSER", "default", f"-{command}")
-    time.sleep(2)
+    time.sleep(FOR_S)
     scene.client.execute_command("ACL", "SETUSER", "default", f"+{command}")
 
 
@@ -406,7 +408,7 @@ def flush_functions(scene: Scene, seconds: float) -> Callable[[], None]:
 @pytest.mark.short
 def test_functions_that_are_gone_are_loaded_again(scene: MakeScene, note: Note) -> None:
     here = scene()
-    over = meanwhile(here, flush_functions(here, 10 if LONG else 2))
+    over = meanwhile(here, flush_functions(here, 10 if LONG else FOR_S))
     verdict = here.verdict(since=over)
     note(FUNCTIONS, verdict)
     assert verdict.clean, verdict

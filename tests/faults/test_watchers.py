@@ -46,7 +46,7 @@ FLUSHED = "F"
 def test_a_killed_watcher_misses_nothing_and_sees_nothing_twice_or_is_told(
     scene: MakeScene, note: Note, seed: int, partitions: int
 ) -> None:
-    verdict = kill_and_resume(scene(partitions=partitions, hold=False), random.Random(seed), lives=4)
+    verdict = kill_and_resume(scene(partitions=partitions, hold=False), random.Random(seed), lives=2)
     note(FAULT, verdict)
     assert verdict.clean, verdict
 
