@@ -24,6 +24,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
     return RedisDriver(request.getfixturevalue("embedded_url"))
 
 
+@pytest.mark.volume
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_event_is_decided_as_the_table_says(driver: Driver, scenario: Scenario) -> None:
     assert one_by_one(driver, scenario) is None

@@ -53,7 +53,8 @@ def test_model_decides_as_client_go_did(mode: Mode) -> None:
     assert failures(ModelDriver(), vectors(), mode) == []
 
 
-@pytest.mark.parametrize("rules", one(BROKEN))
+@pytest.mark.volume
+@pytest.mark.parametrize("rules", BROKEN)
 def test_broken_rule_fails_recorded_vectors(rules: type[Correlator]) -> None:
     assert failures(ModelDriver(rules), vectors())
 

@@ -191,10 +191,8 @@ def test_with_a_string_that_stays_corrupt_work_continues(breaker: Breaker, ends:
 
 #: What every run tries: the first case of those with the most to finish, cut off behind the commit and at the end.
 THIN = {
-    "record: batches of new events",
+    "correlate_and_store: batches of new events",
     "bury: a whole batch",
-    "put: a new object",
-    "export_settle: what a sink returned",
 }
 
 
