@@ -178,7 +178,7 @@ def test_the_ring_of_the_default_settings_covers_twenty_seconds_of_a_thousand_ev
     """At 1 000 a second nearly every event is sent alone, which takes the most memory: docs/reliability.md."""
     producer = Producer(clock=clock, losses=losses, ring_bytes=Settings().ring_bytes)
     pod = ObjectReference("Pod", "shop", "web-17", "", "v1")
-    recorded = 40_000
+    recorded = 25_000
     for number in range(recorded):
         message = f"back-off restarting container app: attempt {number}, exit code 1"
         event = Pending(("scheduler", "host-1"), pod, "Warning", "BackOff", message, 1_763_719_000_000_000_000 + number)
