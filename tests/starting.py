@@ -23,7 +23,10 @@ PYTHON_M = [sys.executable, "-m"]
 STRICT = {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"}
 #: Variables that are read while a command runs. Any other may have been read by the interpreter or by an import, so
 #: where it differs from what the forkserver began with, nothing is forked.
-READ_WHEN_RUN = ("EVENTBUS_", "PATH", "_EVENTBUS_COMPLETE", "COMP_", "NO_COLOR", "COLUMNS", "TERM", "PYTEST_")
+READ_WHEN_RUN = (
+    *("EVENTBUS_", "PATH", "_EVENTBUS_COMPLETE", "COMP_", "NO_COLOR", "COLUMNS", "TERM", "PYTEST_"),
+    *("NOTIFY_SOCKET", "WATCHDOG_"),
+)
 ROOT = Path(__file__).parents[1]
 #: What the forkserver begins with: as it is before any test has changed it.
 ENVIRON = {**os.environ, **STRICT}

@@ -98,7 +98,7 @@ def test_events_are_shown_as_they_come_with_their_counts(run: Run) -> None:
         r"^\d+s +Warning +Failed +Job/not-installed +no-such-program cannot be started:",
         r"^\d+s .*Warning +BackOff +Job/crash-loop +Back-off restarting failed command",
         r"^\d+s \(x\d+ over \d+s\) +Warning +Failed +Job/crash-loop +cat: exit code 1 ",
-        r"^\d+s \(x8 over \d+s\) +Normal +Started +Job/clock ",
+        r"^\d+s \(x4 over \d+s\) +Normal +Started +Job/clock ",
         r"^\d+s +Normal +Completed +Job/crash-loop +Completed cat ",
         r"^\d+s .* Module/encodings +\(combined from similar events\): ",
         r"^\w+ .* Package/",

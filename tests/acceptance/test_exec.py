@@ -18,6 +18,7 @@ from eventbus.broker.embedded.server import EmbeddedServer
 from tests.acceptance.programs import COMMAND, Program, environment, run
 from tests.acceptance.recorded import Recorded, recorded_on
 from tests.acceptance.terminal import Terminal
+from tests.starting import start
 from tests.thin import one
 from tests.waiting import PATIENCE_S, eventually
 
@@ -88,12 +89,12 @@ def test_a_command_that_is_not_there_is_127_and_failed(env: dict[str, str], reco
 
 
 @pytest.mark.parametrize("command", one(["./no-program", "/", ""]))
-def test_what_is_no_program_ends_as_in_a_shell(command: str, env: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_no_program_ends_as_in_a_shell(
+    command: str, env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "no-program").write_text("text")
-    done = subprocess.run(
-        [*COMMAND, "exec", "--", command], env=env, cwd=tmp_path, capture_output=True, timeout=50, check=False
-    )
-    assert done.returncode == (126 if command else 127)
+    monkeypatch.chdir(tmp_path)
+    assert run("exec", "--", command, env=env).returncode == (126 if command else 127)
 
 
 @pytest.mark.parametrize(
@@ -230,26 +231,21 @@ WRITTEN = [f"{name}{number}" for _ in range(3) for name in ("out", "err") for nu
 
 
 def test_two_streams_that_are_one_pipe_keep_their_order(env: dict[str, str], recorded: Recorded) -> None:
-    words = [*COMMAND, "exec", *sh(BURSTS * 3 + "exit 3")]
-    done = subprocess.run(
-        words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=50, check=False
-    )
-    assert done.stdout.splitlines() == WRITTEN
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as pipe:
+        words = [*COMMAND, "exec", *sh(BURSTS * 3 + "exit 3")]
+        process = start(words, env=env, stdout=writer, stderr=writer)
+        os.close(writer)
+        assert pipe.read().splitlines() == WRITTEN
+        assert process.wait() == 3
     assert recorded.wait_for("sh", "Started", "Failed")[1].message.endswith(": err6")
 
 
-def test_what_it_leaves_in_the_background_does_not_hold_us(env: dict[str, str]) -> None:
-    done = subprocess.run(
-        [*COMMAND, "exec", *sh("sleep 60 >&2 & echo $!")],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    os.kill(int(done.stdout), signal.SIGKILL)
-    assert done.returncode == 0
+def test_what_it_leaves_in_the_background_does_not_hold_us(env: dict[str, str], tmp_path: Path) -> None:
+    with Program("exec", *sh("sleep 60 >&2 & echo $!"), env=env, folder=tmp_path) as program:
+        code = program.wait()
+        os.kill(int(program.out), signal.SIGKILL)
+    assert code == 0
 
 
 def test_closed_streams_stay_closed(env: dict[str, str]) -> None:
