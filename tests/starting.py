@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
+from io import FileIO
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 
 import msgspec
 
@@ -68,6 +70,30 @@ def start(
         start_new_session=terminal,
         preexec_fn=_own_terminal if terminal else None,  # so that Ctrl-C reaches it
     )
+
+
+class Piped(NamedTuple):
+    """A started process, and our ends of its pipes, without buffers."""
+
+    process: Process
+    stdin: FileIO
+    stdout: FileIO
+    stderr: FileIO
+
+
+@contextmanager
+def start_piped(arguments: Sequence[str], *, env: Mapping[str, str], afresh: bool = False) -> Iterator[Piped]:
+    """Run *arguments* in the folder of the repository; at the end of the block the pipes are closed."""
+    (its_in, our_in), (our_out, its_out), (our_err, its_err) = os.pipe(), os.pipe(), os.pipe()
+    with FileIO(our_in, "wb") as stdin, FileIO(our_out, "rb") as stdout, FileIO(our_err, "rb") as stderr:
+        try:
+            process = start(
+                arguments, env=env, stdin=its_in, stdout=its_out, stderr=its_err, folder=ROOT, afresh=afresh
+            )
+        finally:
+            for descriptor in (its_in, its_out, its_err):
+                os.close(descriptor)
+        yield Piped(process, stdin, stdout, stderr)
 
 
 class Forked:
@@ -143,4 +169,4 @@ def _own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-__all__ = ["STRICT", "Forked", "Process", "same_at_start", "start"]
+__all__ = ["STRICT", "Forked", "Piped", "Process", "same_at_start", "start", "start_piped"]

@@ -119,7 +119,7 @@ def _run_process(
         for descriptor in its:
             os.close(descriptor)
     try:
-        out, err = _read_to_the_end(ours, timeout_s)
+        out, err = read_to_the_end(ours, timeout_s)
         code = process.wait(timeout_s)
     except BaseException:
         process.send_signal(signal.SIGKILL)
@@ -131,7 +131,7 @@ def _run_process(
     return subprocess.CompletedProcess([*COMMAND, *arguments], code, out, err)
 
 
-def _read_to_the_end(pipes: tuple[int, ...], timeout_s: float) -> list[str]:
+def read_to_the_end(pipes: tuple[int, ...], timeout_s: float) -> list[str]:
     """All that comes from each of them, until nobody holds its other end."""
     deadline = time.monotonic() + timeout_s
     read = {descriptor: bytearray() for descriptor in pipes}

@@ -1,4 +1,4 @@
-"""A program that records events and ends in one of many ways: `python ending_program.py URL PREFIX WAY METHOD FLUSH_S`.
+"""A program that records events and ends in one of many ways. Arguments: URL PREFIX WAY METHOD FLUSH_S.
 
 It says `ready`, waits for a line, records, says `ending`, and ends. METHOD is how it starts children, or `-`.
 """
@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ POD = ObjectReference("Pod", "default", "web-0")
 EVENTS = 50
 #: those of a program that makes the same mistake each time
 REFUSED = 3_000
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which is what is tried here
 SETTINGS = Settings(prefix=sys.argv[2], flush_s=float(sys.argv[5]))
 
 broadcaster: EventBroadcaster
@@ -43,6 +45,7 @@ def work(who: object = "main") -> None:
 
 
 def ready() -> None:
+    os.setsid()  # its children are killed with it, should any be left
     print("ready", flush=True)
     sys.stdin.readline()
 

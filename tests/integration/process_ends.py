@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,11 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from eventbus.broker.embedded.server import EmbeddedServer
+from tests.acceptance.programs import read_to_the_end
+from tests.starting import STRICT, start_piped
 from tests.support.harness import frozen, own_server, read_incoming, settings_of
 from tests.support.ports import free_port
 from tests.waiting import eventually
 
-PROGRAM = Path(__file__).with_name("ending_program.py")
+PROGRAM = "tests.integration.ending_program"
 ROOT = Path(__file__).parents[2]
 EVENTS = 50
 #: as many as the program makes mistakes, and what is said of them: the first at once, all others at the end
@@ -51,6 +52,7 @@ class Row(NamedTuple):
     code: int = 0  #: exit code
     said: str = ""  #: on standard error
     flush_s: float = 30.0
+    afresh: bool = False  #: in an interpreter of its own, which takes its modules down at its end
 
     @property
     def arrives(self) -> int:
@@ -60,7 +62,7 @@ class Row(NamedTuple):
 
 ROWS = [
     # one process
-    Row("returns from main", "returns"),
+    Row("returns from main", "returns", afresh=True),
     Row("`sys.exit`", "exits", code=3),
     Row("an uncaught exception", "raises", code=1),
     Row("end of a `with` block", "with_block"),
@@ -213,22 +215,17 @@ def tcp_server(folder: Path) -> Iterator[EmbeddedServer]:
 def end(row: Row, method: str, server: EmbeddedServer, prefix: str, python: str = sys.executable) -> Ended:
     """Have the program end as *row* says; whatever it leaves behind is killed."""
     url = f"redis://localhost:{server._config['port']}/0"
-    command = [python, str(PROGRAM), url, prefix, row.way, method, str(row.flush_s)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with ExitStack() as stack:
-        process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
-            command, env=_environ(), start_new_session=True, **pipes
-        )
+    command = [python, "-m", PROGRAM, url, prefix, row.way, method, str(row.flush_s)]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("EVENTBUS_")} | STRICT
+    with start_piped(command, env=environ, afresh=row.afresh) as program, ExitStack() as stack:
+        process = program.process
+        assert program.stdout.readline() == b"ready\n"
         stack.callback(_kill_group, process.pid)
-        assert process.stdin
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
         still = stack.enter_context(ExitStack())
         if row.still:
             still.enter_context(frozen(server.pid))
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "ending\n"
+        program.stdin.write(b"go\n")
+        assert program.stdout.readline() == b"ending\n"
         began = time.monotonic()
         for number in row.signals:
             process.send_signal(number)
@@ -236,17 +233,12 @@ def end(row: Row, method: str, server: EmbeddedServer, prefix: str, python: str 
         if row.still and row.fate is Fate.KEPT:
             still.close()
             began = time.monotonic()
-        said = process.communicate(timeout=50)[1]
+        _, said = read_to_the_end((program.stdout.fileno(), program.stderr.fileno()), 50)
+        code = process.wait(50)
         seconds = time.monotonic() - began
-    code = process.returncode
     if row.code == -INT and code == 1:
         code = -INT  # CPython forgets how it ended if a module that calls `eval` is imported meanwhile, as redis does
     return Ended(code, len(read_incoming(server.url or "", settings_of(prefix))), said, seconds)
-
-
-def _environ() -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("EVENTBUS_")}
-    return ours | {"PYTHONPATH": str(ROOT)}
 
 
 def _kill_group(leader: int) -> None:
