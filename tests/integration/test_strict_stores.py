@@ -19,7 +19,7 @@ from tests.support.strict_stores import STRICT_STORES, StrictStore
 from tests.support.webhook_server import Answer, Endpoint, receiving
 from tests.thin import thin
 
-EVENTS = 24
+EVENTS = 12
 BAD = "spoiled"
 
 
@@ -67,33 +67,31 @@ def partition(embedded_url: str, prefix: str) -> Iterator[Partition]:
     made.close()
 
 
-@pytest.fixture(params=list(STRICT_STORES))
+#: OpenSearch has the sink of Elasticsearch.
+@pytest.fixture(params=thin(STRICT_STORES, "opensearch".__ne__))
 def trial(request: pytest.FixtureRequest, partition: Partition) -> Iterator[Trial]:
     with ExitStack() as stack:
         yield Trial(partition, STRICT_STORES[request.param](), stack)
 
 
-def test_every_event_is_stored_once_and_nothing_is_refused(trial: Trial) -> None:
-    trial.record(*(f"message {number}" for number in range(EVENTS)))
+def test_events_of_many_objects_with_one_message_in_one_second_are_stored_once_and_nothing_is_refused(
+    trial: Trial,
+) -> None:
+    trial.record(*["Started container web"] * EVENTS)
     trial.assert_all_stored(trial.export())
     assert trial.service.refusals == []
 
 
-def test_events_of_many_objects_with_the_same_message_in_the_same_second_are_all_stored(trial: Trial) -> None:
-    trial.record(*["Started container web"] * EVENTS)
-    trial.assert_all_stored(trial.export())
-
-
 def test_each_repeat_of_an_event_is_stored(trial: Trial) -> None:
-    for _ in range(3):
+    for _ in range(2):
         trial.record("again")
         trial.export()
-    assert sorted(uid.rpartition("/")[2] for uid in trial.store.ids) == ["1", "2", "3"]
+    assert sorted(uid.rpartition("/")[2] for uid in trial.store.ids) == ["1", "2"]
 
 
 def test_invalid_items_are_dead_letters_and_the_others_of_their_batch_are_stored(trial: Trial) -> None:
     trial.service.refused_text = BAD
-    trial.record(*(BAD if number in (3, 4, 20) else f"good {number}" for number in range(EVENTS)))
+    trial.record(*(BAD if number in (3, 4, 10) else f"good {number}" for number in range(EVENTS)))
     status = trial.export()
     counts = trial.store.repeats
     assert (len(counts), status.dead + status.rejected, status.lag) == (EVENTS - 3, 3, 0)
@@ -102,7 +100,7 @@ def test_invalid_items_are_dead_letters_and_the_others_of_their_batch_are_stored
 
 def test_a_request_that_is_too_large_is_sent_in_parts(trial: Trial) -> None:
     trial.service.max_bytes = 6_000
-    trial.record(*(f"message {number} {'x' * 500}" for number in range(EVENTS)))
+    trial.record(*(f"message {number} {'x' * 1_000}" for number in range(EVENTS)))
     trial.assert_all_stored(trial.export())
 
 
@@ -113,9 +111,8 @@ def test_a_throttled_request_is_sent_again_after_the_pause_that_the_store_asks_f
     assert trial.time.now_s == 2 * RETRY_AFTER_S
 
 
-@pytest.mark.parametrize("status", thin([401, 403, 404, 502, 503, 504], {401, 503}.__contains__))
-def test_an_outage_pauses_the_export_and_loses_nothing(trial: Trial, status: int) -> None:
-    trial.service.answers.extend([Answer(status)] * 20)
+def test_an_outage_pauses_the_export_and_loses_nothing(trial: Trial) -> None:
+    trial.service.answers.extend([Answer(status) for status in (401, 403, 404, 502, 503, 504)] * 2)
     trial.record(*["message"] * EVENTS)
     trial.assert_all_stored(trial.export())
 
@@ -138,12 +135,14 @@ def test_events_are_stored_once_although_replies_are_lost_if_the_store_tells_rep
         assert max(trial.store.repeats.values()) == 3
 
 
+@pytest.mark.parametrize("trial", ["elasticsearch"], indirect=True)
 def test_a_store_that_does_not_answer_gets_the_events_again(trial: Trial) -> None:
     trial.record(*["message"] * EVENTS)
     trial.service.hanging = 1
     trial.assert_all_stored(trial.export(timeout_s=0.3), doubles=not trial.store.tells_repeats)
 
 
+@pytest.mark.parametrize("trial", ["elasticsearch"], indirect=True)
 def test_a_redirect_is_not_followed(trial: Trial) -> None:
     trial.record(*["message"] * EVENTS)
     with receiving(other := Endpoint()) as port:
