@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.settings import Settings
+from tests.conftest import IN_CI
 from tests.support.harness import settings_of
+from tests.support.postgres_server import URL_VARIABLE, NoPostgres, PostgresServer, a_database, empty
 from tests.support.runtime_world import RuntimeWorld, runtime_world
 
 
@@ -28,3 +31,33 @@ def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
     """A runtime of pods as real processes."""
     with runtime_world(tmp_path / "state") as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A private cluster. Those who use it have the group `postgres`: it takes longer to make than their tests."""
+    try:
+        server = PostgresServer()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.close()
+    except NoPostgres as error:
+        if IN_CI:
+            pytest.fail(f"{error}; in CI that is a failure", pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def _database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database of the server that `EVENTBUS_TEST_POSTGRES_URL` names, else of the private one."""
+    with a_database(os.environ.get(URL_VARIABLE) or request.getfixturevalue("postgres").url()) as url:
+        yield url
+
+
+@pytest.fixture
+def database_url(_database: str) -> str:
+    """An empty PostgreSQL database."""
+    empty(_database)
+    return _database

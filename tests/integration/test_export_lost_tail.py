@@ -6,7 +6,6 @@ Elasticsearch and ClickHouse are strict stand-ins.
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import time as real_time
 from collections.abc import Iterator
@@ -29,7 +28,6 @@ from eventbus.settings import Options
 from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import Program, environment
 from tests.builders import make_event, make_reference
-from tests.conftest import IN_CI
 from tests.functions.partition import Partition
 from tests.functions.servers import own_server
 from tests.support.clickhouse_server import ClickHouse
@@ -44,7 +42,6 @@ from tests.support.exporting import (
     status_of,
 )
 from tests.support.harness import append_only_bytes, lose_tail
-from tests.support.postgres_server import URL_VARIABLE, NoPostgres, PostgresServer, a_database
 from tests.support.strict_stores import STRICT_STORES, StrictStore
 from tests.support.webhook_server import receiving
 from tests.waiting import eventually
@@ -54,25 +51,6 @@ pytestmark = pytest.mark.xdist_group("postgres")
 #: Recorders make names of the time.
 _NAMES = itertools.count(real_time.time_ns())
 LIFE_S = Options().event_ttl_s
-
-
-@pytest.fixture(scope="module")
-def server_url() -> Iterator[str]:
-    """The server that `EVENTBUS_TEST_POSTGRES_URL` names, else a private one."""
-    if given := os.environ.get(URL_VARIABLE):
-        yield given
-        return
-    try:
-        server = PostgresServer()
-    except NoPostgres as error:
-        if IN_CI:
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
-    try:
-        server.start()
-        yield server.url()
-    finally:
-        server.close()
 
 
 #: URL of a sink → its store.
@@ -86,8 +64,7 @@ only_postgres = pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     sink = getattr(request, "param", "elasticsearch")
     if sink == "postgres":
-        with a_database(request.getfixturevalue("server_url")) as url:
-            yield url
+        yield request.getfixturevalue("database_url")
         return
     store = STRICT_STORES[sink]()
     with receiving(store.service) as port:

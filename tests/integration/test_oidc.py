@@ -25,11 +25,17 @@ from eventbus.api.auth.access import User
 from eventbus.api.auth.oidc import keys, tokens
 from eventbus.api.auth.oidc.tokens import JwtUsers
 from eventbus.testing.clock import FakeClock
-from tests.support.oidc_issuer import AUDIENCE, DISCOVERY, Issuer, authenticator, oidc_issuer, write_configuration
+from tests.support.oidc_issuer import (
+    AUDIENCE,
+    DISCOVERY,
+    Issuer,
+    authenticator,
+    oidc_issuer,
+    rsa_key,
+    write_configuration,
+)
 
 T = TypeVar("T")
-#: Of the key ids that a stranger makes up.
-OWN_KEY = rsa.generate_private_key(65537, 2048)
 ANN = User(name="oidc:ann", groups=("system:authenticated",))
 
 
@@ -83,11 +89,9 @@ def encoded(plain: Any) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-@pytest.mark.parametrize(
-    ("kid", "algorithm"), [("rsa", "RS256"), ("rsa", "RS512"), ("rsa", "PS256"), ("ec", "ES256"), (None, "RS256")]
-)
-def test_a_token_names_its_user(issuer: Issuer, users: JwtUsers, kid: str | None, algorithm: str) -> None:
-    assert ask(users, issuer.token(kid, algorithm)) == ANN
+def test_a_token_names_its_user(issuer: Issuer, users: JwtUsers) -> None:
+    for kid, algorithm in (("rsa", "RS256"), ("rsa", "RS512"), ("rsa", "PS256"), ("ec", "ES256"), (None, "RS256")):
+        assert ask(users, issuer.token(kid, algorithm)) == ANN, (kid, algorithm)
     assert users.refused == {}
 
 
@@ -104,33 +108,32 @@ def test_a_user_has_the_groups_of_the_token_behind_their_prefix(
     assert found == User(name="Ann Ä", groups=("system:authenticated",), uid="ann")
 
 
-@pytest.mark.parametrize(
-    ("claims", "reason"),
-    [
-        ({"iss": "https://elsewhere.example"}, "issuer"),
-        ({"iss": None}, "issuer"),
-        ({"aud": "another"}, "audience"),
-        ({"aud": ["another", "third"]}, "audience"),
-        ({"aud": None}, "claims"),
-        ({"exp": time.time() - 3600}, "expired"),
-        ({"exp": None}, "claims"),
-        ({"exp": "32503680000"}, "claims"),
-        ({"exp": True}, "expired"),
-        ({"nbf": time.time() + 3600}, "not_yet_valid"),
-        ({"sub": None}, "claims"),
-        ({"sub": ""}, "claims"),
-        ({"sub": 7}, "claims"),
-        ({"sub": "a\ud800"}, "claims"),
-        ({"groups": 7}, "claims"),
-        ({"groups": ["dev", 7]}, "claims"),
-        ({"padding": "x" * tokens.MAX_TOKEN}, "too_long"),
-    ],
-)
-def test_a_token_that_is_not_for_us_or_not_for_now_is_refused(
-    issuer: Issuer, users: JwtUsers, claims: dict[str, Any], reason: str
-) -> None:
-    assert ask(users, issuer.token(**claims)) is None
-    assert users.refused == {reason: 1}
+#: Claims of a token, and the reason why it is refused.
+NOT_FOR_US: list[tuple[dict[str, Any], str]] = [
+    ({"iss": "https://elsewhere.example"}, "issuer"),
+    ({"iss": None}, "issuer"),
+    ({"aud": "another"}, "audience"),
+    ({"aud": ["another", "third"]}, "audience"),
+    ({"aud": None}, "claims"),
+    ({"exp": time.time() - 3600}, "expired"),
+    ({"exp": None}, "claims"),
+    ({"exp": "32503680000"}, "claims"),
+    ({"exp": True}, "expired"),
+    ({"nbf": time.time() + 3600}, "not_yet_valid"),
+    ({"sub": None}, "claims"),
+    ({"sub": ""}, "claims"),
+    ({"sub": 7}, "claims"),
+    ({"sub": "a\ud800"}, "claims"),
+    ({"groups": 7}, "claims"),
+    ({"groups": ["dev", 7]}, "claims"),
+    ({"padding": "x" * tokens.MAX_TOKEN}, "too_long"),
+]
+
+
+def test_a_token_that_is_not_for_us_or_not_for_now_is_refused(issuer: Issuer, users: JwtUsers) -> None:
+    for claims, reason in NOT_FOR_US:
+        users.refused.clear()
+        assert (ask(users, issuer.token(**claims)), users.refused) == (None, {reason: 1}), claims
 
 
 def test_one_of_several_audiences_is_enough(issuer: Issuer, users: JwtUsers) -> None:
@@ -156,7 +159,7 @@ def test_a_token_that_is_not_signed_by_a_key_of_the_issuer_is_refused(
         signed = f"{encoded({'alg': 'HS256', 'kid': 'rsa'})}.{body}"
         return f"{signed}.{encoded(hmac.new(secret, signed.encode(), hashlib.sha256).digest())}"
 
-    own = rsa.generate_private_key(65537, 2048)
+    own = rsa_key(2)
     public = RSAAlgorithm.to_jwk(own.public_key(), as_dict=True)
     issuer.add_key("own", own)
     issuer.withdraw_key("own")
@@ -246,7 +249,7 @@ def test_keys_are_asked_for_once_and_again_for_one_that_is_not_known(
     clock.advance(keys.AGAIN_S)
     assert ask(users, issuer.token("new", "ES384")) == ANN
     for number in range(50):
-        issuer.add_key(f"made up {number}", OWN_KEY)
+        issuer.add_key(f"made up {number}")
         issuer.withdraw_key(f"made up {number}")
         assert ask(users, issuer.token(f"made up {number}")) is None
     assert len(issuer.asked) == 4
@@ -256,7 +259,7 @@ def test_a_token_that_names_no_key_is_tried_with_few(
     issuer: Issuer, users: JwtUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(keys.MOST_TRIED):
-        issuer.add_key(str(number))
+        issuer.add_key(str(number), rsa_key(2 if number == 3 else 1))
     tried, real = [], jwt.decode
 
     def noted(*given: Any, **more: Any) -> Any:
@@ -376,38 +379,37 @@ def test_who_waits_in_vain_is_refused_and_the_next_try_gets_through(
     assert ask(users, issuer.token()) == ANN
 
 
-@pytest.mark.parametrize(
-    ("path", "reply", "why"),
-    [
-        (DISCOVERY, (500, b""), "answers 500"),
-        (DISCOVERY, (302, b""), "answers 302"),
-        (DISCOVERY, (200, b"<html>"), "JSON is malformed"),
-        (DISCOVERY, (200, b'{"x": ' + b"[" * 100_000), "recursion"),
-        (DISCOVERY, (200, b'{"issuer": "https://elsewhere", "jwks_uri": "https://x"}'), "of the issuer"),
-        ("/keys", (200, b"x" * (600 * 1024)), "is longer than"),
-        ("/keys", (200, b'{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "rsa"}]}'), "there is no RSA or EC key"),
-    ],
-)
+#: Path, wrong reply, and what is said of it.
+WRONG_REPLIES = [
+    (DISCOVERY, (500, b""), "answers 500"),
+    (DISCOVERY, (302, b""), "answers 302"),
+    (DISCOVERY, (200, b"<html>"), "JSON is malformed"),
+    (DISCOVERY, (200, b'{"x": ' + b"[" * 100_000), "recursion"),
+    (DISCOVERY, (200, b'{"issuer": "https://elsewhere", "jwks_uri": "https://x"}'), "of the issuer"),
+    ("/keys", (200, b"x" * (600 * 1024)), "is longer than"),
+    ("/keys", (200, b'{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "rsa"}]}'), "there is no RSA or EC key"),
+]
+
+
 def test_an_issuer_that_answers_wrongly_is_told_and_what_was_known_before_holds(
-    issuer: Issuer,
-    users: JwtUsers,
-    clock: FakeClock,
-    caplog: pytest.LogCaptureFixture,
-    path: str,
-    reply: tuple[int, bytes],
-    why: str,
+    issuer: Issuer, clock: FakeClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    issuer.replies[path] = reply
-    assert ask(users, issuer.token()) is None
-    assert (users.refused, why in caplog.text) == ({"no_keys": 1}, True), caplog.text
-    del issuer.replies[path]
-    clock.advance(keys.AGAIN_S)
-    assert ask(users, issuer.token()) == ANN
-    issuer.replies[path] = reply
-    clock.advance(keys.AGAIN_S)
-    issuer.add_key("new")
-    assert ask(users, issuer.token("new")) is None
-    assert ask(users, issuer.token(jti="again")) == ANN
+    path = write_configuration(tmp_path / "users.yaml", [authenticator(issuer)])
+    for number, (asked, reply, why) in enumerate(WRONG_REPLIES):
+        users = JwtUsers(path, clock=clock)
+        caplog.clear()
+        issuer.replies[asked] = reply
+        assert (ask(users, issuer.token()), users.refused) == (None, {"no_keys": 1}), why
+        assert why in caplog.text
+        del issuer.replies[asked]
+        clock.advance(keys.AGAIN_S)
+        assert ask(users, issuer.token()) == ANN, why
+        issuer.replies[asked] = reply
+        clock.advance(keys.AGAIN_S)
+        issuer.add_key(f"new {number}")
+        assert ask(users, issuer.token(f"new {number}")) is None, why
+        assert ask(users, issuer.token(jti="again")) == ANN, why
+        del issuer.replies[asked]
 
 
 def test_keys_come_over_tls_of_an_authority_that_is_trusted_alone(

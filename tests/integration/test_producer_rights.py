@@ -113,43 +113,35 @@ def test_a_forged_entry_sets_nobodys_state(bus: Bus, attacker: Any, admin: Any, 
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("field", "values"),
     [
-        ("bytes", str(10**15)),
-        ("bytes", "nan"),
-        ("bytes", "-1"),
-        ("events", str(10**15)),
-        ("events", "inf"),
-        ("events", "9" * 400),
-        ("trimmed", str(-(10**15))),
-        ("trimmed", "x"),
-        ("last", "x"),
-        ("last", "99999999999999-0"),
-        ("last", "0-0"),
-        ("length", "x"),
-        ("length", "0"),
-        ("full", "x"),
-        ("losses:dropped", "nan"),
-        ("generation", "f" * 16),
-        ("generation", ""),
+        ("bytes", [str(10**15), "nan", "-1"]),
+        ("events", [str(10**15), "inf", "9" * 400]),
+        ("trimmed", [str(-(10**15)), "x"]),
+        ("last", ["x", "99999999999999-0", "0-0"]),
+        ("length", ["x", "0"]),
+        ("full", ["x"]),
+        ("losses:dropped", ["nan"]),
+        ("generation", ["f" * 16, ""]),
     ],
 )
 def test_what_is_spoiled_of_the_streams_numbers_is_mended_by_the_next_worker(
     bus: Bus, bus_made: As, attacker: Any, admin: Any, recording: EventBroadcaster, settings: Settings,
-    field: str, value: str,
+    field: str, values: list[str],
 ) -> None:  # fmt: skip
-    assert record_more(recording, 2)
-    trim(bus)
-    before = admin.hgetall(bus.keys[0].incoming_meta)
-    attacker.hset(bus.keys[0].incoming_meta, field, value)
-    trim(bus)
-    after = admin.hgetall(bus.keys[0].incoming_meta)
-    assert before == {name: text for name, text in after.items() if name in before}
-    if field.encode() not in before:
-        assert after[field.encode()] == b"0"
-    assert record_more(recording, 3)
-    assert events_in(admin, bus) == int(admin.hget(bus.keys[0].incoming_meta, "events")) == 6
-    assert not recording.losses.counts
+    for number, value in enumerate(values):
+        assert record_more(recording, 2)
+        trim(bus)
+        before = admin.hgetall(bus.keys[0].incoming_meta)
+        attacker.hset(bus.keys[0].incoming_meta, field, value)
+        trim(bus)
+        after = admin.hgetall(bus.keys[0].incoming_meta)
+        assert before == {name: text for name, text in after.items() if name in before}
+        if field.encode() not in before:
+            assert after[field.encode()] == b"0"
+        assert record_more(recording, 3)
+        assert events_in(admin, bus) == int(admin.hget(bus.keys[0].incoming_meta, "events")) == 1 + 5 * (number + 1)
+        assert not recording.losses.counts
     if field != "length":
         assert field in told_by_doctor(bus, bus_made, settings)
 
@@ -172,7 +164,7 @@ def forged(what: str, admin: Any, bus: Bus) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("what", one(["lie", "any", "like ours"]))
-@pytest.mark.parametrize("entry_id", [f"{2**64 - 1}-{2**64 - 1}", f"{2**53 - 1}-0", f"{2**64 - 1}-0", f"{2**42}-7"])
+@pytest.mark.parametrize("entry_id", [f"{2**64 - 1}-{2**64 - 1}", f"{2**42}-7"])
 def test_a_stream_whose_ids_are_used_up_goes_back_to_the_clocks_time_when_it_has_been_worked(
     bus: Bus, bus_made: As, attacker: Any, admin: Any, recording: EventBroadcaster, settings: Settings,
     entry_id: str, what: str,
@@ -191,23 +183,26 @@ def test_a_stream_whose_ids_are_used_up_goes_back_to_the_clocks_time_when_it_has
     assert "ids" in told_by_doctor(bus, bus_made, settings)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        *({"n": n} for n in (10**15, "nan", "inf", "-inf", 0, -1, 65, "1.5", "0x10", "1e1", " 1", "")),
-        *({"first": first} for first in (0, -1, 2**53, "nan", "1.5")),
-        *({"bound": bound} for bound in ("nan", "inf", -1)),
-        {"silent_ms": "nan"},
-        *({"life_ms": life} for life in (0, "nan", 10**15)),
-        *({"losses": [("dropped", n)]} for n in ("nan", "inf", -1, 2**53, "1.5")),
-    ],
-    ids=str,
-)
-def test_a_number_that_is_none_is_refused_before_anything_is_written(
-    bus: Bus, attacker: Any, admin: Any, changed: dict[str, Any]
-) -> None:
-    with pytest.raises(ResponseError, match="is not a number"):
+NO_NUMBERS: list[dict[str, Any]] = [
+    *({"n": n} for n in (10**15, "nan", "inf", "-inf", 0, -1, 65, "1.5", "0x10", "1e1", " 1", "")),
+    *({"first": first} for first in (0, -1, 2**53, "nan", "1.5")),
+    *({"bound": bound} for bound in ("nan", "inf", -1)),
+    {"silent_ms": "nan"},
+    *({"life_ms": life} for life in (0, "nan", 10**15)),
+    *({"losses": [("dropped", n)]} for n in ("nan", "inf", -1, 2**53, "1.5")),
+]
+
+
+def is_refused(bus: Bus, attacker: Any, changed: dict[str, Any]) -> bool:
+    try:
         publish(bus, attacker, **changed)
+    except ResponseError as problem:
+        return "is not a number" in str(problem)
+    return False
+
+
+def test_a_number_that_is_none_is_refused_before_anything_is_written(bus: Bus, attacker: Any, admin: Any) -> None:
+    assert [changed for changed in NO_NUMBERS if not is_refused(bus, attacker, changed)] == []
     assert admin.xlen(bus.keys[0].incoming) == 0
     assert admin.hget(bus.keys[0].incoming_meta, "events") == b"0"
 

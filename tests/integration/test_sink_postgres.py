@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
@@ -22,39 +20,15 @@ from eventbus.export.sinks.postgres.schema import STEPS
 from eventbus.export.sinks.postgres.sink import PostgresSink
 from eventbus.model.event import Event, EventSeries
 from tests.builders import NOW, make_event, make_reference
-from tests.conftest import IN_CI
-from tests.support.postgres_server import URL_VARIABLE, NoPostgres, PostgresServer, a_database
+from tests.support.postgres_server import PostgresServer, empty
 from tests.waiting import eventually
 
-# One test worker runs them all, so that one cluster is made for those that share one.
 pytestmark = pytest.mark.xdist_group("postgres")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[PostgresServer]:
-    """A private cluster: to make one takes longer than all these tests."""
-    try:
-        server = PostgresServer()
-        try:
-            server.start()
-            yield server
-        finally:
-            server.close()
-    except NoPostgres as error:
-        _unavailable(str(error))
-
-
-@pytest.fixture(scope="module")
-def server_url(request: pytest.FixtureRequest) -> str:
-    """The server that `EVENTBUS_TEST_POSTGRES_URL` names, else the private one."""
-    given: str = os.environ.get(URL_VARIABLE) or request.getfixturevalue("cluster").url()
-    return given
-
-
 @pytest.fixture
-def url(server_url: str) -> Iterator[str]:
-    with a_database(server_url) as url:
-        yield url
+def url(database_url: str) -> str:
+    return database_url
 
 
 @pytest.fixture
@@ -65,27 +39,17 @@ def sink(url: str) -> Iterator[PostgresSink]:
 
 
 @pytest.fixture
-def server(cluster: PostgresServer) -> Iterator[PostgresServer]:
-    """The private cluster, to be frozen, stopped and asked for passwords, with a database of the test's own."""
-    with a_database(cluster.url()) as url:
-        cluster.database = urlsplit(url).path[1:]
-        try:
-            yield cluster
-        finally:
-            cluster.database = "postgres"
-            if not cluster.runs:
-                cluster.restart()
+def server(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """The private cluster, to be frozen, stopped and asked for passwords; its database `postgres` is empty."""
+    empty(postgres.url())
+    yield postgres
+    if not postgres.runs:
+        postgres.restart()
 
 
 WAITING_FOR_A_LOCK = (
     "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 )
-
-
-def _unavailable(reason: str) -> None:
-    if IN_CI:
-        pytest.fail(f"{reason}; in CI that is a failure", pytrace=False)
-    pytest.skip(reason)
 
 
 def open_sink(url: str, environ: dict[str, str] | None = None, **options: Any) -> PostgresSink:

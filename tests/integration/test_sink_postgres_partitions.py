@@ -19,13 +19,11 @@ from eventbus.export.sinks.postgres.sink import PostgresSink, split_retention
 from eventbus.export.sinks.registry import default_name
 from eventbus.model.event import Event
 from tests.builders import make_event
-from tests.integration.test_sink_postgres import WAITING_FOR_A_LOCK, open_sink, rows, server_url, writes
-from tests.integration.test_sink_postgres import cluster as cluster
+from tests.integration.test_sink_postgres import WAITING_FOR_A_LOCK, open_sink, rows, writes
 from tests.integration.test_sink_postgres import url as url
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("postgres")
-assert server_url
 
 TODAY = datetime.now(UTC).date()
 

@@ -36,12 +36,12 @@ class Issuer:
         self.open.set()
         self._private: dict[str, Any] = {}
         self._published: dict[str, dict[str, Any]] = {}
-        self.add_key("rsa", _first_key())
+        self.add_key("rsa", rsa_key(0))
         self.add_key("ec", ec.generate_private_key(ec.SECP256R1()))
 
     def add_key(self, kid: str, key: Any = None, **more: Any) -> None:
-        """Publish a key; by default an RSA one. *more*: fields of its JWK."""
-        private = key or rsa.generate_private_key(65537, 2048)
+        """Publish a key; by default the second RSA key of all issuers. *more*: fields of its JWK."""
+        private = key or rsa_key(1)
         maker: Any = RSAAlgorithm if isinstance(private, rsa.RSAPrivateKey) else ECAlgorithm
         self._private[kid] = private
         self._published[kid] = maker.to_jwk(private.public_key(), as_dict=True) | {"kid": kid, "use": "sig"} | more
@@ -82,8 +82,8 @@ class Issuer:
 
 
 @cache
-def _first_key() -> rsa.RSAPrivateKey:
-    """One for all issuers: to make it takes longer than a test."""
+def rsa_key(_number: int) -> rsa.RSAPrivateKey:
+    """Return a key that all issuers share: to make one takes longer than a test."""
     return rsa.generate_private_key(65537, 2048)
 
 
@@ -149,4 +149,4 @@ def write_configuration(path: Path, every: Sequence[Mapping[str, Any]], **more: 
     return path
 
 
-__all__ = ["AUDIENCE", "DISCOVERY", "Issuer", "authenticator", "oidc_issuer", "write_configuration"]
+__all__ = ["AUDIENCE", "DISCOVERY", "Issuer", "authenticator", "oidc_issuer", "rsa_key", "write_configuration"]
