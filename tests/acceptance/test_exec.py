@@ -27,8 +27,9 @@ WAITING = "{trap}; echo ready; i=0; while [ $i -lt 300 ]; do sleep 0.1; i=$((i+1
 
 
 @pytest.fixture
-def env(embedded_url: str, prefix: str) -> dict[str, str]:
-    return environment(embedded_url, prefix)
+def env(request: pytest.FixtureRequest, embedded_url: str, prefix: str) -> dict[str, str]:
+    """With a bus where a test reads what is recorded. Without one, the recording process need not import redis."""
+    return environment(embedded_url if "recorded" in request.fixturenames else "none", prefix)
 
 
 @pytest.fixture
@@ -107,13 +108,10 @@ def test_wrong_usage_is_2_and_runs_nothing(arguments: tuple[str, ...], env: dict
     assert done.stderr
 
 
-def test_a_mistyped_option_is_no_command(env: dict[str, str], recorded: Recorded) -> None:
+def test_a_mistyped_option_is_no_command(env: dict[str, str]) -> None:
     done = run("exec", "--objct", "Job/x", "--", "true", env=env)
     assert (done.returncode, done.stdout) == (2, "")
     assert "No such option '--objct'" in done.stderr
-    run("exec", "--object", "Job/x", "true", env=env)
-    recorded.wait_for("x", "Started", "Completed")
-    assert recorded.about("--objct") == []
 
 
 def test_options_behind_the_command_are_its_own(env: dict[str, str]) -> None:
@@ -230,7 +228,7 @@ BURSTS = "for i in 1 2 3 4 5 6; do echo out$i; done; for i in 1 2 3 4 5 6; do ec
 WRITTEN = [f"{name}{number}" for _ in range(3) for name in ("out", "err") for number in range(1, 7)]
 
 
-def test_two_streams_that_are_one_pipe_keep_their_order(env: dict[str, str], recorded: Recorded) -> None:
+def test_two_streams_that_are_one_pipe_keep_their_order(env: dict[str, str]) -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader) as pipe:
         words = [*COMMAND, "exec", *sh(BURSTS * 3 + "exit 3")]
@@ -238,7 +236,6 @@ def test_two_streams_that_are_one_pipe_keep_their_order(env: dict[str, str], rec
         os.close(writer)
         assert pipe.read().splitlines() == WRITTEN
         assert process.wait() == 3
-    assert recorded.wait_for("sh", "Started", "Failed")[1].message.endswith(": err6")
 
 
 def test_what_it_leaves_in_the_background_does_not_hold_us(env: dict[str, str], tmp_path: Path) -> None:

@@ -351,18 +351,6 @@ def test_lines_have_the_env_file_and_a_port_each(env: dict[str, str], procfile: 
         assert program.stop() == 0
 
 
-def test_a_procfile_that_nobody_named_is_left_alone_and_said(
-    env: dict[str, str], state: Path, procfile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    procfile.write_text("web: echo never")
-    monkeypatch.chdir(tmp_path)
-    with Program(*UP, env=env, folder=tmp_path) as program:
-        eventually(lambda: len(shims_in(state)) == len(WORKERS))
-        assert "add --procfile Procfile" in program.err
-        assert program.stop() == 0
-    assert "web" not in program.out
-
-
 def test_a_port_that_a_line_cannot_have_starts_nothing(env: dict[str, str], state: Path, procfile: Path) -> None:
     procfile.write_text(TICKS)
     ended = run(*UP, "--procfile", str(procfile), env=env | {"PORT": "tcp://10.0.0.7:80"})
