@@ -118,7 +118,7 @@ def _options(flags: ApiFlags, addresses: Sequence[Address]) -> ApiOptions:
         certificates=flags.client_ca is not None,
     )
     file = grants_file(flags.grants_file) if flags.grants_file else None
-    check_protected(addresses, tls=tls is not None, authenticator=authenticator.asks)
+    check_protected(addresses, tls=tls is not None, authenticator=authenticator.takes_credentials)
     return ApiOptions(
         access=Access(map(Grant.parse, flags.grants), file=file),
         authenticator=authenticator,

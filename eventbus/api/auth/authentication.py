@@ -1,4 +1,4 @@
-"""Finds the user of a request: by token, client certificate, or as the owner of the process at the other end."""
+"""Finds the user of a request: by token, cookie, client certificate, or the uid of the local process that connects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from eventbus.util.own_files import check_own_folders, read_own
 if TYPE_CHECKING:
     from eventbus.api.auth.oidc.tokens import JwtUsers
 
-#: The user of processes of our own uid on this machine: admin, but not operator.
+#: The user of processes of our own uid on this machine. `admin` may not write pods or read secrets; `operator` may.
 LOCAL: Final = User(name="system:local", groups=(MASTERS, AUTHENTICATED))
 #: The prefix of a WebSocket protocol that contains a token: pages cannot set the headers of a WebSocket.
 BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
@@ -91,7 +91,7 @@ class Authenticator:
     """Finds the user of a request.
 
     Args: tokens: the users of --token-file.  jwts: the users of --authentication-config.
-          certificates: True if TLS verifies client certificates, so that their subjects are users.
+          certificates: True: the subjects of client certificates, which TLS has verified, are users.
     """
 
     def __init__(self, *, tokens: TokenFile | None, jwts: JwtUsers | None = None, certificates: bool = False) -> None:
@@ -101,7 +101,7 @@ class Authenticator:
         self._uids: WeakKeyDictionary[asyncio.BaseTransport, int | None] = WeakKeyDictionary()
 
     @property
-    def asks(self) -> bool:
+    def takes_credentials(self) -> bool:
         """True if users can authenticate by a token or a certificate, not only by the uid of their process."""
         return self.takes_tokens or self._certificates
 
@@ -125,24 +125,25 @@ class Authenticator:
 
         Call it when the connection is accepted: later, the client may have closed its socket, which then has no uid.
         """
-        if self.asks or is_unix(transport):
+        if self.takes_credentials or is_unix(transport):
             return
         peer, ours = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if peer and ours:
             self._uids[transport] = tcp_peer_uid(peer, ours)
 
     async def user(self, request: web.Request) -> User:
-        """Return the user of *request*. Raises: ApiError: 401."""
+        """Return the user of *request*. A token is ignored if none are configured. Raises: ApiError: 401, 403."""
         token = _token_of(request) or path_token(request)
         if token is not None and self.takes_tokens:
             found = await self.token_user(token)
             if found is not None:
                 return found
             raise status.unauthorized()
-        if token is None and not is_ping(request) and (found := await self.signed_in(request)) is not None:
+        # A ping can be a GET, which any site can make a browser send with the cookie: a browser must send a token.
+        if token is None and not is_ping(request) and (found := await self.cookie_user(request)) is not None:
             _check_own_page(request)
             return found
-        if is_ping(request) and is_from_browser(request):  # any site can make a browser send it
+        if is_ping(request) and is_from_browser(request):
             raise status.ApiError(403, "Forbidden", "a ping from a browser needs a token")
         if self._certificates and (certificate := request.get_extra_info("peercert")):
             return _certified(certificate)
@@ -157,7 +158,7 @@ class Authenticator:
             user = await self._jwts.user(token)
         return user
 
-    async def signed_in(self, request: web.Request) -> User | None:
+    async def cookie_user(self, request: web.Request) -> User | None:
         """Return the user of the cookie; None: there is no cookie, or its token is not valid any more."""
         token = _cookie_token(request) if self.takes_tokens else None
         return None if token is None else await self.token_user(token)
@@ -175,7 +176,7 @@ def cookie_name(request: web.Request) -> str:
     """Return the name of the cookie that has the token of the page's user.
 
     It contains the port, because the ports of a host share their cookies. Browsers accept a name with `__Host-` only
-    over TLS and only from this host.
+    over TLS, and send this cookie only to the host that has set it.
     """
     port = request.host.rpartition(":")[2]
     port = port if port.isascii() and port.isdecimal() else "443" if request.secure else "80"
@@ -200,13 +201,13 @@ def _check_own_page(request: web.Request) -> None:
     """
     if request.method in ("GET", "HEAD"):
         return
-    # `sender_check` has refused a request with another Origin.
+    # `check_sender` has refused a request with another Origin.
     if "Origin" not in request.headers and request.headers.get("Sec-Fetch-Site") != "same-origin":
         raise status.ApiError(403, "Forbidden", "a write by cookie must name its Origin; or send a token")
 
 
 def is_from_browser(request: web.Request) -> bool:
-    """Return True if a browser may have sent *request* for a page: browsers set these headers themselves."""
+    """Return True if *request* has a header that browsers set themselves in requests of pages."""
     return any(name in request.headers for name in _BROWSER)
 
 

@@ -19,15 +19,16 @@ from eventbus.util.human_duration import age
 T = TypeVar("T")
 V = TypeVar("V")
 
-#: Objects in one shape; a list more than twice as many may be kept: some 10 MB of events.
+#: Entries in one generation of a shape. Two generations and the last list are kept: some 10 MB of events.
 MOST: Final = 8192
 
 
 class EncodedItems(Generic[V]):
-    """Bytes, or pieces of them, by the object itself, not by its value: hashing an event costs as much as encoding it.
+    """Cache of encoded objects, by identity: the hash of an event's value costs as much as encoding the event.
 
-    The store gives the same object for the same stored bytes (`remembering`), so it is found again. Each entry
-    holds its object, so no other has its id. Thread-safe: two threads may encode the same object, and agree.
+    It finds objects again because the store returns the same object for the same stored bytes (`stored.remembering`).
+    Each entry keeps its object alive, so that no other object gets its id. A full recent generation replaces the one
+    before it. Thread-safe: two threads may encode the same object, and agree.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class EncodedItems(Generic[V]):
         self._before: dict[Hashable, dict[int, tuple[object, V]]] = {}
 
     def of(self, items: Iterable[T], shape: Hashable, encode: Callable[[T], V], *, keep: bool = True) -> list[V]:
-        """Return the bytes of each of *items* in *shape*, one of a few, which says all that *encode* depends on.
+        """Return each of *items*, encoded. *shape* holds all other inputs of *encode*; there are few shapes.
 
         Args: keep: False for objects that each list creates again, so that a cache would never find them.
         """
@@ -101,7 +102,7 @@ def definitions(kind: Kind[Any]) -> tuple[Column, ...]:
 
 
 def cells(kind: Kind[Any], found: Any, now: datetime) -> list[str | int]:
-    """Those of one object, in the order of `definitions`."""
+    """Return the cells of an object, in the order of `definitions`."""
     if kind.plural == "namespaces":
         return [found.metadata.name, found.status.phase, age(now, found.metadata.creation_timestamp)]
     row: list[str | int] = [_text(cell) for cell in columns_of(kind).row(found, now, True, False)]
@@ -119,7 +120,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class EventRow(NamedTuple):
-    """A row in pieces, between which its two ages stand."""
+    """An encoded row, split at its two cells with an age."""
 
     before: bytes
     last_time: datetime | None
@@ -137,12 +138,12 @@ class EventRow(NamedTuple):
 
 
 def _inside(cells: list[Any]) -> bytes:
-    """Cells as JSON between others."""
+    """Encode cells as a JSON array without its brackets."""
     return _encode(cells)[1:-1]
 
 
 def aged(rows: Iterable[EventRow], now: datetime) -> list[bytes]:
-    """The rows as they are to be read *now*."""
+    """Join the rows, with the ages that they have *now*."""
 
     @cache  # many events have the same times
     def shown(then: datetime | None) -> bytes:
@@ -152,7 +153,7 @@ def aged(rows: Iterable[EventRow], now: datetime) -> list[bytes]:
 
 
 #: Cache of encoded rows. Most items of a list were in the list before.
-_event_rows: Final[EncodedItems[EventRow]] = EncodedItems()
+_row_cache: Final[EncodedItems[EventRow]] = EncodedItems()
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -173,7 +174,7 @@ class Table(msgspec.Struct, frozen=True):
         """Make a table. *columns*: include the column definitions. *version*: the object's, in a frame of a watch."""
         now = datetime.now(UTC)
         rows: list[Any]
-        if self.kind.type is Event and not version:  # `Frames` caches the frames of watches
+        if self.kind.type is Event and not version:  # `LineEncoder` caches the frames of watches
             rows = [msgspec.Raw(row) for row in aged(self._event_rows(items, now), now)]
         else:
             rows = [{"cells": cells(self.kind, item, now), "object": self.shown(item, version)} for item in items]
@@ -185,11 +186,11 @@ class Table(msgspec.Struct, frozen=True):
         return self._head(empty["metadata"], columns=False) | {"rows": [row]}
 
     def _event_rows(self, items: Sequence[Event], now: datetime) -> list[EventRow]:
-        return _event_rows.of(
+        return _row_cache.of(
             items,
             (self.kind.api_version, self.shape, self.versions),
             lambda item: EventRow.of(item, _encode(self.shown(item)), now),
-            keep=self.versions.partitions == 1,
+            keep=self.versions.partitions == 1,  # else each list numbers its events, and so creates them again
         )
 
     def _head(self, metadata: Mapping[str, Any], *, columns: bool) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Session:
 
     async def show(self, request: web.Request) -> web.Response:
         """Return the user and the parts of the page that the user may use."""
-        by_cookie = await self._authenticator.signed_in(request) is not None
+        by_cookie = await self._authenticator.cookie_user(request) is not None
         return reply_json(_session(request, request[USER], signed_in=by_cookie))
 
     async def sign_in(self, request: web.Request) -> web.Response:
