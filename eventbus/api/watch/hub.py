@@ -1,7 +1,7 @@
 """Brings changes from the hub's thread to the loop, and encodes them once for all watches that get the same lines.
 
-The `ChangeHub` sees one subscriber a kind, the `_Relay`, which wakes the loop once for many changes. A watch that waits
-joins a group: the group advances one `WatchState` for all its members, and gives each the encoded lines.
+The `ChangeHub` sees one subscriber per kind, the `_Relay`, which wakes the loop once for many changes. A watch that
+waits joins a group: the group advances one `WatchState` for all its members, and gives each the encoded lines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class WatchKey(NamedTuple):
 
 
 class WatchHub:
-    """Implements `Hub` over another one: watches of a kind are offered its changes in *loop*, not in the hub's thread.
+    """A `Hub` that wraps another, and offers changes to watches in *loop*, not in the thread of the other hub.
 
     `attach` and `detach` are thread-safe.
     """
@@ -76,7 +76,7 @@ class WatchHub:
     def join(
         self, state: WatchState[Any], kind: Kind[Any], key: WatchKey, writer: WatchWriter, encoder: LineEncoder
     ) -> None:
-        """Let the group of *key* write for *state*, which waits, until `leave`, or until the writer is too slow.
+        """Let the group of *key* write the lines of *state* while it waits: until `leave`, or *writer* is too slow.
 
         Creates the group if it is missing; if the group is at another position, *state* stays alone. Call it in
         the loop.
@@ -118,7 +118,7 @@ class WatchGroup:
         state.skip_to(self._lead.position)
 
     def advance(self, offers: Iterable[_Offer]) -> list[WatchState[Any]]:
-        """Write the changes of *offers*. Returns: the members that have left; offer the changes to them."""
+        """Write the changes of *offers*. Returns: the members that have left: the caller offers *offers* to them."""
         leaving: list[WatchState[Any]] = []
         written = self._lead.position
         for offer in offers:
@@ -133,7 +133,7 @@ class WatchGroup:
                     lines, size, written = [], 0, self._lead.position
             if lines:
                 leaving += self._write(lines, written)
-            if step is not None:
+            if step is not None:  # None: the watch has ended
                 return leaving
         except Exception:
             log.debug("watches of %s advance one by one", self._renderer.resource.plural, exc_info=True)
@@ -268,7 +268,7 @@ class _Relay:
                 del self._groups[key]
 
 
-#: Seconds for which an encoded line is kept: until all watches of a change have written it.
+#: Seconds for which an encoded line is kept: about long enough for all watches of a change.
 KEPT_S: Final = 0.05
 
 

@@ -1,4 +1,7 @@
-"""Watches: each advances its `WatchState` in the event loop, and writes lines to a response or a WebSocket."""
+"""Watches: each advances its `WatchState` in the event loop, and writes lines to a response or a WebSocket.
+
+Groups of watches that wait are in `hub.py`.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class Watcher:
         self._timer: asyncio.TimerHandle | None = None
         self._sends_columns = answer.shape is Shape.TABLE
         self._stopped = False
-        self._is_ready = False  # `ready` was called after the last step
+        self._is_ready = False  # `_ready` was called after the last step
         self._pending: list[bytes] = []  # lines of the group
         self._pending_bytes = 0
 
@@ -116,7 +119,7 @@ class Watcher:
             self._hub.detach(state, self._resource.kind)
 
     def _lacks_base(self, event: WatchEvent[Any]) -> bool:
-        """Return True if the versions' base is unknown, because the kind had no object before this one."""
+        """Return True if the base of the client's versions is unknown: the kind had no object before this one."""
         versions = self._renderer.versions
         return event.object is not None and not versions.base and versions.partitions == 1
 
@@ -124,8 +127,8 @@ class Watcher:
         versions = await self._pool.run(lambda context: context.versions(self._resource.kind))
         self._renderer = msgspec.structs.replace(self._renderer, versions=versions)
 
-    async def _read(self, behind: CatchUp) -> tuple[Sequence[Change[Any]], int]:
-        return await self._pool.run(lambda context: context.objects(self._resource.kind).read_changes(behind))
+    async def _read(self, catch_up: CatchUp) -> tuple[Sequence[Change[Any]], int]:
+        return await self._pool.run(lambda context: context.objects(self._resource.kind).read_changes(catch_up))
 
     def _abandon(self, opening: asyncio.Future[WatchState[Any]]) -> None:
         if not opening.cancelled() and opening.exception() is None:
@@ -177,7 +180,7 @@ class Watcher:
         return True
 
     def _wake_at(self, when: float | None) -> None:
-        """Set the timer, or stop it (None). A timer for the same time stays, because each change calls this."""
+        """Set the timer; None: stop it. It keeps a timer for the same time, because each change calls it."""
         if self._timer is not None and self._timer.when() != when:
             self._timer.cancel()
             self._timer = None
