@@ -154,7 +154,7 @@ def test_a_probe_of_a_run_that_ends_meanwhile_says_nothing(probed: Probed, monke
     monkeypatch.setattr(probed.world.runtime, "exec_in", end_it)
     probed.run(readinessProbe={"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1})
     assert asked.wait(PATIENCE_S)
-    eventually(lambda: not any(worker.busy for worker in probed.manager._workers.values()))
+    eventually(lambda: not any(state.busy for state in probed.manager._states.values()))
 
     assert "Unhealthy" not in probed.world.told.reasons
     assert probed.results == []

@@ -130,7 +130,7 @@ class DrivenAgent:
             with self._probes._changed:
                 self._probes._changed.notify_all()
                 now = self.clock.monotonic()
-                return not any(one.busy or one.due <= now for one in self._probes._workers.values())
+                return not any(one.busy or one.due <= now for one in self._probes._states.values())
 
         eventually(asked)
 

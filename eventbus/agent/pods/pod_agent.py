@@ -95,7 +95,7 @@ class PodAgent:
             mirrors=self._mirrors,
             events=events,
             clock=clock,
-            ends=lambda uid: self.workers.is_terminating(uid),
+            is_ending=lambda uid: self.workers.is_terminating(uid),
             refuse=permission.problem,
             store=store_handle.pods,
             address=address,

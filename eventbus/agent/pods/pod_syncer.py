@@ -32,8 +32,9 @@ from eventbus.util.clock import Ages, Clock
 from eventbus.util.failpoints import failpoint
 from eventbus.util.log import log
 
-#: A volume that cannot be mounted is tried again after this, doubled each time; after two minutes the sync has failed.
+#: Seconds to the second try to mount the volumes. They double with each try.
 MOUNT_FIRST_S: Final = 0.5
+#: Seconds after which a sync fails because its volumes cannot be mounted.
 MOUNT_WAIT_S: Final = 120.0
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 #: Returns the reason and message of a pod that may not run.
@@ -41,14 +42,14 @@ Refuse = Callable[[Pod], tuple[str, str] | None]
 
 
 class SyncFailed(ExpectedError):
-    """A step of the sync failed; it is retried after 10 s, and recorded as FailedSync."""
+    """A step of the sync failed; it is retried after ERROR_S of `pod_workers.py`, and recorded as FailedSync."""
 
 
 class PodSyncer:
     """Syncs and ends pods. Calls about one pod come from its worker; `probe_failed` from the loop.
 
     Args:   refuse: may the pod run here?  store: None while there is no bus.
-            ends: whether the pod of a uid is to be ended: a sync under way stops at the next step.
+            is_ending: whether the pod of a uid is to be ended: a sync under way stops at the next step.
     Source: kubelet `kubelet.go` SyncPod, SyncTerminatingPod, SyncTerminatedPod.
     """
 
@@ -62,7 +63,7 @@ class PodSyncer:
         events: PodEvents,
         clock: Clock,
         refuse: Refuse,
-        ends: Callable[[str], bool],
+        is_ending: Callable[[str], bool],
         store: Callable[[], PodObjects | None],
         address: str,
     ) -> None:
@@ -73,18 +74,18 @@ class PodSyncer:
         self._events = events
         self._clock = clock
         self._refuse = refuse
-        self._ends = ends
+        self._is_ending = is_ending
         self._store = store
         self._address = address
         self._ages = Ages(clock)
         self._lock = threading.Lock()
-        self._waiting: dict[str, Mapping[str, StartFailure]] = {}
+        self._waiting: dict[str, Mapping[str, StartFailure]] = {}  # uid → container → why it does not run
         self._unmounted: dict[str, tuple[float, int]] = {}  # uid → since when, tries
         self._unhealthy: dict[str, dict[str, ProbeResult]] = {}  # uid → container → its failure
 
     def perform(self, work: PodWork) -> Done:
         """Do one piece of work. Raises: SyncFailed, and the runtime's errors: try again later."""
-        return self._end(work) if work.kind is Work.KILL else self._sync(work.pod)
+        return self._kill(work) if work.kind is Work.KILL else self._sync(work.pod)
 
     def probe_failed(self, result: ProbeResult) -> None:
         """Note that a container is to be ended, by the next sync of its pod."""
@@ -115,9 +116,9 @@ class PodSyncer:
     def _sync(self, pod: Pod) -> Done:
         status = self._update_status(pod)
         if status.phase in TERMINAL:
-            return self._complete(pod, status)
+            return self._clean_up_finished(pod, status)
         if late := self._past_deadline(pod, status):
-            return self._end(PodWork(Work.KILL, pod, reason=DEADLINE_EXCEEDED, message=late))
+            return self._kill(PodWork(Work.KILL, pod, reason=DEADLINE_EXCEEDED, message=late))
         failpoint("pod:status")
         if refused := self._refuse(pod):
             self._statuses.set(pod, _blocked(status, *refused))
@@ -138,7 +139,7 @@ class PodSyncer:
 
     def _run(self, pod: Pod) -> Done:
         uid = pod.metadata.uid
-        result = self._runtime.sync_pod(pod, wanted=lambda: not self._ends(uid))
+        result = self._runtime.sync_pod(pod, wanted=lambda: not self._is_ending(uid))
         failpoint("pod:runtime")
         self._waiting[uid] = result.waiting
         status = self._update_status(pod)
@@ -152,10 +153,10 @@ class PodSyncer:
             ]
             raise SyncFailed(", ".join(problems))
         if status.phase in TERMINAL:
-            return self._complete(pod, status)
+            return self._clean_up_finished(pod, status)
         return Done(again_s=self._soonest(result.retry_s, self._deadline_s(pod, status)))
 
-    def _complete(self, pod: Pod, status: PodStatus) -> Done:
+    def _clean_up_finished(self, pod: Pod, status: PodStatus) -> Done:
         """End the leftovers of a pod with a final phase: its shim, and containers that are not needed any more."""
         uid = PodUid(pod.metadata.uid)
         running = self._runtime.status(uid)
@@ -167,8 +168,8 @@ class PodSyncer:
         self._statuses.set(pod, self.status(pod) if not status.reason else status)
         return Done(over=True)
 
-    def _end(self, work: PodWork) -> Done:
-        """End a pod: the kill path, without any other step."""
+    def _kill(self, work: PodWork) -> Done:
+        """End a pod, without the steps of a sync before it."""
         pod = work.pod
         uid = PodUid(pod.metadata.uid)
         if work.reason:
@@ -178,8 +179,8 @@ class PodSyncer:
         self._runtime.kill_pod(uid, self._with_hooks(pod), work.grace_s)
         failpoint("pod:ended")
         self._probes.remove_pod(uid)
-        if pod.spec.containers:
-            self._statuses.set(pod, self._final(pod, reason=work.reason))
+        if pod.spec.containers:  # its spec is known
+            self._statuses.set(pod, self._final_status(pod, reason=work.reason))
         self._statuses.finish(pod)
         self.forget(uid)
         return Done(over=True)
@@ -187,13 +188,13 @@ class PodSyncer:
     def _with_hooks(self, pod: Pod) -> Pod | None:
         """Return *pod*, so that its hooks run before its end; None: they may not run here, or its spec is not known.
 
-        Its spec may have changed since it started, for example its pre-stop hook.
+        Permission is asked again: the spec, for example the pre-stop hook, may have changed since the pod started.
         """
         refused = self._refuse(pod)
         return pod if pod.spec.containers and (refused is None or refused[0] == COMMAND_NOT_FOUND) else None
 
-    def _final(self, pod: Pod, *, reason: str) -> PodStatus:
-        """Return the last status: a phase that is final, as nothing of it will run again."""
+    def _final_status(self, pod: Pod, *, reason: str) -> PodStatus:
+        """Return the last status, with a final phase, because no container of *pod* will run again."""
         status = self.status(pod)
         if reason or status.phase in TERMINAL:
             return status
@@ -210,13 +211,13 @@ class PodSyncer:
         try:
             if self._mirrors.ensure(store, pod):
                 self._statuses.write_again(pod)
-        except EventBusError as error:  # people cannot see it; it runs all the same
+        except EventBusError as error:  # the pod runs without it; the mirror only makes it visible
             log.info("the mirror of pod %s waits: %s", pod.metadata.name, error)
 
     def _mount(self, pod: Pod) -> float | None:
-        """Mount its volumes. Returns: in how many seconds to try again; None: they are there.
+        """Mount the volumes of *pod*. Returns: in how many seconds to try again; None: they are mounted.
 
-        Raises: SyncFailed: not for two minutes.
+        Raises: SyncFailed: mounting has failed for MOUNT_WAIT_S.
         """
         uid, now = pod.metadata.uid, self._clock.monotonic()
         try:

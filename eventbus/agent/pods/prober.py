@@ -1,6 +1,6 @@
-"""Runs the probes of all pods: one thread schedules them, a few run them, and each change is reported.
+"""Runs the probes of all pods: one thread schedules them, a pool runs them, and each change is reported.
 
-Source: kubelet `prober/prober_manager.go`, `prober/worker.go`. Departure: a pool of threads instead of one a probe.
+Source: kubelet `prober/prober_manager.go`, `prober/worker.go`. Departure: a pool of threads instead of one per probe.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ProbeState:
     def period_s(self) -> float:
         return float(max(1, self.probe.period_seconds))
 
-    def meet(self, run: ContainerRuntimeStatus | None) -> bool:
+    def note_run(self, run: ContainerRuntimeStatus | None) -> bool:
         """Note the current run. Returns: whether it is another run, so that the result starts again."""
         id = run.id if run is not None else ContainerId("")
         if id == self.run_id:
@@ -83,6 +83,7 @@ class ProbeState:
         threshold = self.probe.success_threshold if ok else self.probe.failure_threshold
         if self._in_a_row < threshold:
             return False
+        # A first failure is reported also if the result was False before, as that of readiness is.
         first = self.result == ok and not self.message and self._in_a_row == threshold and not ok
         changed = self.result != ok or first
         self.result, self.message = ok, "" if ok else message
@@ -103,7 +104,7 @@ def probes_of(container: Container) -> list[tuple[ProbeType, Probe]]:
 
 #: Probes at the same time; a probe that hangs takes one of these places until its timeout.
 MOST_AT_ONCE: Final = 32
-#: How often at least is looked, seconds: a run that began meets its probes so soon.
+#: The longest pause between two looks for runs, seconds: a new run is probed this soon.
 LOOK_EVERY_S: Final = 1.0
 _REPORT_AGAIN_S: Final = 0.1
 
@@ -123,7 +124,7 @@ class ProbeManager:
         self._clock = clock
         self._ages = Ages(clock)
         self._changed = threading.Condition()
-        self._workers: dict[_Key, ProbeState] = {}
+        self._states: dict[_Key, ProbeState] = {}
         self._unreported: list[ProbeResult] = []
         self._pool: ThreadPoolExecutor | None = None
         self._thread: threading.Thread | None = None
@@ -139,13 +140,13 @@ class ProbeManager:
                 for container in pod.spec.containers
                 for type, probe in probes_of(container)
             }
-            for key in [key for key in self._workers if key[0] == uid and key not in wanted]:
+            for key in [key for key in self._states if key[0] == uid and key not in wanted]:
                 self._drop(key)
             for key, (container, probe) in wanted.items():
-                former = self._workers.get(key)
+                former = self._states.get(key)
                 if former is None or former.container != container:
                     now = self._clock.monotonic()
-                    self._workers[key] = ProbeState(pod, container, key[2], probe, now)
+                    self._states[key] = ProbeState(pod, container, key[2], probe, now)
             if wanted:
                 self._begin()
                 self._changed.notify()
@@ -162,14 +163,14 @@ class ProbeManager:
         """True once its run came up: it runs, and its startup probe, if any, has succeeded."""
         if status is None or not status.running:
             return False
-        return container.startup_probe is None or self._holds((uid, container.name, ProbeType.STARTUP), status)
+        return container.startup_probe is None or self._succeeds((uid, container.name, ProbeType.STARTUP), status)
 
     def ready(self, uid: PodUid, container: Container, status: ContainerRuntimeStatus | None) -> bool:
         """True if its run is started, and its readiness probe, if any, succeeds."""
         if not self.started(uid, container, status):
             return False
         assert status is not None
-        return container.readiness_probe is None or self._holds((uid, container.name, ProbeType.READINESS), status)
+        return container.readiness_probe is None or self._succeeds((uid, container.name, ProbeType.READINESS), status)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End; probes that run are not waited for beyond *timeout_s*. Idempotent."""
@@ -181,10 +182,10 @@ class ProbeManager:
         if self._pool:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _holds(self, key: _Key, status: ContainerRuntimeStatus) -> bool:
+    def _succeeds(self, key: _Key, status: ContainerRuntimeStatus) -> bool:
         with self._changed:
-            worker = self._workers.get(key)
-            return worker is not None and worker.run_id == status.id and worker.result
+            state = self._states.get(key)
+            return state is not None and state.run_id == status.id and state.result
 
     def _begin(self) -> None:
         if self._thread is None:
@@ -194,11 +195,11 @@ class ProbeManager:
 
     def _drop_all(self, uid: PodUid, types: tuple[ProbeType, ...]) -> None:
         with self._changed:
-            for key in [key for key in self._workers if key[0] == uid and key[2] in types]:
+            for key in [key for key in self._states if key[0] == uid and key[2] in types]:
                 self._drop(key)
 
     def _drop(self, key: _Key) -> None:
-        del self._workers[key]
+        del self._states[key]
         self._ages.forget(key)
 
     def _run(self) -> None:
@@ -209,64 +210,65 @@ class ProbeManager:
                 self._changed.wait(self._pause_s())
                 due = self._take_due()
             assert self._pool is not None
-            for worker in due:
-                self._pool.submit(self._work, worker)
+            for state in due:
+                self._pool.submit(self._work, state)
             self._report_again()
 
     def _pause_s(self) -> float:
         now = self._clock.monotonic()
-        waits = [worker.due - now for worker in self._workers.values() if not worker.busy]
+        waits = [state.due - now for state in self._states.values() if not state.busy]
         most_s = _REPORT_AGAIN_S if self._unreported else LOOK_EVERY_S
-        return max(0.0, min(waits, default=most_s) if min(waits, default=most_s) < most_s else most_s)
+        return max(0.0, min([*waits, most_s]))
 
     def _take_due(self) -> list[ProbeState]:
         now = self._clock.monotonic()
-        due = [worker for worker in self._workers.values() if not worker.busy and worker.due <= now]
-        for worker in due:
-            worker.busy = True
+        due = [state for state in self._states.values() if not state.busy and state.due <= now]
+        for state in due:
+            state.busy = True
         return due
 
-    def _work(self, worker: ProbeState) -> None:
+    def _work(self, state: ProbeState) -> None:
         try:
-            self._ask(worker)
+            self._ask(state)
         except Exception:
-            log.exception("a probe of container %s could not be asked", worker.container.name)
+            log.exception("a probe of container %s could not be asked", state.container.name)
         finally:
             with self._changed:
-                worker.busy = False
-                asked_late = self._clock.monotonic() - worker.due
-                # A run that is not there yet is met soon, not after a long period.
-                waits_s = worker.period_s if worker.run_id else min(worker.period_s, LOOK_EVERY_S)
-                worker.due += waits_s * (1 + int(asked_late / waits_s))
+                state.busy = False
+                asked_late = self._clock.monotonic() - state.due
+                # A run that is not there yet is looked for again soon, not after a long period.
+                waits_s = state.period_s if state.run_id else min(state.period_s, LOOK_EVERY_S)
+                # Periods that were missed are skipped.
+                state.due += waits_s * (1 + int(asked_late / waits_s))
                 self._changed.notify()
 
-    def _ask(self, worker: ProbeState) -> None:
-        uid = PodUid(worker.pod.metadata.uid)
+    def _ask(self, state: ProbeState) -> None:
+        uid = PodUid(state.pod.metadata.uid)
         status = self._runtime.status(uid)
-        run = status.container(worker.container.name) if status is not None else None
+        run = status.container(state.container.name) if status is not None else None
         with self._changed:
-            worker.meet(run if run is not None and run.running else None)
+            state.note_run(run if run is not None and run.running else None)
         if run is None or run.started_at is None:
             return
-        age_s = self._ages.age_s(worker.key, run.started_at.timestamp())
-        if not worker.wants(run, age_s, started=self.started(uid, worker.container, run)):
+        age_s = self._ages.age_s(state.key, run.started_at.timestamp())
+        if not state.wants(run, age_s, started=self.started(uid, state.container, run)):
             return
         self.asked += 1
         answer = ask(
-            self._runtime.exec_in, uid, worker.container, worker.probe, float(max(1, worker.probe.timeout_seconds))
+            self._runtime.exec_in, uid, state.container, state.probe, float(max(1, state.probe.timeout_seconds))
         )
         if not answer.ok and not self._still_runs(uid, run):
             return  # it ended meanwhile, which says nothing about its health
         if not answer.ok:
             self.failed += 1
         with self._changed:
-            if self._workers.get(worker.key) is not worker:
+            if self._states.get(state.key) is not state:
                 return  # the pod was removed
-            changed = worker.count(ok=answer.ok, message=answer.text)
-            result = ProbeResult(uid, worker.container.name, worker.run_id, worker.type, worker.result, worker.message)
+            changed = state.count(ok=answer.ok, message=answer.text)
+            result = ProbeResult(uid, state.container.name, state.run_id, state.type, state.result, state.message)
         if not answer.ok:
-            message = printable(f"{worker.type} probe failed: {answer.text}")
-            self._events.event(about_container(worker.pod, worker.container.name), WARNING, "Unhealthy", message)
+            message = printable(f"{state.type} probe failed: {answer.text}")
+            self._events.event(about_container(state.pod, state.container.name), WARNING, "Unhealthy", message)
         if changed and not self._report(result):
             with self._changed:
                 self._unreported.append(result)

@@ -1,4 +1,7 @@
-"""The runtime: starts and ends pods as plain processes (`sync_pod`, `kill_pod`), in the order of SyncPod."""
+"""The runtime: starts and ends pods as plain processes (`sync_pod`, `kill_pod`), in the order of SyncPod.
+
+A sandbox is a pod's folder and its shim, the parent process of its containers. The zygote forks the shims.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,8 @@ class ProcessRuntime:
 
     After any crash, the next agent finds the running pods by the files in *state_dir*.
 
-    Args: state_dir: ours alone, made when it is missing.  facts: values for `fieldRef` that no Pod holds.
+    Args: state_dir: ours alone, made when it is missing.
+          facts: values for `fieldRef` that are not in the Pod, such as the name of the node.
           isolation: None: the best one of this system.
     """
 
@@ -70,7 +74,7 @@ class ProcessRuntime:
         self._observer = Observer(self._folders, clock)
         self._zygote = Zygote()
         self._backoff = backoff or RestartBackoff(clock)
-        self._restart: set[ContainerId] = set()
+        self._must_restart: set[ContainerId] = set()
         self._restart_lock = threading.Lock()  # workers of pods add while the loop forgets
         self.volumes = PodVolumes(self._folders, configs)
         self._sandboxes = Sandboxes(folders=self._folders, observer=self._observer, zygote=self._zygote, clock=clock)
@@ -118,7 +122,7 @@ class ProcessRuntime:
         """
         uid = PodUid(pod.metadata.uid)
         status = self.status(uid)
-        actions = pod_actions(pod, status, self._restart)
+        actions = pod_actions(pod, status, self._must_restart)
         if actions.kill_pod or actions.create_sandbox:
             if actions.create_sandbox and status is not None and status.sandbox is not None:
                 message = "Pod sandbox changed, it will be killed and re-created."
@@ -137,7 +141,7 @@ class ProcessRuntime:
 
         Blocks until no process of it runs: at most the grace time and a few seconds.
 
-        Args: pod: for hooks and grace; None: the pod is unknown, and its grace is that of its start.
+        Args: pod: for hooks and grace; None: the pod is unknown; the grace recorded at its start is used.
               grace_s: instead of the pod's.
         """
         status = self.status(uid)
@@ -155,17 +159,17 @@ class ProcessRuntime:
     def kill_container(self, pod: Pod, container: str, reason: str) -> None:
         """End one container. *reason* is the message of its `Killing` event.
 
-        A policy that restarts failures restarts it, with any exit code.
+        The restart policies Always and OnFailure restart it, also if its exit code is 0.
         """
         status = self.status(PodUid(pod.metadata.uid))
         run = status.container(container) if status else None
         if status is not None and run is not None and run.running:
             with self._restart_lock:
-                self._restart.add(run.id)
+                self._must_restart.add(run.id)
             self._kill(pod, status, {container: reason})
 
     def kill_at_once(self) -> None:
-        """Kill all processes, also those in their grace time, and have the shims end.
+        """* Kill all processes, also those in their grace time, and have the shims end.
 
         No sandbox is made any more. It takes no lock, so that a signal's handler may call it.
         """
@@ -173,11 +177,11 @@ class ProcessRuntime:
         self._sandboxes.kill_at_once()
 
     def hurry(self, uid: PodUid, grace_s: float) -> None:
-        """Limit the grace of a pod's processes to *grace_s*, also if they are being ended. Returns at once."""
+        """* Limit the grace of a pod's processes to *grace_s*, also if they are being ended. Returns at once."""
         status = self.status(uid)
         for run in status.containers if status is not None else ():
             if run.running:
-                with suppress(RuntimeProblem):  # a shim that is gone: the end of the pod ends its leftovers
+                with suppress(RuntimeProblem):  # the shim is gone: `kill_pod` ends the rest
                     call(self._folders.of(uid).root, {"op": "stop", "id": run.id, "grace_s": grace_s}, HURRY_S)
 
     def remove(self, uid: PodUid) -> None:
@@ -191,7 +195,7 @@ class ProcessRuntime:
         self._observer.forget(uid)
         self._backoff.forget(f"{uid}/")
         with self._restart_lock:
-            self._restart = {id for id in self._restart if not id.startswith(f"{uid}/")}
+            self._must_restart = {id for id in self._must_restart if not id.startswith(f"{uid}/")}
 
     def collect(self) -> None:
         """Remove shared files that no pod has used for long. Call it regularly; most calls are quick."""

@@ -49,7 +49,7 @@ class Anything:
 
 def perform(work: PodWork, permission: Permission) -> list[Pod | None]:
     runtime, clock = Runtime(), FakeClock()
-    parts = dict.fromkeys(("mirrors", "events", "ends"), cast(Any, Anything())) | {
+    parts = dict.fromkeys(("mirrors", "events", "is_ending"), cast(Any, Anything())) | {
         "runtime": runtime,
         "clock": clock,
         "statuses": StatusManager(PodManager(), clock=clock, changed=lambda: None),

@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def make_worker(type: ProbeType, **probe: Any) -> ProbeState:
     worker = ProbeState(Pod(), Container(name="web"), type, Probe(**probe), 0.0)
-    worker.meet(make_run())
+    worker.note_run(make_run())
     return worker
 
 
@@ -54,7 +54,7 @@ def test_after_a_failure_that_ends_the_run_nothing_is_asked_until_the_next() -> 
     worker.count(ok=False, message="dead")
     assert not worker.wants(make_run(), 0.0, started=True)
 
-    assert worker.meet(make_run(1))
+    assert worker.note_run(make_run(1))
     assert (worker.result, worker.message) == (True, "")
     assert worker.wants(make_run(1), 0.0, started=True)
 
