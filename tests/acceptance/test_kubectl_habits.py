@@ -78,7 +78,7 @@ SAYS: dict[str, tuple[int, str]] = {
     "get node/gone --ignore-not-found=false": (1, 'nodes "gone" not found'),
     "get all -w": (2, "you may only specify a single resource type"),
     "get node/n1 lease/gone": (1, 'leases.coordination.k8s.io "gone" not found'),
-    "events -o custom-columns=WHY:.reason": (2, "kubectl has more forms, through `eventbus worker api`"),
+    "events -o custom-columns=WHY:.reason": (2, "For more forms, use kubectl with `eventbus worker api`"),
     "get events --context nowhere": (2, 'context "nowhere" does not exist'),
     "-n elsewhere get node/gone": (1, 'nodes "gone" not found'),
     "wait --for=condition=Ready=False node/n1 --timeout=0s": (1, "timed out waiting for the condition on nodes/n1"),

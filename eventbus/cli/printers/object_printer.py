@@ -1,4 +1,4 @@
-"""Formats objects of any kind as `-o` names it: a whole list, or the changes of a watch."""
+"""Formats objects of any kind in the form of `-o`: a whole list, or the changes of a watch."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ class Printer(Protocol):
         ...
 
 
-def make_printer(kind: Kind[Any], look: PrintOptions) -> Printer:
+def make_printer(kind: Kind[Any], options: PrintOptions) -> Printer:
     """Make the printer of a form. Raises: ValueError: unknown form, or a template that cannot be parsed."""
-    form, _, argument = look.form.partition("=")
+    form, _, argument = options.form.partition("=")
     if argument and form == "jsonpath":
-        return _Templates(kind, look, parse_template(argument))
-    match look.form:
+        return _Templates(kind, options, parse_template(argument))
+    match options.form:
         case "" | "wide":
-            return _Rows(kind, look)
+            return _Rows(kind, options)
         case "json":
-            return _Documents(kind, look, lambda data: dump_json(data) + "\n", "")
+            return _Documents(kind, options, lambda data: dump_json(data) + "\n", "")
         case "yaml":
-            return _Documents(kind, look, dump_yaml, "---\n")
+            return _Documents(kind, options, dump_yaml, "---\n")
         case "name":
             return _Names(kind)
     raise ValueError(
-        f"unable to match a printer suitable for the output format {look.form!r}, allowed: {FORMS}. "
-        "kubectl has more forms, through `eventbus worker api`"
+        f"unable to match a printer suitable for the output format {options.form!r}, allowed: {FORMS}. "
+        "For more forms, use kubectl with `eventbus worker api`"
     )
 
 
@@ -78,14 +78,14 @@ def plain_of(kind: Kind[Any], item: Any) -> dict[str, Any]:
 
 
 class _Rows:
-    def __init__(self, kind: Kind[Any], look: PrintOptions) -> None:
-        self._look = look
-        self._wide = look.form == "wide"
+    def __init__(self, kind: Kind[Any], options: PrintOptions) -> None:
+        self._options = options
+        self._wide = options.form == "wide"
         self._columns = columns_of(kind)
         headers = self._columns.wide_headers if self._wide else self._columns.headers
-        first = (*(("Event",) if look.watch_events else ()), *(("Namespace",) if look.namespaces else ()))
-        last = (*(label.rpartition("/")[2] for label in look.labels), *(("Labels",) if look.all_labels else ()))
-        self._table = Table((*first, *headers, *last), no_headers=look.no_headers, layout=FIRST_LINES)
+        first = (*(("Event",) if options.watch_events else ()), *(("Namespace",) if options.namespaces else ()))
+        last = (*(label.rpartition("/")[2] for label in options.labels), *(("Labels",) if options.all_labels else ()))
+        self._table = Table((*first, *headers, *last), no_headers=options.no_headers, layout=FIRST_LINES)
 
     def listed(self, items: Sequence[Any]) -> str:
         return self.watched([PrintedChange("", item) for item in items])
@@ -95,13 +95,13 @@ class _Rows:
         return self._table.text([self._row(change, now) for change in changes])
 
     def _row(self, change: PrintedChange, now: datetime) -> list[str | Cell]:
-        look, item = self._look, change.object
-        row: list[str | Cell] = [change.type.ljust(_WORD)] if look.watch_events else []
-        row += [item.metadata.namespace] if look.namespaces else []
+        options, item = self._options, change.object
+        row: list[str | Cell] = [change.type.ljust(_WORD)] if options.watch_events else []
+        row += [item.metadata.namespace] if options.namespaces else []
         labels = item.metadata.labels
-        last = [labels.get(name, NONE) for name in look.labels]
-        last += [",".join(f"{name}={labels[name]}" for name in sorted(labels)) or NONE] if look.all_labels else []
-        return [*row, *self._columns.row(item, now, self._wide, look.colour), *last]
+        last = [labels.get(name, NONE) for name in options.labels]
+        last += [",".join(f"{name}={labels[name]}" for name in sorted(labels)) or NONE] if options.all_labels else []
+        return [*row, *self._columns.row(item, now, self._wide, options.colour), *last]
 
 
 class _Names:
@@ -118,9 +118,9 @@ class _Names:
 class _Documents:
     """JSON or YAML. *between* stands before every document of a watch but the first."""
 
-    def __init__(self, kind: Kind[Any], look: PrintOptions, dump: Callable[[Any], str], between: str) -> None:
+    def __init__(self, kind: Kind[Any], options: PrintOptions, dump: Callable[[Any], str], between: str) -> None:
         self._kind = kind
-        self._look = look
+        self._options = options
         self._dump = dump
         self._between = between
         self._first = True
@@ -129,7 +129,7 @@ class _Documents:
         return self._dump(_list_of(self._kind, items))
 
     def watched(self, changes: Sequence[PrintedChange]) -> str:
-        text = "".join(self._between + self._dump(_document(self._kind, self._look, change)) for change in changes)
+        text = "".join(self._between + self._dump(_document(self._kind, self._options, change)) for change in changes)
         if text and self._first:
             self._first = False
             return text.removeprefix(self._between)
@@ -137,26 +137,26 @@ class _Documents:
 
 
 class _Templates:
-    def __init__(self, kind: Kind[Any], look: PrintOptions, template: Template) -> None:
+    def __init__(self, kind: Kind[Any], options: PrintOptions, template: Template) -> None:
         self._kind = kind
-        self._look = look
+        self._options = options
         self._template = template
 
     def listed(self, items: Sequence[Any]) -> str:
         return render(self._template, _list_of(self._kind, items))
 
     def watched(self, changes: Sequence[PrintedChange]) -> str:
-        return "".join(render(self._template, _document(self._kind, self._look, change)) for change in changes)
+        return "".join(render(self._template, _document(self._kind, self._options, change)) for change in changes)
 
 
-def _document(kind: Kind[Any], look: PrintOptions, change: PrintedChange) -> dict[str, Any]:
+def _document(kind: Kind[Any], options: PrintOptions, change: PrintedChange) -> dict[str, Any]:
     """Return the document printed for one event of a watch."""
     plain = plain_of(kind, change.object)
-    return {"type": change.type, "object": plain} if look.watch_events else plain
+    return {"type": change.type, "object": plain} if options.watch_events else plain
 
 
 def _list_of(kind: Kind[Any], items: Sequence[Any]) -> dict[str, Any]:
-    """Make kubectl's own list object: it has no version to watch from."""
+    """Make the list object that kubectl prints. Its resourceVersion is empty."""
     return {
         "apiVersion": "v1",
         "items": [plain_of(kind, item) for item in items],

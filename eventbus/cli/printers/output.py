@@ -1,4 +1,4 @@
-"""Writes to standard output: text in any encoding, JSON in ASCII, colours only for a terminal."""
+"""Writes to standard output: text, with escapes for characters that it cannot show, JSON in ASCII, and colours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def write(text: str, stream: TextIO | None = None) -> None:
-    """Write *text* at once, in any encoding of the terminal.
+    """Write *text* at once. Characters that the encoding of *stream* does not have are escaped.
 
     Raises: OSError: it cannot be written: BrokenPipeError where the reader has gone, EBADF where it was closed.
     """
@@ -61,7 +61,7 @@ def wants_colour(stream: TextIO | None, environ: Mapping[str, str] | None = None
 
 
 def dump_json(value: Any, *, indent: int | None = 4) -> str:
-    """Format JSON in ASCII, keys sorted as kubectl does; *indent* None: one line without a space.
+    """Format JSON in ASCII, keys sorted as kubectl does; *indent* None: one compact line.
 
     No newline at its end."""
     import json
@@ -71,7 +71,7 @@ def dump_json(value: Any, *, indent: int | None = 4) -> str:
 
 
 def core_of(event: Event) -> dict[str, Any]:
-    """Return an event's core/v1 JSON; NUL in its texts, which a foreign producer may send, is repaired."""
+    """Return an event's core/v1 JSON; NUL in its texts, which a foreign producer may send, is replaced."""
     from eventbus.model.encoding.event_json import to_core
 
     try:

@@ -132,5 +132,5 @@ def test_an_empty_list(form: str, text: str) -> None:
 
 @pytest.mark.parametrize("form", ["custom-columns", "custom-columns=A:.a", "go-template={{.items}}", "jsonpath-file=f"])
 def test_a_form_that_only_kubectl_has_names_kubectl(form: str) -> None:
-    with pytest.raises(ValueError, match=r"unable to match .*kubectl has more forms"):
+    with pytest.raises(ValueError, match=r"unable to match .*For more forms, use kubectl"):
         make_printer(NODE, PrintOptions(form=form))
