@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eventbus.agent.runtime import starting
+from eventbus.agent.runtime import container_starting
 from eventbus.agent.runtime.contract import CommandNotFound, ContainerPhase, MountFailed, RuntimeProblem
 from eventbus.agent.shim.procfs import read_process
 from eventbus.broker.functions import GroupPolicy
@@ -176,7 +176,7 @@ def test_a_post_start_hook_that_fails_ends_its_container(world: RuntimeWorld) ->
 def test_a_post_start_hook_that_hangs_does_not_hold_up_the_end_of_its_pod(
     world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starting, "POST_START_S", 3600.0)
+    monkeypatch.setattr(container_starting, "POST_START_S", 3600.0)
     hooks = {"postStart": {"exec": {"command": ["sh", "-c", "echo > $EVENTBUS_CONTAINER_DIR/hook; exec sleep 3600"]}}}
     pod = make_pod(
         containers=[container("main", "exec sleep 3600", lifecycle=hooks), container("next", "exec sleep 3600")]

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from eventbus.agent.runtime.artifacts import Artifacts
+from eventbus.agent.runtime.container_killing import ContainerKiller
+from eventbus.agent.runtime.container_starting import ContainerStarter
 from eventbus.agent.runtime.contract import (
     ConfigSource,
     ContainerId,
@@ -27,7 +29,6 @@ from eventbus.agent.runtime.contract import (
 from eventbus.agent.runtime.environment import EnvironmentMaker
 from eventbus.agent.runtime.folders import PodFolders
 from eventbus.agent.runtime.isolation import Isolation, find_isolation
-from eventbus.agent.runtime.killing import ContainerKiller
 from eventbus.agent.runtime.observed import Observer
 from eventbus.agent.runtime.pod_actions import PodActions, pod_actions
 from eventbus.agent.runtime.pod_facts import about_pod
@@ -35,7 +36,6 @@ from eventbus.agent.runtime.process_spec import ProcessMaker
 from eventbus.agent.runtime.restart_backoff import RestartBackoff
 from eventbus.agent.runtime.sandboxes import HURRY_S, Sandboxes, leftovers, shim_is_dead
 from eventbus.agent.runtime.shim_client import ANSWER_S, Zygote, call
-from eventbus.agent.runtime.starting import ContainerStarter
 from eventbus.agent.runtime.volumes import PodVolumes
 from eventbus.model.frozen import EMPTY
 from eventbus.model.objects.cluster import NORMAL, WARNING
