@@ -141,7 +141,7 @@ def failures(runner: GroupRunner) -> float:
     return max((health.counts["failures"] for health in runner.loop_health()), default=0)
 
 
-@pytest.mark.parametrize("scene", [(1, RIGHT), (1, KEYS), (1, FUNCTION)], indirect=True, ids=str)
+@pytest.mark.parametrize("scene", [(1, KEYS), (1, FUNCTION)], indirect=True, ids=str)
 def test_workers_that_lose_what_they_need_count_as_no_deaths_and_bury_nothing(scene: Scene) -> None:
     with sink_running(scene.old) as one, sink_running(scene.old) as two:
         scene.record(20)

@@ -192,45 +192,46 @@ def test_a_sink_of_one_namespace_rejects_others_without_asking(api: ApiServer, k
     sink.close()
 
 
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [
-        (Fault(401, "Unauthorized"), SinkUnreachable),
-        (Fault(403, "Forbidden"), SinkUnreachable),
-        (Fault(403, "Forbidden", causes=("NamespaceTerminating",)), EventRejected),
-        (Fault(400, "BadRequest"), EventRejected),
-        (Fault(422, "Invalid"), EventRejected),
-        (Fault(413, "RequestEntityTooLarge"), EventRejected),
-        (Fault(404, "NotFound", 'namespaces "default" not found'), EventRejected),
-        (Fault(500, "InternalError"), UnexpectedReply),
-        (Fault(503, "ServiceUnavailable"), SinkUnreachable),
-        (Fault(503, "ServiceUnavailable", headers={"Retry-After": "7"}), Throttled),
-        (Fault(504, "Timeout"), SinkUnreachable),
-        (Fault(404, body=b"<html>nginx</html>", content_type="text/html"), SinkUnreachable),
-        (Fault(405, body=b"{}"), SinkUnreachable),
-        (Fault(406, body=b"", content_type=None), SinkUnreachable),
-        (Fault(502, body=b"<html>bad gateway</html>", content_type="text/html"), SinkUnreachable),
-        (Fault(503, body=b"", content_type=None), SinkUnreachable),
-        (Fault(429, "TooManyRequests"), Throttled),
-        (Fault(200, body=b'{"kind":"Status","metadata":{}}'), UnexpectedReply),
-        (Fault(200, body=b"<html>a login page</html>", content_type="text/html"), UnexpectedReply),
-        (Fault(), SinkUnreachable),
-    ],
-)
-def test_an_answer_to_create_means(api: ApiServer, sink: EventSink, fault: Fault, error: type[EventBusError]) -> None:
-    api.faults.append(fault)
-    with pytest.raises(EventBusError) as caught:
-        sink.create(stored(rv=7))
-    assert type(caught.value) is error, caught.value
+#: The answer to a create, and the error that it is.
+ANSWERS: list[tuple[Fault, type[EventBusError]]] = [
+    (Fault(401, "Unauthorized"), SinkUnreachable),
+    (Fault(403, "Forbidden"), SinkUnreachable),
+    (Fault(403, "Forbidden", causes=("NamespaceTerminating",)), EventRejected),
+    (Fault(400, "BadRequest"), EventRejected),
+    (Fault(422, "Invalid"), EventRejected),
+    (Fault(413, "RequestEntityTooLarge"), EventRejected),
+    (Fault(404, "NotFound", 'namespaces "default" not found'), EventRejected),
+    (Fault(500, "InternalError"), UnexpectedReply),
+    (Fault(503, "ServiceUnavailable"), SinkUnreachable),
+    (Fault(503, "ServiceUnavailable", headers={"Retry-After": "7"}), Throttled),
+    (Fault(504, "Timeout"), SinkUnreachable),
+    (Fault(404, body=b"<html>nginx</html>", content_type="text/html"), SinkUnreachable),
+    (Fault(405, body=b"{}"), SinkUnreachable),
+    (Fault(406, body=b"", content_type=None), SinkUnreachable),
+    (Fault(502, body=b"<html>bad gateway</html>", content_type="text/html"), SinkUnreachable),
+    (Fault(503, body=b"", content_type=None), SinkUnreachable),
+    (Fault(429, "TooManyRequests"), Throttled),
+    (Fault(200, body=b'{"kind":"Status","metadata":{}}'), UnexpectedReply),
+    (Fault(200, body=b"<html>a login page</html>", content_type="text/html"), UnexpectedReply),
+    (Fault(), SinkUnreachable),
+]
+
+
+def test_an_answer_to_create_means(api: ApiServer, sink: EventSink) -> None:
+    for fault, error in ANSWERS:
+        api.faults.append(fault)
+        with pytest.raises(EventBusError) as caught:
+            sink.create(stored(rv=7))
+        assert type(caught.value) is error, (fault, caught.value)
     sink.create(stored(rv=7))  # and it goes on
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("", None), ("soon", None), ("99999999", 600.0)])
-def test_retry_after_is_handed_on(api: ApiServer, sink: EventSink, header: str, seconds: float | None) -> None:
-    api.faults.append(Fault(429, "TooManyRequests", headers={"Retry-After": header} if header else {}))
-    with pytest.raises(Throttled) as caught:
-        sink.create(stored(rv=7))
-    assert caught.value.retry_after_s == seconds
+def test_retry_after_is_handed_on(api: ApiServer, sink: EventSink) -> None:
+    for header, seconds in (("7", 7.0), ("", None), ("soon", None), ("99999999", 600.0)):
+        api.faults.append(Fault(429, "TooManyRequests", headers={"Retry-After": header} if header else {}))
+        with pytest.raises(Throttled) as caught:
+            sink.create(stored(rv=7))
+        assert (header, caught.value.retry_after_s) == (header, seconds)
 
 
 def test_a_name_no_cluster_takes_is_rejected_with_the_servers_words(sink: EventSink) -> None:

@@ -145,11 +145,11 @@ def test_after_a_throttled_item_nothing_more_is_sent(
 
 
 @only("store", ["elasticsearch"], indirect=True)
-@pytest.mark.parametrize("body", [b"", b"<html>", b'{"items": []}', b'{"items": [{"create": {"status": "x"}}]}'])
-def test_an_answer_without_its_items_is_tried_again(store: StrictStore, sink: HttpBatchSink, body: bytes) -> None:
-    store.service.answers.append(Answer(200, body=body))
-    (answer,) = write(sink, stored())
-    assert isinstance(answer, UnexpectedReply)
+def test_an_answer_without_its_items_is_tried_again(store: StrictStore, sink: HttpBatchSink) -> None:
+    for body in (b"", b"<html>", b'{"items": []}', b'{"items": [{"create": {"status": "x"}}]}'):
+        store.service.answers.append(Answer(200, body=body))
+        (answer,) = write(sink, stored())
+        assert isinstance(answer, UnexpectedReply), body
 
 
 def test_an_id_that_is_too_long_is_a_digest() -> None:
@@ -204,27 +204,25 @@ def test_the_rows_of_an_insert_have_one_token(store: StrictStore, sink: HttpBatc
     assert columns == list(row)
 
 
+#: An answer of ClickHouse, and what it is to the events of its request.
+EXCEPTIONS: list[tuple[Answer, type[SinkError]]] = [
+    (Answer(500, {"X-ClickHouse-Exception-Code": "252"}, b"Too many parts"), SinkUnreachable),
+    (Answer(200, {"X-ClickHouse-Exception-Code": "241"}), SinkUnreachable),
+    (Answer(404, {"X-ClickHouse-Exception-Code": "60"}, b"no table"), SinkUnreachable),
+    (Answer(500, {"X-ClickHouse-Exception-Code": "202"}), SinkUnreachable),
+    (Answer(404, {"X-ClickHouse-Exception-Code": "81"}), SinkUnreachable),
+    (Answer(403, {"X-ClickHouse-Exception-Code": "516"}), SinkUnreachable),
+    (Answer(500, {"X-ClickHouse-Exception-Code": "49"}), UnexpectedReply),
+    (Answer(400, {"X-ClickHouse-Exception-Code": "27"}), EventRejected),
+]
+
+
 @only("store", ["clickhouse"], indirect=True)
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (Answer(500, {"X-ClickHouse-Exception-Code": "252"}, b"Too many parts"), SinkUnreachable),
-        (Answer(200, {"X-ClickHouse-Exception-Code": "241"}), SinkUnreachable),
-        (Answer(404, {"X-ClickHouse-Exception-Code": "60"}, b"no table"), SinkUnreachable),
-        (Answer(500, {"X-ClickHouse-Exception-Code": "202"}), SinkUnreachable),
-        (Answer(404, {"X-ClickHouse-Exception-Code": "81"}), SinkUnreachable),
-        (Answer(403, {"X-ClickHouse-Exception-Code": "516"}), SinkUnreachable),
-        (Answer(500, {"X-ClickHouse-Exception-Code": "49"}), UnexpectedReply),
-        (Answer(400, {"X-ClickHouse-Exception-Code": "27"}), EventRejected),
-    ],
-    ids=["too many parts", "after the head", "no table", "queries", "no database", "password", "bug", "row"],
-)
-def test_the_meaning_of_an_exception(
-    store: StrictStore, sink: HttpBatchSink, answer: Answer, error: type[SinkError]
-) -> None:
-    store.service.answers.append(answer)
-    (found,) = write(sink, stored())
-    assert type(found) is error
+def test_the_meaning_of_an_exception(store: StrictStore, sink: HttpBatchSink) -> None:
+    for answer, error in EXCEPTIONS:
+        store.service.answers.append(answer)
+        (found,) = write(sink, stored())
+        assert type(found) is error, answer
 
 
 @only("store", ["clickhouse"], indirect=True)
@@ -263,22 +261,22 @@ def test_an_event_of_the_collector_has_a_time_and_the_columns(store: StrictStore
     assert (event["delivery_id"], event["reason"], event["object_kind"]) == ("producer:7/3", "Started", "Pod")
 
 
+#: An answer of Splunk, and what it is to the events of its request.
+CODES: list[tuple[Answer, type[SinkError]]] = [
+    (Answer(400, body=b'{"text":"Incorrect index","code":7,"invalid-event-number":0}'), SinkUnreachable),
+    (Answer(400, body=b'{"text":"Invalid data format","code":6,"invalid-event-number":0}'), EventRejected),
+    (Answer(403, body=b'{"text":"Invalid token","code":4}'), SinkUnreachable),
+    (Answer(503, body=b'{"text":"Server is busy","code":9}'), SinkUnreachable),
+    (Answer(400, body=b"no json"), EventRejected),
+]
+
+
 @only("store", ["splunk"], indirect=True)
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (Answer(400, body=b'{"text":"Incorrect index","code":7,"invalid-event-number":0}'), SinkUnreachable),
-        (Answer(400, body=b'{"text":"Invalid data format","code":6,"invalid-event-number":0}'), EventRejected),
-        (Answer(403, body=b'{"text":"Invalid token","code":4}'), SinkUnreachable),
-        (Answer(503, body=b'{"text":"Server is busy","code":9}'), SinkUnreachable),
-        (Answer(400, body=b"no json"), EventRejected),
-    ],
-    ids=["index", "format", "token", "busy", "no json"],
-)
-def test_the_meaning_of_a_code(store: StrictStore, sink: HttpBatchSink, answer: Answer, error: type[SinkError]) -> None:
-    store.service.answers.append(answer)
-    (found,) = write(sink, stored())
-    assert type(found) is error
+def test_the_meaning_of_a_code(store: StrictStore, sink: HttpBatchSink) -> None:
+    for answer, error in CODES:
+        store.service.answers.append(answer)
+        (found,) = write(sink, stored())
+        assert type(found) is error, answer
 
 
 @only("store", ["splunk"], indirect=True)

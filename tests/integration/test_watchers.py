@@ -231,7 +231,7 @@ def test_a_watcher_may_stop_itself_in_its_handler(broadcaster: EventBroadcaster)
 
 
 @over_both
-@pytest.mark.parametrize("error", [RuntimeError, *UNUSUAL])
+@pytest.mark.parametrize("error", [RuntimeError, UNUSUAL[0]])
 def test_an_event_whose_handler_raises_is_tried_three_times_logged_with_its_uid_and_skipped(
     broadcaster: EventBroadcaster, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
@@ -440,8 +440,7 @@ def test_an_event_whose_handler_raises_is_buried_alone_and_its_neighbours_are_ha
     assert watcher.buried == 1
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
-@pytest.mark.parametrize("error", EXITS)
+@pytest.mark.parametrize(("error", "partitions"), [(EXITS[0], 1), (EXITS[1], 3)])
 def test_a_handler_that_exits_stops_its_worker_and_the_batch_stays_with_the_group(
     embedded_url: str, settings: Settings, error: type[BaseException], partitions: int
 ) -> None:
