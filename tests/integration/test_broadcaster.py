@@ -551,7 +551,8 @@ def test_the_usual_wiring_without_a_bus_warns_once_and_logs() -> None:
 
 
 def test_the_usual_wiring_bears_a_redis_that_is_away() -> None:
-    out = _python(WIRING, EVENTBUS_REDIS_URL="redis://127.0.0.1:1/0", EVENTBUS_FLUSH_S="0.5").stdout.splitlines()
+    wiring = "import redis" + WIRING  # otherwise the time to flush begins before this import, which can take longer
+    out = _python(wiring, EVENTBUS_REDIS_URL="redis://127.0.0.1:1/0", EVENTBUS_FLUSH_S="2").stdout.splitlines()
     assert len([line for line in out if line.startswith("INFO eventbus.events")]) == 2
     assert any("nothing listens there: start the server or correct EVENTBUS_REDIS_URL" in line for line in out)
     assert any("2 events unsent" in line for line in out)

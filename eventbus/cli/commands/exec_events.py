@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from eventbus.cli.process.signal_queue import ENDING
+from eventbus.errors import ConfigError
 from eventbus.model.decodable import decodable
 from eventbus.model.event import ObjectReference
+from eventbus.settings import Settings
 from eventbus.util.outcome import Outcome, duration, signal_name
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ NORMAL, WARNING = "Normal", "Warning"
 #: Seconds without an event after which the recording process ends if it has sent all. An outbox asks after one second
 #: whether Redis still has the events.
 IDLE_S: Final = 2.0
+#: Seconds that the start of the recording process may take on a busy machine.
+START_S: Final = 20.0
 #: The question to the recording process whether it has sent all events, or can send none; and its answers.
 ASK, DONE, WAITING = b"\n", b"done\n", b"waiting\n"
 
@@ -148,6 +153,7 @@ class RecordingProcess:
         import subprocess  # not before the command's start
 
         self._events = 0
+        self._answers_within_s = START_S + _flush_s()
         options = ["-P"]
         # As this interpreter was started, with -I or -E: PYTHONPATH may have other modules of the same names.
         if sys.flags.ignore_environment:
@@ -165,6 +171,10 @@ class RecordingProcess:
         self._input, self._output = self._process.stdin, self._process.stdout
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def ended(self) -> bool:
         """Return True if it has ended by itself, or was killed."""
         return self._process.poll() is not None
@@ -177,21 +187,37 @@ class RecordingProcess:
     def is_done(self) -> bool:
         """Return True if it has sent all events, can send none, or has ended by itself."""
         self._write(ASK)
-        return self._output.readline() != WAITING
+        return self._answer() != WAITING
 
     def end(self) -> Unsent:
         """Have it send the remaining events and end; return those that it could not send."""
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
-        answer = self._output.readline()
+        answer = self._answer()
         self._output.close()
         code = self._process.wait()
         if code == 0:
             return msgspec.json.decode(answer, type=decodable(Unsent))
         how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        return Unsent(self._events, f"the recording process {how}")
+        return Unsent(self._events, f"the recording process {how}, and may have sent them")
+
+    def _answer(self) -> bytes:
+        """Read a line; empty: it has ended. It is killed if it does not answer, as after SIGSTOP."""
+        timer = threading.Timer(self._answers_within_s, self._process.kill)
+        timer.start()
+        try:
+            return self._output.readline()
+        finally:
+            timer.cancel()
 
     def _write(self, line: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended; `end` reports its events
             self._input.write(line)
             self._input.flush()
+
+
+def _flush_s() -> float:
+    try:
+        return Settings.from_environ(os.environ).flush_s
+    except ConfigError:  # the recording process reports it at once
+        return 0.0

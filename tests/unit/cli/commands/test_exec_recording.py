@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 
 import pytest
 
-from eventbus.cli.commands.exec_events import CommandEvents
+from eventbus.cli.commands import exec_events
+from eventbus.cli.commands.exec_events import CommandEvents, RecordingProcess, Unsent
 from eventbus.cli.commands.exec_recording import LastProblem
 from eventbus.model.event import ObjectReference
 from eventbus.record.losses import Losses
@@ -47,3 +50,11 @@ def test_a_recording_process_that_cannot_be_started_costs_only_the_events(monkey
     events.backing_off()
     problem = "the recording process cannot be started: No such file or directory"
     assert events.close() == f"2 events not sent: {problem}"
+
+
+def test_a_stopped_recording_process_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exec_events, "START_S", 0.1)
+    monkeypatch.setenv("EVENTBUS_FLUSH_S", "0.1")
+    process = RecordingProcess()
+    os.kill(process.pid, signal.SIGSTOP)
+    assert process.end() == Unsent(0, "the recording process was ended by SIGKILL, and may have sent them")
