@@ -112,9 +112,11 @@ def test_a_throttled_request_is_sent_again_after_the_pause_that_the_store_asks_f
 
 
 def test_an_outage_pauses_the_export_and_loses_nothing(trial: Trial) -> None:
-    trial.service.answers.extend([Answer(status) for status in (401, 403, 404, 502, 503, 504)] * 2)
-    trial.record(*["message"] * EVENTS)
-    trial.assert_all_stored(trial.export())
+    for number, status in enumerate((401, 403, 404, 502, 503, 504)):
+        trial.record(*["message"] * (EVENTS // 6), first=number * EVENTS // 6)
+        trial.service.answers.extend([Answer(status)] * EVENTS)  # enough to refuse the batch and each event alone
+        exported = trial.export()
+    trial.assert_all_stored(exported)
 
 
 def test_events_survive_errors_of_the_server_unless_the_protocol_forbids_to_retry(trial: Trial) -> None:
