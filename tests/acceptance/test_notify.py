@@ -68,6 +68,9 @@ def test_a_dry_run_prints_and_sends_nothing(
     rules.write_text(rules.read_text().replace("route: {", "route: {routes: [{matchers: [reason=backoff]}], "))
     with Program("worker", "sink", env=env, folder=tmp_path):
         warn(env, "web-0")
+        eventually(
+            lambda: "BackOff" in run("get", "events", env=env).stdout
+        )  # the rules are compared with what is stored
         with Program(*command, env=env, folder=tmp_path) as dry:
             eventually(lambda: "Pod default/web-0: BackOff" in dry.out)
             assert 'reason "BackOff" was seen 1 time; your matcher reason="backoff" matches none' in dry.err
