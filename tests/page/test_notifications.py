@@ -22,7 +22,7 @@ from tests.support.notifying import notifying
 from tests.support.ports import free_port
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.volume, pytest.mark.xdist_group("page")]
+pytestmark = pytest.mark.xdist_group("page")
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -143,6 +143,7 @@ def test_a_group_is_silenced_and_the_silence_expired(address: str, open_page: Op
     expect(group(page, "bank")).to_contain_text("firing")
 
 
+@pytest.mark.volume
 def test_a_refused_silence_says_why(address: str, open_page: Open) -> None:
     page = open_page(address, expected=4)
     sign_in(page, "ed")
@@ -159,6 +160,7 @@ def test_a_refused_silence_says_why(address: str, open_page: Open) -> None:
     expect(form).to_have_count(0)
 
 
+@pytest.mark.volume
 def test_an_editor_of_a_namespace_acknowledges_its_groups(address: str, open_page: Open) -> None:
     page = open_page(address, expected=401)
     sign_in(page, "ed")
@@ -171,6 +173,7 @@ def test_an_editor_of_a_namespace_acknowledges_its_groups(address: str, open_pag
     expect(page.get_by_text("No silence is active or pending")).to_be_visible()
 
 
+@pytest.mark.volume
 def test_a_reader_has_no_buttons(address: str, open_page: Open) -> None:
     page = open_page(address, expected=401)
     sign_in(page, "vic")
@@ -180,6 +183,7 @@ def test_a_reader_has_no_buttons(address: str, open_page: Open) -> None:
         expect(page.locator("main").get_by_role("button", name=name)).to_have_count(0)
 
 
+@pytest.mark.volume
 def test_an_object_is_silenced_from_its_story(address: str, open_page: Open) -> None:
     page = open_page(address, expected=401)
     sign_in(page, "ann")
@@ -192,6 +196,7 @@ def test_an_object_is_silenced_from_its_story(address: str, open_page: Open) -> 
     expect(form).to_have_count(0)
 
 
+@pytest.mark.volume
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280, 1920])
 def test_the_view_fits_its_width_and_has_no_barrier(

@@ -74,7 +74,6 @@ def event(name: str, reason: str, message: str = "", type_: str = "Normal", name
     )
 
 
-@pytest.mark.volume
 def test_the_overview_says_what_fails_since_when_how_often_and_whether_it_does_still(url: str, open_page: Open) -> None:
     page = open_page(url)
     failing = page.get_by_role("table", name="Failing").locator("tbody tr").first
@@ -367,7 +366,6 @@ def test_a_silent_lease_is_a_problem_of_its_node(bus: Bus, url: str, open_page: 
     client.close()
 
 
-@pytest.mark.volume
 def test_the_page_has_the_rules_of_the_library(bus: Bus, url: str, open_page: Open) -> None:
     twins = json.loads((Path(__file__).parent / "twins.json").read_text("utf-8"))
     page = open_page(url)
@@ -569,7 +567,6 @@ def test_what_has_completed_since_its_last_failure_fails_no_more(bus: Bus, url: 
     expect(page.locator(".verdict")).to_contain_text("recovered: Completed since then")
 
 
-@pytest.mark.volume
 def test_health_shows_nodes_by_condition_and_lets_who_may_replay_and_discard(
     bus: Bus, url: str, url_with_users: str, open_page: Open
 ) -> None:
