@@ -59,8 +59,10 @@ def write(bus: Bus, *events: Event) -> None:
     client.close()
 
 
-def event(name: str, reason: str, message: str = "", type_: str = "Normal", namespace: str = "live") -> Event:
-    now = datetime.now(UTC)
+def event(
+    name: str, reason: str, message: str = "", type_: str = "Normal", namespace: str = "live", age_s: int = 0
+) -> Event:
+    now = datetime.now(UTC) - timedelta(seconds=age_s)
     return Event(
         metadata=ObjectMeta(generate_name=f"{name}.", namespace=namespace),
         involved_object=ObjectReference("Pod", namespace, name),
@@ -251,8 +253,7 @@ def test_new_events_appear_wait_while_one_reads_and_pause(bus: Bus, url: str, op
 
 @pytest.mark.volume
 def test_five_hundred_rows_are_drawn_at_a_time(bus: Bus, url: str, open_page: Open) -> None:
-    # In two calls, some milliseconds apart: of what is written in one millisecond, either may count as the newer.
-    write(bus, *(event(f"many-{n}", "Seen", type_="Warning", namespace="many") for n in range(100)))
+    write(bus, *(event(f"many-{n}", "Seen", type_="Warning", namespace="many", age_s=2) for n in range(100)))
     write(bus, *(event(f"many-{n}", "Seen", namespace="many") for n in range(100, 600)))
     page = open_page(f"{url}?namespace=many")
     expect(rows(page)).to_have_count(500)
