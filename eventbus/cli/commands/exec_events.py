@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -203,12 +204,10 @@ class RecordingProcess:
 
     def _answer(self) -> bytes:
         """Read a line; empty: it has ended. It is killed if it does not answer, as after SIGSTOP."""
-        timer = threading.Timer(self._answers_within_s, self._process.kill)
-        timer.start()
-        try:
-            return self._output.readline()
-        finally:
-            timer.cancel()
+        ready, _, _ = select.select([self._output], [], [], self._answers_within_s)
+        if not ready:
+            self._process.kill()
+        return self._output.readline()
 
     def _write(self, line: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended; `end` reports its events
