@@ -160,8 +160,8 @@ def _end(code: int) -> None:
     Returns only where output cannot be written, which the interpreter has its own words for.
     """
     threading._shutdown()  # type: ignore[attr-defined]
+    gc.collect()  # tells of what was not closed; the command's last function freezes
     atexit._run_exitfuncs()
-    gc.collect()  # tells of what was not closed
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -8,6 +8,7 @@ sends the rest, and writes how many events are `Unsent`.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import re
@@ -123,3 +124,4 @@ class LastProblem(logging.Handler):
 
 if __name__ == "__main__":
     main()
+    gc.freeze()  # The last collections take a third of its CPU time
