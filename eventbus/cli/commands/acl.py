@@ -13,7 +13,19 @@ from eventbus.settings import Settings
 
 #: A build id, as in the names of functions.
 BUILD = re.compile("[0-9a-f]{8}")
-ROLES = ["producer", "reader", "worker", "agent", "operator", "metrics", "deploy", "admin"]
+#: The roles of `eventbus.broker.acl`, which `--help` need not import.
+ROLES = [
+    "producer",
+    "reader",
+    "worker",
+    "notifier",
+    "importer",
+    "agent",
+    "operator",
+    "metrics",
+    "deploy",
+    "admin",
+]
 
 
 @click.command()
@@ -56,7 +68,9 @@ def acl(
     Roles:
       producer   records events; reads none
       reader     lists and watches; writes nothing
-      worker     runs the workers; also records and reads
+      worker     runs the workers without a role of their own; also records and reads
+      notifier   runs `worker notify`; all rights of producer and reader
+      importer   runs `worker import`; all rights of producer and reader
       agent      keeps nodes and leases; also records
       operator   writes pods, config maps and secrets for agents; all rights of agent and reader
       metrics    reads the numbers of status and doctor; writes nothing
