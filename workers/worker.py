@@ -14,7 +14,7 @@ from eventbus.broker.connection.connect import Client
 from eventbus.broker.function_library import ANNOUNCE_EVERY_S
 from eventbus.consume.consumer import consumer_name
 from eventbus.consume.heartbeat import LoopHealth
-from eventbus.errors import BusUnavailable, EventBusError
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError
 from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.recorder import EventRecorder
@@ -255,8 +255,9 @@ class Worker:
                 try:
                     if changed := self._opener.news(self._bus, client):
                         return changed
-                except BusUnavailable:
-                    continue  # the consumers wait for Redis too, and log it
+                except (BusUnavailable, BusRefused) as error:  # the consumers wait too, and log it
+                    log.debug("the options are not compared: %s", error)
+                    continue
                 if time.monotonic() >= announce_at and self._announce(client):
                     announce_at = time.monotonic() + ANNOUNCE_EVERY_S
             return ""

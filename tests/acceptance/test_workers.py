@@ -18,6 +18,7 @@ from redis import ResponseError
 
 from eventbus import EventBroadcaster, ObjectReference, Settings
 from eventbus.broker.bus import open_bus
+from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.workers.log_lines import uid_of_line
 from tests.acceptance.programs import Program, environment, run
@@ -184,6 +185,26 @@ def test_a_wrong_password_is_one_line_and_no_retry(command: tuple[str, ...], sho
             assert ended.stderr.startswith("error: ")
             assert ended.stderr.count("\n") == 1
             assert "EVENTBUS_REDIS_PASSWORD" in ended.stderr
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("kind", ["sink", "agent"])
+def test_a_running_worker_waits_while_its_password_is_refused(kind: str, short_path: Path, prefix: str) -> None:
+    server = EmbeddedServer(short_path / "s")
+    env = environment(server.start(), prefix, log_level="debug")
+    try:
+        with (
+            make_client(env["EVENTBUS_REDIS_URL"]) as admin,
+            Program("worker", kind, env=env, folder=short_path) as worker,
+        ):
+            eventually(lambda: "works on" in worker.err)
+            admin.config_set("requirepass", "other")
+            admin.client_kill_filter(_type="normal", skipme=True)
+            eventually(lambda: "the options are not compared" in worker.err or "stops: finishing" in worker.err)
+            assert "stops: finishing" not in worker.err
+            admin.config_set("requirepass", "")
+            assert worker.stop() == 0
     finally:
         server.stop()
 
