@@ -63,6 +63,10 @@ class BusRefused(EventBusError):
     exit_code = 2
 
 
+class PasswordRefused(BusRefused):
+    """Redis refused the user or the password. Cure: correct the user in Redis, or the password here."""
+
+
 class FunctionsMissing(BusUnavailable):
     """The functions of this build are not loaded on this server. Cure: `eventbus functions load`; then call again.
 

@@ -22,6 +22,7 @@ from eventbus.errors import (
     InvalidObject,
     NotFound,
     ObjectError,
+    PasswordRefused,
     Throttled,
 )
 from eventbus.model.selectors import InvalidSelector
@@ -204,7 +205,7 @@ def api_error_of(error: EventBusError) -> ApiError:
             return too_many(message)
         case Throttled():
             return too_many(message, error.retry_after_s or RETRY_AFTER_S)
-        case BusUnavailable():
+        case BusUnavailable() | PasswordRefused():  # no fault of the client: it may retry
             return unavailable(f"Redis cannot do it now: {message}")
         case BusRefused():
             return ApiError(403, "Forbidden", f"the API worker's Redis user may not do that: {message}", details={})

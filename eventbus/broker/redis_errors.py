@@ -18,6 +18,7 @@ from eventbus.errors import (
     FunctionsMissing,
     GroupMissing,
     OtherBus,
+    PasswordRefused,
 )
 
 #: longest quote of a server's own words
@@ -36,9 +37,9 @@ _BY_CODE: dict[str, tuple[type[EventBusError], str]] = {
     "MISCONF": (BusUnavailable, "cannot write to its disk: free some space there, then try again"),
     "NOREPLICAS": (BusUnavailable, "has too few replicas (min-replicas-to-write): wait and try again"),
     "OOM": (BusUnavailable, "is out of memory: raise its maxmemory, or let the workers drain it"),
-    "NOAUTH": (BusRefused, "wants a password: set EVENTBUS_REDIS_PASSWORD or EVENTBUS_REDIS_PASSWORD_FILE"),
+    "NOAUTH": (PasswordRefused, "wants a password: set EVENTBUS_REDIS_PASSWORD or EVENTBUS_REDIS_PASSWORD_FILE"),
     "WRONGPASS": (
-        BusRefused,
+        PasswordRefused,
         "refused the user or the password: correct the url (a password alone: redis://:PASSWORD@host), or set "
         "EVENTBUS_REDIS_PASSWORD",
     ),
@@ -72,6 +73,11 @@ _BY_TEXT: dict[str, tuple[type[EventBusError], str]] = {
     "max number of clients reached": (BusUnavailable, "has no free connection: wait, or raise its maxclients"),
     "without any password configured": (BusRefused, "has no password, but one was given: take it out"),
     "script can't run this command": (BusRefused, "does not permit the function's commands: extend the user's ACL"),
+    # as Redis says UNBLOCKED to a blocked read when it becomes a replica
+    "instance state changed": (
+        BusUnavailable,
+        "has become a replica: wait for the failover, or point EVENTBUS_REDIS_URL at the primary",
+    ),
     "ACL failure in script": (BusRefused, "does not permit the function's commands: extend the user's ACL"),
     # as Redis 7.0 says it of keys
     "can't access at least one of the keys": (

@@ -65,3 +65,13 @@ def test_it_lists_watches_writes_and_records(worker: ApiWorker) -> None:
         "why?kind=Pod&namespace=default&name=x",
     ):
         assert worker.call("GET", f"/eventbus/v1/{path}").status == 200, path
+
+
+def test_a_refused_password_is_no_fault_of_its_clients(worker: ApiWorker, embedded_url: str, prefix: str) -> None:
+    event = {"involvedObject": ABOUT, "reason": "Done"}
+    with make_client(embedded_url) as admin:
+        admin.execute_command("ACL", "SETUSER", prefix, "resetpass", ">other")
+        admin.execute_command("CLIENT", "KILL", "USER", prefix)
+    for method, path, body in (("POST", "/eventbus/v1/record", event), ("GET", EVENTS, None)):
+        refused = worker.call(method, path, body)
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "1"), refused.data

@@ -13,7 +13,15 @@ from eventbus.broker.connection.address import parse_address, safe_url, with_pas
 from eventbus.broker.connection.connect import make_client, resolve_url
 from eventbus.broker.embedded.server import default_directory
 from eventbus.broker.redis_errors import redis_errors, translate
-from eventbus.errors import BusRefused, BusUnavailable, ConfigError, EventBusError, FunctionsMissing, GroupMissing
+from eventbus.errors import (
+    BusRefused,
+    BusUnavailable,
+    ConfigError,
+    EventBusError,
+    FunctionsMissing,
+    GroupMissing,
+    PasswordRefused,
+)
 from eventbus.settings import Settings
 
 
@@ -206,14 +214,19 @@ REPLIES: list[tuple[Exception, type[EventBusError], str]] = [
     (redis.OutOfMemoryError("command not allowed", status_code="OOM"), BusUnavailable, "out of memory"),
     (
         redis.AuthenticationError("Authentication required.", status_code="NOAUTH"),
-        BusRefused,
+        PasswordRefused,
         "EVENTBUS_REDIS_PASSWORD",
     ),
-    (redis.AuthenticationError("invalid username-password pair", status_code="WRONGPASS"), BusRefused, "password"),
+    (redis.AuthenticationError("invalid username-password pair", status_code="WRONGPASS"), PasswordRefused, "password"),
     (redis.exceptions.NoPermissionError("no permissions", status_code="NOPERM"), BusRefused, "ACL"),
     (redis.ResponseError("Function not found", status_code="ERR"), FunctionsMissing, "load"),
     (redis.ResponseError("NOGROUP No such key 'k' or consumer group 'g'"), GroupMissing, "recreate it"),
     (redis.ResponseError("UNBLOCKED the stream key no longer exists"), GroupMissing, "recreate it"),
+    (
+        redis.ResponseError("UNBLOCKED force unblock from blocking operation, instance state changed"),
+        BusUnavailable,
+        "replica",
+    ),
     (redis.exceptions.ClusterError("10.0.0.7:6379 is away: Connection refused"), BusUnavailable, "failover"),
     (redis.ResponseError("WRONGTYPE Operation against a key"), EventBusError, "WRONGTYPE"),
 ]
