@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -19,9 +20,19 @@ from tests.support.api_worker import api_worker
 from tests.support.fleet import make_fleet
 from tests.waiting import PATIENCE_S
 
+#: Chromium uses only the last list of features, so this one repeats Playwright's.
+DISABLED = (
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades", "LensOverlay"),
+    *("HttpsFirstBalancedModeAutoEnable", "MediaRouter", "PaintHolding", "ThirdPartyStoragePartitioning"),
+    *("AvoidCorsURLLoaderRestartOnRedirect", "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled"),
+    "PreconnectToSearch",
+    # Hidden pages that Chromium loads for the address bar of each window. They cost as much CPU as the tests' pages.
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),
+)
 ARGUMENTS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    f"--disable-features={','.join(DISABLED)}",
 )
 
 Open = Callable[..., Any]
@@ -42,9 +53,9 @@ def chromium() -> str:
     return str(found)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """One for a module: while it lives, no other event loop runs in this thread."""
+    """The browser of this folder's tests; not of the run: while it lives, no other event loop runs in this thread."""
     path = chromium()
     from playwright.sync_api import sync_playwright
 
@@ -128,18 +139,9 @@ def open_page(browser: Any) -> Iterator[Open]:
     said: list[str] = []
 
     def open_at(address: str, *, width: int = 1280, scheme: str = "light", expected: int = 0, **more: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
-        context.set_default_timeout(PATIENCE_MS)
-        contexts.append(context)
-        page = context.new_page()
-
-        def told(message: Any) -> None:
-            if NETWORK_CHANGED not in message.text and not (expected and f"status of {expected}" in message.text):
-                said.append(f"{message.type}: {message.text}")
-
-        page.on("console", told)
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
+        contexts.append(_window(browser, width, scheme, **more))
+        page = contexts[-1].new_page()
+        _note_words(page, said, expected)
         load(page, address)
         return page
 
@@ -147,3 +149,64 @@ def open_page(browser: Any) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert said == []
+
+
+@pytest.fixture(scope="package")
+def tab(browser: Any) -> Iterator[Any]:
+    """The tab of `open_again`. A new window for each test costs twice the CPU."""
+    context = _window(browser)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def open_again(tab: Any) -> Iterator[Open]:
+    """Opens a page as `open_page` does, but in a tab that tests share; for tests with one page at a time."""
+    said: list[str] = []
+    listeners: list[tuple[str, Any]] = []
+
+    def open_at(address: str, *, expected: int = 0) -> Any:
+        leave()
+        listeners.extend(_note_words(tab, said, expected).items())
+        load(tab, address)
+        return tab
+
+    def leave() -> None:
+        if not listeners:
+            return
+        while listeners:
+            tab.remove_listener(*listeners.pop())
+        tab.evaluate("localStorage.clear()")
+        tab.context.clear_cookies()
+        # Of the same origin: for another one, Chromium starts a process.
+        load(tab, urljoin(tab.url, "/page/icon.svg"))
+
+    yield open_at
+    leave()
+    assert said == []
+
+
+def _window(browser: Any, width: int = 1280, scheme: str = "light", **more: Any) -> Any:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
+def _note_words(page: Any, said: list[str], expected: int) -> dict[str, Any]:
+    """Append the messages of *page* to *said*. Returns: the listeners, by event."""
+
+    def told(message: Any) -> None:
+        # Chromium asks for an icon where the document is not the page, which names its own.
+        is_icon = message.location["url"].endswith("/favicon.ico")
+        is_expected = expected and f"status of {expected}" in message.text
+        if not (is_icon or is_expected or NETWORK_CHANGED in message.text):
+            said.append(f"{message.type}: {message.text}")
+
+    listeners = {
+        "console": told,
+        "pageerror": lambda error: said.append(str(error)),
+        "dialog": lambda dialog: said.append(f"dialog: {dialog.message}"),
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)
+    return listeners

@@ -98,8 +98,8 @@ def group(page: Any, name: str) -> Any:
     return page.get_by_role("table", name="Open groups").locator("tbody tr", has_text=name).first
 
 
-def test_groups_have_their_state_receiver_and_alerts(address: str, open_page: Open) -> None:
-    page = open_page(address, expected=401)
+def test_groups_have_their_state_receiver_and_alerts(address: str, open_again: Open) -> None:
+    page = open_again(address, expected=401)
     sign_in(page, "ann")
     expect(page).to_have_title("Notifications · eventbus")
     expect(page.get_by_text("sent by notify-1")).to_be_visible()
@@ -119,8 +119,8 @@ def test_groups_have_their_state_receiver_and_alerts(address: str, open_page: Op
     expect(page).to_have_title("Pod/web-0 · eventbus")
 
 
-def test_a_group_is_silenced_and_the_silence_expired(address: str, open_page: Open) -> None:
-    page = open_page(address, expected=401)
+def test_a_group_is_silenced_and_the_silence_expired(address: str, open_again: Open) -> None:
+    page = open_again(address, expected=401)
     sign_in(page, "ann")
     page.get_by_role("button", name="Silence bank, BackOff to chat").click()
     form = page.get_by_role("dialog", name="New silence")

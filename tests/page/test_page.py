@@ -76,8 +76,10 @@ def event(
     )
 
 
-def test_the_overview_says_what_fails_since_when_how_often_and_whether_it_does_still(url: str, open_page: Open) -> None:
-    page = open_page(url)
+def test_the_overview_says_what_fails_since_when_how_often_and_whether_it_does_still(
+    url: str, open_again: Open
+) -> None:
+    page = open_again(url)
     failing = page.get_by_role("table", name="Failing").locator("tbody tr").first
     expect(failing).to_contain_text("Pod/web-7f-a")
     expect(failing).to_contain_text("Failed exit code 1")
@@ -232,8 +234,8 @@ def test_a_drag_over_the_chart_goes_on_while_new_counts_arrive(url: str, open_pa
     assert "from=" in page.url
 
 
-def test_new_events_appear_wait_while_one_reads_and_pause(bus: Bus, url: str, open_page: Open) -> None:
-    page = open_page(f"{url}?namespace=live&sort=last")
+def test_new_events_appear_wait_while_one_reads_and_pause(bus: Bus, url: str, open_again: Open) -> None:
+    page = open_again(f"{url}?namespace=live&sort=last")
     expect(page.get_by_text("● live")).to_be_visible()
     write(bus, event("a", "One"))
     expect(rows(page)).to_have_count(1)
@@ -367,9 +369,9 @@ def test_a_silent_lease_is_a_problem_of_its_node(bus: Bus, url: str, open_page: 
     client.close()
 
 
-def test_the_page_has_the_rules_of_the_library(bus: Bus, url: str, open_page: Open) -> None:
+def test_the_page_has_the_rules_of_the_library(bus: Bus, url: str, open_again: Open) -> None:
     twins = json.loads((Path(__file__).parent / "twins.json").read_text("utf-8"))
-    page = open_page(url)
+    page = open_again(f"{url}time.js")
     shown = page.evaluate(
         """async ({ durations, printable, times }) => {
             const { duration } = await import("/page/time.js");
@@ -569,14 +571,14 @@ def test_what_has_completed_since_its_last_failure_fails_no_more(bus: Bus, url: 
 
 
 def test_health_shows_nodes_by_condition_and_lets_who_may_replay_and_discard(
-    bus: Bus, url: str, url_with_users: str, open_page: Open
+    bus: Bus, url: str, url_with_users: str, open_again: Open
 ) -> None:
     client = bus.client()
     keys: Keys = bus.keys[0]
     for _ in range(2):
         client.xadd(keys.dead, {"cause": "handler-failed", "group": "billing", "deaths": "3", "at": "0", "b": b"?"})
     client.close()
-    page = open_page(f"{url}?view=health")
+    page = open_again(f"{url}?view=health")
     expect(page.get_by_role("region", name="Nodes", exact=True)).to_contain_text("DiskPressure True")
     expect(page.get_by_role("region", name="Groups and workers", exact=True)).to_contain_text("no worker runs")
     expect(page.get_by_role("region", name="Partitions", exact=True).locator("tbody tr")).to_have_count(bus.partitions)
@@ -591,7 +593,7 @@ def test_health_shows_nodes_by_condition_and_lets_who_may_replay_and_discard(
     expect(dead.get_by_role("status")).to_contain_text("was discarded")
     expect(dead.get_by_role("button", name="Discard", exact=False)).to_have_count(1)
 
-    reader = open_page(url_with_users, expected=401)
+    reader = open_again(url_with_users, expected=401)
     reader.get_by_label("Token").fill("view-token")
     reader.keyboard.press("Enter")
     expect(reader.get_by_text("vic (read-only)")).to_be_visible()
@@ -670,8 +672,8 @@ def test_a_token_is_asked_for_once_and_signing_out_forgets_it(url_with_users: st
     assert page.context.cookies() == []
 
 
-def test_texts_of_events_are_text(url: str, open_page: Open) -> None:
-    page = open_page(f"{url}?q=nasty")
+def test_texts_of_events_are_text(url: str, open_again: Open) -> None:
+    page = open_again(f"{url}?q=nasty")
     message = rows(page).first.locator("td.message")
     expect(message).to_contain_text("<img src=x onerror=alert(1)><script>alert(2)</script> javascript:alert(3)")
     expect(message).to_contain_text("\\x1b[31mred\\x1b[0m \\u202etxt.exe\\u202c")
@@ -726,14 +728,14 @@ OLDER = """async () => {
 def test_a_stream_that_is_too_old_again_and_again_is_asked_for_with_pauses_and_left_closed(
     url: str, open_page: Open
 ) -> None:
-    pauses, closed = open_page(f"{url}live.js", expected=404).evaluate(EXPIRED)
+    pauses, closed = open_page(f"{url}live.js").evaluate(EXPIRED)
     assert pauses == [1000, 2000, 5000]
     assert closed == [True] * 4
 
 
 @pytest.mark.volume
 def test_of_two_lists_the_older_is_gone_on_from_and_the_newer_row_stays(url: str, open_page: Open) -> None:
-    page = open_page(f"{url}live.js", expected=404)
+    page = open_page(f"{url}live.js")
     assert page.evaluate(TWO_LISTS) == [3, 3, False, 4]
     assert page.evaluate(OLDER) == "99"
 
