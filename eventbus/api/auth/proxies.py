@@ -57,14 +57,14 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def _address(text: str) -> _Address | None:
-    """Parse an address, with the port that some proxies add; None if it is none."""
+    """Parse an address, with the port that some proxies add, without its zone; None if it is none."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        address = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text.partition("%")[0])  # a zone may have any characters
     except ValueError:
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None

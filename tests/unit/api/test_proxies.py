@@ -51,6 +51,11 @@ def test_what_the_client_itself_wrote_before_the_proxys_entry_is_not_believed() 
     assert client("10.0.0.5", "198.51.100.1\x1b[31m") == "10.0.0.5"
 
 
+def test_the_zone_of_an_address_which_may_have_any_characters_is_left_out() -> None:
+    assert client("10.0.0.5", "fe80::1%eth0 user=root \x9b31m") == "fe80::1"
+    assert client("10.0.0.5", "[2001:db8::7%\u202e]:443") == "2001:db8::7"
+
+
 def test_without_trusted_proxies_the_header_means_nothing() -> None:
     assert client("10.0.0.5", "203.0.113.7", proxies=TrustedProxies()) == "10.0.0.5"
 
