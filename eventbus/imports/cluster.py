@@ -164,12 +164,7 @@ class Cluster:
     def _get(self, path: str, params: Mapping[str, str], most: int) -> tuple[int, bytes]:
         try:
             with self._client.stream("GET", path, params=params) as response:
-                body = bytearray()
-                for part in response.iter_bytes():
-                    body += part
-                    if len(body) > most:
-                        raise UnexpectedReply(f"the answer to {path} has more than {most} bytes")
-                return response.status_code, bytes(body)
+                return response.status_code, _read_whole(response, most)
         except EventBusError:
             raise
         except Exception as error:
@@ -234,8 +229,7 @@ class Watch:
                 if self._closed.is_set():  # `close` has not seen the response
                     return
                 if response.status_code != 200:
-                    response.read()
-                    raise _watch_error(response.status_code, response.content)
+                    raise _watch_error(response.status_code, _read_whole(response, MAX_ANSWER))
                 self._open = True
                 for line in _lines(response.iter_raw()):
                     if self._closed.is_set():
@@ -252,6 +246,16 @@ class Watch:
             with suppress(Full):
                 self._changes.put(found, timeout=0.5)
                 return
+
+
+def _read_whole(response: httpx2.Response, most: int) -> bytes:
+    """Return the body. Raises: UnexpectedReply: it has more than *most* bytes."""
+    body = bytearray()
+    for part in response.iter_bytes():
+        body += part
+        if len(body) > most:
+            raise UnexpectedReply(f"the answer to {response.request.url.path} has more than {most} bytes")
+    return bytes(body)
 
 
 def _lines(parts: Iterator[bytes]) -> Iterator[bytes]:

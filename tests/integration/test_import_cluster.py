@@ -145,6 +145,10 @@ def test_answers_beyond_the_bounds_are_refused(
     monkeypatch.setattr(module, "MAX_LINE", 1000)
     with pytest.raises(UnexpectedReply, match="more than 1000 bytes"):
         taken(cluster)
+    server.replies[NEW + "?watch"] = [(500, b"x" * 5000)]
+    monkeypatch.setattr(module, "MAX_ANSWER", 100)
+    with pytest.raises(UnexpectedReply, match="more than 100 bytes"):
+        taken(cluster)
     monkeypatch.setattr(module, "MAX_PAGE", 10)
     with pytest.raises(UnexpectedReply, match="more than 10 bytes"):
         list(cluster.pages())
