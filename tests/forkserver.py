@@ -26,6 +26,7 @@ from contextlib import suppress
 from importlib import import_module
 from pkgutil import walk_packages
 from runpy import run_module
+from types import ModuleType
 
 import msgspec
 
@@ -48,7 +49,10 @@ NOWHERE = "kill:nowhere"
 
 
 class Order(msgspec.Struct):
-    """The program to start; *terminal*: standard input becomes the terminal of a session of its own."""
+    """The program to start; *terminal*: standard input becomes the terminal of a session of its own.
+
+    Without a *module* the first word is its source, as that of `python -c`.
+    """
 
     module: str
     words: list[str]
@@ -130,7 +134,7 @@ def _send_to_whoever_listens(answers: socket.socket, data: bytes) -> None:
 
 
 def become(order: Order) -> None:
-    """Run `python -m *module* *words*` in this process, without starting an interpreter."""
+    """Run `python -m *module* *words*`, or `python -c *words*`, in this process, without starting an interpreter."""
     if order.terminal:
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -144,14 +148,19 @@ def become(order: Order) -> None:
     assert sys.__stdout__
     sys.__stdout__.reconfigure(line_buffering=os.isatty(1))
     sys.path[0] = order.folder
-    sys.argv = ["", *order.words]
+    sys.argv = ["", *order.words] if order.module else ["-c", *order.words[1:]]
     try:
-        run_module(order.module, run_name="__main__", alter_sys=True)
+        if order.module:
+            run_module(order.module, run_name="__main__", alter_sys=True)
+        else:
+            sys.modules["__main__"] = main = ModuleType("__main__")
+            exec(compile(order.words[0], "<string>", "exec"), vars(main))  # noqa: S102
     except SystemExit as end:
         if not isinstance(end.code, int | None):
             raise  # a text to be printed
         _end(end.code or 0)
         raise
+    _end(0)
 
 
 def _end(code: int) -> None:

@@ -1,4 +1,7 @@
-"""Starts processes: `python -m MODULE` is forked by a forkserver where that is the same as a new interpreter."""
+"""Starts processes: `python -m MODULE` is forked by a forkserver where that is the same as a new interpreter.
+
+So is `python -c PROGRAM`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ import msgspec
 from tests.forkserver import NUMBER, Order
 
 PYTHON_M = [sys.executable, "-m"]
+PYTHON_C = [sys.executable, "-c"]
 #: For every process of the tests: a warning is an error, and a crash of the interpreter says more than SIGSEGV.
 STRICT = {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"}
 #: Variables that are read while a command runs. Any other may have been read by the interpreter or by an import, so
@@ -57,8 +61,9 @@ def start(
 ) -> Process:
     """Run *arguments*. *terminal*: with *stdin* as its own; *afresh*: in an interpreter with imports of its own."""
     words = [word for word in arguments if isinstance(word, str)]
-    if not afresh and words[:2] == PYTHON_M and len(words) == len(arguments) and same_at_start(env):
-        order = Order(words[2], words[3:], dict(env), str(folder or Path.cwd()), terminal)
+    if not afresh and words[:2] in (PYTHON_M, PYTHON_C) and len(words) == len(arguments) and same_at_start(env):
+        module, *rest = words[2:] if words[:2] == PYTHON_M else ["", *words[2:]]
+        order = Order(module, rest, dict(env), str(folder or Path.cwd()), terminal)
         return Forked(order, [0 if stdin is None else stdin, _number(stdout), _number(stderr)])
     return subprocess.Popen(
         arguments,
@@ -100,7 +105,7 @@ class Forked:
     """A process of the forkserver; as `subprocess.Popen`, of which it has what `Process` names."""
 
     def __init__(self, order: Order, standard: Sequence[int]) -> None:
-        self.args = [*PYTHON_M, order.module, *order.words]
+        self.args = [*PYTHON_M, order.module, *order.words] if order.module else [*PYTHON_C, *order.words]
         self.returncode: int | None = None
         self._answers, its = socket.socketpair()
         with its:

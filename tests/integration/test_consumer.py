@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ from eventbus.testing.clock import FakeClock
 from eventbus.util.backoff import Backoff
 from eventbus.util.clock import SystemClock
 from tests.builders import make_reference
+from tests.starting import STRICT, Process, start_piped
 from tests.support.harness import (
     CuttingProxy,
     bus_with,
@@ -206,22 +208,16 @@ worker.run()
 
 
 @contextmanager
-def holder(url: str, settings: Settings) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def holder(url: str, settings: Settings) -> Iterator[tuple[Process, int]]:
     """A worker process that stands in the middle of its work: half is recorded, half, so many entries, is only read."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, url, settings.prefix],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    command = [sys.executable, "-c", HOLDER, url, settings.prefix]
+    with start_piped(command, env=os.environ | STRICT) as (process, _, stdout, _):
         try:
-            assert process.stdout
-            said, held = process.stdout.readline().split()
-            assert said == "holds"
+            said, held = stdout.readline().split()
+            assert said == b"holds"
             yield process, int(held)
         finally:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
 
 
 def test_what_a_killed_worker_had_begun_is_finished_by_another_and_counted_once(
@@ -232,7 +228,7 @@ def test_what_a_killed_worker_had_begun_is_finished_by_another_and_counted_once(
         record(broadcaster, 400)
     with holder(embedded_url, settings) as (process, held):
         assert 0 < counted(bus) < 400
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         process.wait()
         with sink_running(bus, take_over_s=0.3):
             eventually(lambda: counted(bus) == 400)

@@ -18,6 +18,7 @@ import pytest
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.model.encoding.wire import unpack_batch, unpack_wire
 from eventbus.settings import Settings
+from tests.acceptance.programs import run_python
 from tests.support.api_in_process import serving
 
 HEAD = """
@@ -76,14 +77,8 @@ def expected(program: str) -> Counter[str]:
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_all_that_was_recorded_arrives_once_when(bus: Bus, url: str, program: str) -> None:
-    env = dict(os.environ) | {
-        "EVENTBUS_URL": url,
-        "EVENTBUS_REDIS_URL": "redis://127.0.0.1:1/0",
-        "EVENTBUS_FLUSH_S": "60",
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", HEAD + program], env=env, stderr=subprocess.PIPE, text=True
-    )
+    away = "redis://127.0.0.1:1/0"
+    done = run_python(HEAD + program, EVENTBUS_URL=url, EVENTBUS_REDIS_URL=away, EVENTBUS_FLUSH_S="60")
     assert done.stderr == ""
     assert done.returncode in (0, -signal.SIGTERM)
     assert said(bus) == expected(program)

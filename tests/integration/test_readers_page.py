@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import PATIENCE_S
+from tests.acceptance.programs import run_python
 
 PAGE = (Path(__file__).parents[2] / "docs" / "readers.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -18,17 +15,5 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_an_example_of_the_page_runs(example: str, embedded_url: str, prefix: str) -> None:
-    environment = os.environ | {
-        "EVENTBUS_REDIS_URL": embedded_url,
-        "EVENTBUS_PREFIX": prefix,
-        "EVENTBUS_FLUSH_S": "60",
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", example],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run_python(example, EVENTBUS_REDIS_URL=embedded_url, EVENTBUS_PREFIX=prefix, EVENTBUS_FLUSH_S="60")
     assert (done.returncode, done.stderr) == (0, "")
