@@ -39,8 +39,10 @@ PACKAGES = (
         "eventbus.correlate",
         "eventbus.export",
     ),
-    *("eventbus.cli", "eventbus.workers"),
+    *("eventbus.agent", "eventbus.lifecycle", "eventbus.cli", "eventbus.workers"),
 )
+#: What redis, asyncio and a recorder import when they begin to work.
+LATE = ("redis", "encodings.idna", "multiprocessing.util")
 NUMBER = struct.Struct("i")
 #: Read at import, where each module takes what it is to ask.
 CRASH = "EVENTBUS_CRASH"
@@ -180,12 +182,15 @@ def _end(code: int) -> None:
 def _import_everything() -> None:
     """Import all that any command imports, also late; not the sinks' libraries, which few have."""
     os.environ[CRASH] = NOWHERE
-    import_module("redis")
+    gc.disable()
+    for name in LATE:
+        import_module(name)
     with warnings.catch_warnings():  # the API's library of HTTP changes their filters
         for package in PACKAGES:
             for module in walk_packages(import_module(package).__path__, f"{package}."):
                 if not module.name.endswith("__main__"):
                     import_module(module.name)
+    gc.enable()
     gc.collect()
     gc.freeze()  # so that a collection in a child does not touch, and thereby copy, every page
 

@@ -31,7 +31,7 @@ STRICT = {"PYTHONWARNINGS": "error", "PYTHONFAULTHANDLER": "1"}
 #: where it differs from what the forkserver began with, nothing is forked.
 READ_WHEN_RUN = (
     *("EVENTBUS_", "PATH", "_EVENTBUS_COMPLETE", "COMP_", "NO_COLOR", "COLUMNS", "TERM", "PYTEST_"),
-    *("NOTIFY_SOCKET", "WATCHDOG_"),
+    *("NOTIFY_SOCKET", "WATCHDOG_", "PORT", "PS1", "OF_MINE_"),
 )
 ROOT = Path(__file__).parents[1]
 #: What the forkserver begins with: as it is before any test has changed it.

@@ -253,7 +253,7 @@ def test_what_a_killed_one_has_left_is_named_by_doctor_and_ended_by_down(
 def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
     procfile.write_text("web: echo hello; exec sleep 900" + instead_of_workers())
     pod = f"web-{node_name(os.uname().nodename)}"
-    secret = {"PASSWORD_OF_MINE": "kept-to-myself"}
+    secret = {"OF_MINE_PASSWORD": "kept-to-myself"}
     with Program(*UP, "--procfile", str(procfile), env=env | secret, folder=tmp_path) as program:
         eventually(lambda: re.search(rf"{pod} +1/1 +Running", run("get", "pods", env=env).stdout) is not None)
 
@@ -264,7 +264,7 @@ def test_get_pods_shows_what_runs_under_it_until_it_ends(env: dict[str, str], pr
             return {item["metadata"]["name"].partition("-")[0] for item in json.loads(everywhere())["items"]}
 
         eventually(lambda: {"web", *WORKERS} <= names())
-        assert "PASSWORD_OF_MINE" not in everywhere()
+        assert "OF_MINE_PASSWORD" not in everywhere()
         assert run("get", "pods", "-n", "elsewhere", env=env).stdout == ""
         assert run("logs", "web", env=env).stdout == "hello\n"
         deleted = run("delete", f"pod/{pod}", env=env)
