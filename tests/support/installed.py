@@ -6,6 +6,7 @@ requirements are walked as an installer walks them, and the files of each packag
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +14,7 @@ import venv
 import zipfile
 from configparser import ConfigParser
 from importlib.metadata import Distribution, distribution
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +47,8 @@ def install(wheel: Path, folder: Path, *extras: str) -> Installed:
     packages = Path(sysconfig.get_path("purelib", "venv", scheme))
     with zipfile.ZipFile(wheel) as files:
         files.extractall(packages)
+        for name in files.namelist():
+            _take_compiled(ROOT / name, packages / name)
         (metadata,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
     eventbus = Distribution.at(packages / metadata.partition("/")[0])
     for required in requirements(eventbus, extras):
@@ -77,6 +81,18 @@ def requirements(wanted: Distribution, extras: tuple[str, ...] = ()) -> list[Dis
             needed = wanted if name == canonicalize_name(wanted.name) else found.setdefault(name, distribution(name))
             queue += [(needed, more) for more in ("", *requirement.extras)]
     return list(found.values())
+
+
+def _take_compiled(ours: Path, installed: Path) -> None:
+    """Link the compiled module of *ours* to that of *installed*, if it is the same: to compile takes a second."""
+    compiled = Path(cache_from_source(str(ours)))
+    if ours.suffix != ".py" or not compiled.exists() or ours.read_bytes() != installed.read_bytes():
+        return
+    times = ours.stat()
+    os.utime(installed, ns=(times.st_atime_ns, times.st_mtime_ns))  # a compiled module names its source's
+    target = Path(cache_from_source(str(installed)))
+    target.parent.mkdir(exist_ok=True)
+    target.symlink_to(compiled)
 
 
 def _link(package: Distribution, packages: Path) -> None:
