@@ -106,7 +106,10 @@ class CommandEvents:
         self._thread.join()
         if not self._problems:
             return ""
-        return f"{self._unsent} event{'' if self._unsent == 1 else 's'} not sent: {'; '.join(self._problems)}"
+        problems = "; ".join(self._problems)
+        if not self._unsent:  # all are kept in the spool
+            return problems
+        return f"{self._unsent} event{'' if self._unsent == 1 else 's'} not sent: {problems}"
 
     def _record(self, event_type: str, reason: str, message: str) -> None:
         self._events.put(CommandEvent(self._about, datetime.now(UTC), event_type, reason, message))
