@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
 import json
 import os
@@ -213,6 +214,29 @@ def test_a_kubeconfig_is_merged_beside_what_is_there() -> None:
     assert (merged["current-context"], merged["preferences"]) == ("prod", {"colors": True})
     assert merged["contexts"][0]["context"] == {"cluster": "eventbus", "user": "eventbus", "namespace": "team-a"}
     assert merge_config(held, made, use=True)["current-context"] == "eventbus"
+
+
+@pytest.mark.parametrize("text", ["foo: [bar\n", "contexts: 5\n", "users: [5]\n", "- 1\n", f"a: {'[' * 5000}"])
+def test_a_kubeconfig_that_cannot_be_merged_is_one_line_and_stays(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    ran = run("kubeconfig", "--merge", env={**os.environ, "KUBECONFIG": str(path)})
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(f"error: {path}")
+    assert (ran.stderr.count("\n"), "\\x0a" in ran.stderr) == (1, False)
+    assert path.read_text() == text
+
+
+def test_a_kubeconfig_without_room_on_the_disk_leaves_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    ran = run("kubeconfig", "--merge", env={**os.environ, "KUBECONFIG": str(tmp_path / "config")})
+    assert (ran.returncode, "No space left on device" in ran.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_kubeconfig_is_printed_where_nothing_is_merged(embedded_url: str, prefix: str) -> None:

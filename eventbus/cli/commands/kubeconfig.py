@@ -14,6 +14,8 @@ from eventbus.errors import ConfigError
 
 DEFAULT_SERVER = "http://127.0.0.1:6480"
 NAME = "eventbus"
+#: The lists of a kubeconfig.
+PARTS = ("clusters", "users", "contexts")
 
 
 @click.command()
@@ -85,7 +87,7 @@ def make_config(server: str, ca: bytes | None, token: str, name: str, namespace:
 def merge_config(current: dict[str, Any], entries: dict[str, Any], *, use: bool) -> dict[str, Any]:
     """Return *current* with *entries*, which replace entries of the same name."""
     merged = {"apiVersion": "v1", "kind": "Config", **current}
-    for part in ("clusters", "users", "contexts"):
+    for part in PARTS:
         names = {entry["name"] for entry in entries[part]}
         others = [entry for entry in current.get(part) or [] if entry.get("name") not in names]
         merged[part] = [*others, *entries[part]]
@@ -138,11 +140,17 @@ def _read(path: Path) -> dict[str, Any]:
         config = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    if config is not None and not isinstance(config, dict):
-        raise ConfigError(f"{path} is not a kubeconfig")
-    return config or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
+    if not config:
+        return {}
+    if not isinstance(config, dict) or not all(_is_list(config.get(part)) for part in PARTS):
+        raise ConfigError(f"{path} is not a kubeconfig: it must be a mapping with lists of {', '.join(PARTS)}")
+    return config
+
+
+def _is_list(entries: Any) -> bool:
+    return entries is None or (isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries))
 
 
 def _write(path: Path, text: str) -> None:
@@ -152,8 +160,12 @@ def _write(path: Path, text: str) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}.{os.getpid()}")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        new.replace(path)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            new.replace(path)
+        except OSError:
+            new.unlink(missing_ok=True)  # a part of a token
+            raise
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
