@@ -64,7 +64,7 @@ def kubeconfig(
         return
     path = _kubeconfig_path()
     merged = merge_config(_read(path), entries, use=use)
-    _write(path, dump_yaml(merged))
+    write_config(path, dump_yaml(merged))
     click.echo(f"context {name} is in {path}" + ("" if use else f"; use it with: kubectl --context {name}"))
 
 
@@ -153,8 +153,8 @@ def _is_list(entries: Any) -> bool:
     return entries is None or (isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries))
 
 
-def _write(path: Path, text: str) -> None:
-    """Write the file atomically, readable by this user only, because it has tokens."""
+def write_config(path: Path, text: str) -> None:
+    """Write the file atomically, readable by this user only, because it has tokens. Raises: ConfigError."""
     path = path.resolve()  # follow a link instead of replacing it
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
