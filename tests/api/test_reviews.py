@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from typing import Any
 
 from tests.support.api_replay import EVENTS
@@ -98,3 +99,8 @@ def test_each_document_of_discovery_is_read_in_both_its_ways_and_no_other(local_
     for path in ("/version", "/api", "/apis", "/api/v1"):
         assert local_worker.call("POST", path, {}).status == 405, path
     assert local_worker.call("POST", "/api/v2", {}).status in (404, 405)
+
+
+def test_the_version_is_one_that_kubectl_can_read(local_worker: ApiWorker) -> None:
+    version = local_worker.call("GET", "/version").json["gitVersion"]
+    assert re.fullmatch(r"v1\.\d+\.0\+eventbus-[0-9A-Za-z.-]+", version), version  # semver: one plus

@@ -79,7 +79,7 @@ class Discovery:
             {
                 "major": MAJOR,
                 "minor": MINOR,
-                "gitVersion": f"v{MAJOR}.{MINOR}.0+eventbus-{self._build}",
+                "gitVersion": f"v{MAJOR}.{MINOR}.0+eventbus-{self._build.replace('+', '.')}",
                 "gitCommit": "",
                 "gitTreeState": "",
                 "buildDate": "1970-01-01T00:00:00Z",
