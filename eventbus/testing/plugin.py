@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def recorded_events(monkeypatch: pytest.MonkeyPatch) -> RecordedEvents:
-    """The events of all recorders that are made during the test, in order. Nothing leaves the process."""
-    from eventbus.testing.recorder import RecordedEvents, record_here
+    """The events that recorders record during the test, in order. Nothing leaves the process.
+
+    Not those of a recorder that an `EventBroadcaster` of the program has made before the test.
+    """
+    from eventbus.record.losses import Losses
+    from eventbus.testing.recorder import RecordedEvents, redirect
+    from eventbus.util.clock import SystemClock
 
     events = RecordedEvents()
-    record_here(events, monkeypatch)
+    redirect(monkeypatch, events.put, Losses(SystemClock()))
     return events
 
 
@@ -39,10 +44,15 @@ def _eventbus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def bus(_eventbus_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
-    """A bus of the test's own, with a worker that stores; EVENTBUS_REDIS_URL and EVENTBUS_PREFIX name it."""
+    """A bus of the test's own, with a worker that stores; EVENTBUS_REDIS_URL and EVENTBUS_PREFIX name it.
+
+    The recorders of `make_event_recorder` and `make_events_recorder` record on it during the test.
+    """
     from eventbus.testing.bus import a_bus
+    from eventbus.testing.recorder import redirect
 
     with a_bus(_eventbus_server) as made:
         for name, value in made.environ.items():
             monkeypatch.setenv(name, value)
+        redirect(monkeypatch, made.broadcaster._accept, made.broadcaster.losses, every=False)
         yield made

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from eventbus.model.event import Event
 from eventbus.model.reference import reference_to
@@ -16,6 +16,8 @@ from eventbus.util.clock import Clock, SystemClock
 
 #: Real seconds that a full recorder waits for a reader before it raises. client-go's waits without a limit.
 PATIENCE_S = 5.0
+
+R = TypeVar("R", EventRecorder, EventsRecorder)
 
 
 class FakeRecorder(EventRecorder):
@@ -96,7 +98,7 @@ _LINES = 1_000_000
 
 
 class RecordedEvents(Sequence[Event]):
-    """All events of the recorders that `recorder` made, in the order of the calls."""
+    """The events of recorders in a test, in the order of the calls."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -108,11 +110,11 @@ class RecordedEvents(Sequence[Event]):
     def events_recorder(self, controller: str = "example.com/test", instance: str = "test") -> EventsRecorder:
         """Return a recorder of events.k8s.io that adds each of its events to this list; they form no series."""
         clock = SystemClock()
+        return EventsRecorder(controller, instance, put=self.put, losses=Losses(clock), clock=clock)
 
-        def put(pending: Pending) -> None:
-            self._events.append(build(pending))
-
-        return EventsRecorder(controller, instance, put=put, losses=Losses(clock), clock=clock)
+    def put(self, pending: Pending) -> None:
+        """Add the event that a recorder has made."""
+        self._events.append(build(pending))
 
     @property
     def lines(self) -> list[str]:
@@ -162,23 +164,38 @@ class _Recorder(FakeRecorder):
         self.recorded = events
 
 
-def record_here(events: RecordedEvents, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every recorder that is made from now on record into *events*, until *monkeypatch* is undone."""
+def redirect(
+    monkeypatch: pytest.MonkeyPatch, put: Callable[[Pending], None], losses: Losses, *, every: bool = True
+) -> None:
+    """Have recorders pass their events to *put* until *monkeypatch* is undone; afterwards they record as before.
+
+    Also those that exist, such as a global variable of the tested program, if `make_event_recorder` or
+    `make_events_recorder` has made them.  *every*: also those that other broadcasters make from now on.
+    """
     from eventbus.record import default
 
-    def new_recorder(_broadcaster: EventBroadcaster, component: str, host: str | None = None) -> FakeRecorder:
-        return events.recorder(component, host or "")
+    new_recorder, new_events_recorder = EventBroadcaster.new_recorder, EventBroadcaster.new_events_recorder
 
-    def new_events_recorder(
-        _broadcaster: EventBroadcaster, controller: str, *, instance: str | None = None
+    def redirected(recorder: R, broadcaster: EventBroadcaster | None) -> R:
+        if every or broadcaster is default._broadcaster:
+            monkeypatch.setattr(recorder, "_put", put)
+            monkeypatch.setattr(recorder, "_losses", losses)
+        return recorder
+
+    def make_recorder(broadcaster: EventBroadcaster, component: str, host: str | None = None) -> EventRecorder:
+        return redirected(new_recorder(broadcaster, component, host), broadcaster)
+
+    def make_events_recorder(
+        broadcaster: EventBroadcaster, controller: str, *, instance: str | None = None
     ) -> EventsRecorder:
-        return events.events_recorder(controller, instance or controller)
+        return redirected(new_events_recorder(broadcaster, controller, instance=instance), broadcaster)
 
-    monkeypatch.setattr(EventBroadcaster, "new_recorder", new_recorder)
-    monkeypatch.setattr(EventBroadcaster, "new_events_recorder", new_events_recorder)
-    # Those of make_event_recorder are kept for the process: for the test there are others.
-    monkeypatch.setattr(default, "_recorders", {})
-    monkeypatch.setattr(default, "_events_recorders", {})
+    monkeypatch.setattr(EventBroadcaster, "new_recorder", make_recorder)
+    monkeypatch.setattr(EventBroadcaster, "new_events_recorder", make_events_recorder)
+    for recorder in default._recorders.values():
+        redirected(recorder, default._broadcaster)
+    for events_recorder in default._events_recorders.values():
+        redirected(events_recorder, default._broadcaster)
 
 
 def _line(event: Event) -> str:

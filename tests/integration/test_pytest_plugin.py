@@ -10,9 +10,11 @@ from pathlib import Path
 SUITE = """
 import os
 
-from eventbus import EventBroadcaster, ObjectReference, make_event_recorder
+from eventbus import EventBroadcaster, ObjectReference, make_event_recorder, make_events_recorder
 
 WEB = ObjectReference("Pod", "default", "web-0")
+OF_THE_PROGRAM = make_event_recorder("program")
+OF_ITS_SERIES = make_events_recorder("example.com/program")
 
 
 def program():
@@ -33,6 +35,33 @@ def test_nothing_is_left_over(recorded_events):
     assert len(recorded_events) == 0
 
 
+def record_all():
+    OF_THE_PROGRAM.event(WEB, "Normal", "Started", "at once")
+    OF_ITS_SERIES.eventf(WEB, None, "Normal", "Scaled", "Scaling", "to %d", 3)
+    make_event_recorder("made in a test").event(WEB, "Normal", "Done", "all")
+
+
+def test_recorders_that_the_program_has(recorded_events):
+    record_all()
+    assert recorded_events.reasons == ["Started", "Scaled", "Done"]
+
+
+def test_they_record_for_each_test(recorded_events):
+    record_all()
+    assert recorded_events.reasons == ["Started", "Scaled", "Done"]
+
+
+def test_they_record_on_the_bus(bus):
+    record_all()
+    for reason in ("Started", "Scaled", "Done"):
+        bus.wait_for(reason, within_s=120)
+
+
+def test_they_record_on_each_bus(bus):
+    record_all()
+    bus.wait_for("Started", within_s=120)
+
+
 def test_bus(bus):
     assert os.environ["EVENTBUS_PREFIX"] == bus.settings.prefix
     with EventBroadcaster() as broadcaster:
@@ -51,10 +80,11 @@ def test_a_suite_that_uses_it(tmp_path: Path) -> None:
     (tmp_path / "test_shop.py").write_text(SUITE)
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["eventbus.testing.plugin"]\n')
     environ = {name: text for name, text in os.environ.items() if not name.startswith(("EVENTBUS_", "PYTEST_"))}
-    environ["EVENTBUS_FLUSH_S"] = "60"
+    environ |= {"EVENTBUS_FLUSH_S": "60", "EVENTBUS_STATE_DIR": str(tmp_path / "state")}
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:valkey", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path, env=environ, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "4 passed" in ran.stdout
+    assert "8 passed" in ran.stdout
+    assert not (tmp_path / "state").exists(), "an event went to the bus of the machine"
