@@ -40,6 +40,11 @@ class BusNames:
         fields = [field for keys in self._partitions for field in self._client.hgetall(keys.meta)]
         return sorted({_text(field) for field in fields if field.startswith(b"export:")})
 
+    def notifier(self) -> list[str]:
+        """Return `worker:notify` if there is a state of the notifier. Redis: HKEYS; a forgotten one leaves its term."""
+        fields = set(self._client.hkeys(self._partitions[0].notify))
+        return ["worker:notify"] if fields - {b"term"} else []
+
     def namespaces(self) -> list[str]:
         """Return the namespaces that hold events. Redis: ZRANGE on index:name, once a namespace."""
         return sorted({name for keys in self._partitions for name in self._namespaces(keys)})

@@ -103,10 +103,10 @@ def complete_groups(ctx: click.Context, parameter: click.Parameter, begin: str) 
 
 
 def complete_deletable(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """Offer the arguments of `eventbus group delete`: consumer groups, and `export:NAME` of each external sink."""
+    """Offer the arguments of `eventbus group delete`: consumer groups, `export:NAME` of each sink, `worker:notify`."""
     from eventbus.cli.bus_names import ask_bus
 
-    return _beginning(ask_bus(lambda bus: [*bus.groups(), *bus.sinks()]), begin)
+    return _beginning(ask_bus(lambda bus: [*bus.groups(), *bus.sinks(), *bus.notifier()]), begin)
 
 
 def complete_namespaces(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:

@@ -15,6 +15,7 @@ import pytest
 from eventbus import EventBroadcaster, ObjectReference, ObjectStore, Settings
 from eventbus.broker.bus import open_bus
 from eventbus.broker.exports import ExportStore
+from eventbus.broker.notifications import NotifyStore
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import SILENCE
 from eventbus.model.objects.silence import Silence, SilenceMatcher, SilenceSpec
@@ -48,6 +49,7 @@ def env(embedded_url: str, prefix: str) -> Iterator[dict[str, str]]:
         bus = open_bus(embedded_url, settings)
         with bus.client() as client:
             assert ExportStore(bus=bus, client=client, partition=1, sink="file-x", consumer="test").acquire().ours
+            assert NotifyStore(bus=bus, client=client, consumer="test").acquire("rules").ours
         yield environment(embedded_url, prefix) | {"EVENTBUS_COMPLETION_TIMEOUT_S": "100"}
 
 
@@ -66,7 +68,7 @@ def offered(env: dict[str, str], line: str) -> list[str]:
 
 #: What is typed → the names that are offered.
 NAMES = [
-    ("eventbus group delete ", ["sink", "export:file-x"]),
+    ("eventbus group delete ", ["sink", "export:file-x", "worker:notify"]),
     ("eventbus group delete exp", ["export:file-x"]),
     ("eventbus dead list --group s", ["sink"]),
     ("eventbus get events -n ", ["default", "shop", "shop-b"]),
