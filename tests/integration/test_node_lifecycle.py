@@ -53,7 +53,7 @@ def own_world(tmp_path: Path, prefix: str) -> Iterator[tuple[NodeWorld, Embedded
 
 def test_an_agent_registers_its_node_and_says_that_it_starts(world: NodeWorld) -> None:
     world.agent("n1")
-    world.run(1)
+    world.run(2)
     node = world.nodes.get("n1")
     assert node.metadata.labels == {"kubernetes.io/hostname": "n1"}
     assert [(one.type, one.status) for one in node.status.conditions] == [
@@ -78,19 +78,19 @@ def test_labels_of_an_existing_node_are_reconciled_and_others_stay(world: NodeWo
     labels = {"zone": "a", "kubernetes.io/hostname": "other"}
     world.nodes.create(Node(metadata=ObjectMeta(name="n1", labels=labels)))
     world.agent("n1")
-    world.run(1)
+    world.run(2)
     assert world.nodes.get("n1").metadata.labels == {"zone": "a", "kubernetes.io/hostname": "n1"}
 
 
 def test_status_is_written_when_something_changes_and_else_every_five_minutes(world: NodeWorld) -> None:
     agent = world.agent("n1")
     versions: list[str] = []
-    world.run(295, lambda: versions.append(world.nodes.get("n1").metadata.resource_version))
+    world.run(294, lambda: versions.append(world.nodes.get("n1").metadata.resource_version))
     assert len(set(versions)) == 1
     world.run(20, lambda: versions.append(world.nodes.get("n1").metadata.resource_version))
     assert len(set(versions)) == 2
     agent.machine.free = 5 * GIB
-    world.run(10.5)
+    world.run(12)
     condition = world.nodes.get("n1").status.condition("DiskPressure")
     assert condition is not None
     assert (condition.status, condition.reason) == ("True", "AgentHasDiskPressure")
@@ -99,7 +99,7 @@ def test_status_is_written_when_something_changes_and_else_every_five_minutes(wo
 
 def test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more(world: NodeWorld) -> None:
     machine = world.agent("n1").machine
-    world.run(1)
+    world.run(2)
     first = world.nodes.get("n1").status.condition("MemoryPressure")
     world.run(310)
     later = world.nodes.get("n1").status.condition("MemoryPressure")
@@ -108,10 +108,10 @@ def test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more(world: NodeWo
     assert later.last_transition_time == first.last_transition_time
     assert later.last_heartbeat_time != first.last_heartbeat_time
     machine.available, machine.free, machine.processes = 50 * 1024 * 1024, 5 * GIB, 32_000
-    world.run(11)
+    world.run(12)
     fresh = FakeMachine()
     machine.available, machine.free, machine.processes = fresh.available, fresh.free, fresh.processes
-    world.run(11)
+    world.run(12)
     told = world.reasons("n1")
     for short, enough in (
         ("NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
@@ -123,7 +123,7 @@ def test_what_a_machine_is_short_of_is_told_and_that_it_is_no_more(world: NodeWo
 
 def test_a_machine_that_was_started_anew_is_told(world: NodeWorld) -> None:
     world.agent("n1")
-    world.run(5)
+    world.run(6)
     world.kill("n1")
     machine = FakeMachine()
     machine.boot = "boot-2"
@@ -228,7 +228,7 @@ def test_a_node_that_died_while_redis_was_away_is_lost_a_grace_after_it_is_back(
     world.kill("n1")
     world.run(120)
     server.start()
-    world.run(39)
+    world.run(38)
     assert world.ready("n1") == "True"
     world.run(10)
     assert world.ready("n1") == "Unknown"
@@ -241,7 +241,7 @@ def test_a_worker_that_was_frozen_itself_begins_every_grace_anew(world: NodeWorl
     world.run(60)
     world.kill("n1")
     world.clock.advance(300)
-    world.run(39)
+    world.run(38)
     assert world.ready("n1") == "True"
     world.run(10)
     assert world.ready("n1") == "Unknown"
@@ -249,15 +249,15 @@ def test_a_worker_that_was_frozen_itself_begins_every_grace_anew(world: NodeWorl
 
 def test_another_worker_acts_within_15_seconds_and_the_transition_is_one_event(world: NodeWorld) -> None:
     world.worker("w1")
-    world.run(1)
+    world.run(2)
     world.worker("w2")
     world.agent("n1")
-    world.run(61)
+    world.run(62)
     world.kill("n1")
     world.run(36)
     world.kill("w1")
     assert world.ready("n1") == "True"
-    world.run(15)
+    world.run(14)
     assert world.ready("n1") == "Unknown"
     world.run(120)
     assert world.reasons("n1")["NodeNotReady"] == 1
@@ -311,7 +311,7 @@ def test_a_worker_that_stops_lets_another_act_at_once(world: NodeWorld) -> None:
     world.run(10)
     first.stop()
     world.kill("w1")
-    world.run(3)
+    world.run(4)
     assert world.workers["w2"].loop_health()[0].gauges["leader"] == 1
 
 
@@ -325,15 +325,15 @@ def test_a_lease_alone_makes_a_node_that_is_missed(world: NodeWorld) -> None:
     assert world.ready("backup") == "True"
     world.clock.advance(0)
     for _ in range(LONG_S // 60):
-        world.clock.advance(8)  # less than the time that counts as blindness
-        world.run(1)
-        world.clock.advance(8)
-        world.run(1)
+        world.clock.advance(7)  # less than the time that counts as blindness
+        world.run(2)
+        world.clock.advance(7)
+        world.run(2)
         if world.ready("backup") == "Unknown":
             break
         world.clock.advance(0)
         for _ in range(5):
-            world.clock.advance(9)
+            world.clock.advance(7)
             world.workers["w1"].tick()
     assert world.ready("backup") == "Unknown"
     assert world.reasons("backup") == {"NodeReady": 1, "NodeNotReady": 1}
@@ -372,7 +372,7 @@ def test_a_sign_that_came_while_no_worker_ran_brings_a_node_back(world: NodeWorl
     world.clock.advance(100)
     world.renew("backup")
     world.worker("w2")
-    world.run(15)
+    world.run(14)
     assert world.ready("backup") == "True"
 
 
@@ -395,7 +395,7 @@ def test_a_node_that_never_told_its_state_is_given_a_minute(world: NodeWorld) ->
     world.nodes.create(Node(metadata=ObjectMeta(name="n1")))
     world.run(60)
     assert world.ready("n1") == "none"
-    world.run(7)
+    world.run(8)
     condition = world.nodes.get("n1").status.condition("Ready")
     assert condition is not None
     assert (condition.status, condition.reason) == ("Unknown", "NodeStatusNeverUpdated")
@@ -538,7 +538,7 @@ def test_a_node_whose_agent_renews_and_says_nothing_is_brought_back_after_half_a
     world.run(60)
     for _ in range(3):
         world.renew("n1")
-        world.run(9)
+        world.run(8)
     assert world.ready("n1") == "Unknown"
     world.renew("n1")
     world.run(12)

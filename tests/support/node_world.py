@@ -30,7 +30,7 @@ from eventbus.record.occurrence import OccurrenceRecorder
 from eventbus.testing.clock import FakeClock
 
 #: Seconds that the clock moves at a time.
-STEP_S = 1.0
+STEP_S = 2.0
 GIB = 1024**3
 
 
@@ -176,8 +176,10 @@ class NodeWorld:
         return datetime.fromtimestamp(self.clock.time_ns() / 1e9, UTC)
 
     def run(self, seconds: float, each: Callable[[], object] = lambda: None) -> None:
-        """Let *seconds* pass: agents do their due work, then workers."""
-        for _ in range(round(seconds / STEP_S)):
+        """Let *seconds*, a multiple of STEP_S, pass: agents do their due work, then workers."""
+        steps, rest = divmod(seconds, STEP_S)
+        assert not rest
+        for _ in range(int(steps)):
             for agent in list(self.agents.values()):
                 agent.tick(self.clock.monotonic())
             for worker in list(self.workers.values()):
