@@ -112,9 +112,10 @@ def test_a_throttled_request_is_sent_again_after_the_pause_that_the_store_asks_f
 
 
 def test_an_outage_pauses_the_export_and_loses_nothing(trial: Trial) -> None:
+    each = EVENTS // 6
     for number, status in enumerate((401, 403, 404, 502, 503, 504)):
-        trial.record(*["message"] * (EVENTS // 6), first=number * EVENTS // 6)
-        trial.service.answers.extend([Answer(status)] * EVENTS)  # enough to refuse the batch and each event alone
+        trial.record(*["message"] * each, first=number * each)
+        trial.service.answers.extend([Answer(status)] * (each + 2))  # enough to refuse the batch and each event alone
         exported = trial.export()
     trial.assert_all_stored(exported)
 
