@@ -91,8 +91,8 @@ class Partition:
         self._first: dict[str, int] = {}
 
     def close(self) -> None:
-        for key in self.admin.scan_iter(match=f"{self.bus.prefix}:*", count=1000):
-            self.admin.delete(key)
+        if keys := list(self.admin.scan_iter(match=f"{self.bus.prefix}:*", count=10_000)):
+            self.admin.delete(*keys)
         self.admin.execute_command("ACL", "DELUSER", self.bus.prefix)
         self.client.close()
         self.admin.close()
@@ -110,7 +110,7 @@ class Partition:
     def state(self) -> State:
         """Every key without the prefix: its value, and its life in ms (-1: for ever)."""
         found = {}
-        for key in self.admin.scan_iter(match=f"{self.bus.prefix}:*", count=1000):
+        for key in self.admin.scan_iter(match=f"{self.bus.prefix}:*", count=10_000):
             name = key.decode().removeprefix(self.keys.root.decode())
             found[name] = (self._value(key), self.admin.pttl(key))
         return found
@@ -164,7 +164,7 @@ class Partition:
     def answers(self) -> dict[bytes, Answer]:
         """Every object key, also those of which only counts are left."""
         found = {}
-        for key in self.admin.scan_iter(match=self.keys.object + b"*", count=1000):
+        for key in self.admin.scan_iter(match=self.keys.object + b"*", count=10_000):
             packed = self.admin.get(key)
             counts = decode_counts(packed)
             found[key.removeprefix(self.keys.object)] = Answer(

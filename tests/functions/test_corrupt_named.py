@@ -68,7 +68,7 @@ def test_what_a_sink_returned_and_is_not_ours_is_counted_when_it_is_written_over
     export = _export(partition)
     export.acquire()
     export.settle(ExportCheckpoint(position=1, returned={"0" * 14: UpdateState("name", "1", 1, 1, 0)}))
-    (key,) = partition.admin.scan_iter(match=partition.keys.exported + b"*")
+    (key,) = partition.admin.scan_iter(match=partition.keys.exported + b"*", count=10_000)
     corrupt(partition.admin, key, how)
     export.settle(ExportCheckpoint(position=2, returned={"0" * 14: UpdateState("name", "2", 2, 2, 0)}))
     assert partition.admin.hgetall(partition.keys.corrupt) == {b"times": b"1", b"last_key": key}
@@ -107,7 +107,7 @@ def test_events_that_are_not_ours_are_taken_out_of_the_indexes_though_their_name
 def test_a_count_that_is_not_ours_is_counted_when_it_is_forgotten(partition: Partition) -> None:
     _stored(about("a"))(partition)
     partition.expire(in_ms=HOUR)
-    (key,) = partition.admin.scan_iter(match=partition.keys.object + b"*")
+    (key,) = partition.admin.scan_iter(match=partition.keys.object + b"*", count=10_000)
     corrupt(partition.admin, key, Corruption.GARBAGE)
     partition.expire(in_ms=9 * DAY)
     assert partition.admin.hget(partition.keys.corrupt, "last_key") == key

@@ -138,7 +138,7 @@ def test_a_corrupt_state_is_counted_once_although_the_call_is_sent_again(make_pa
     partition = make_partition(burst=1_000)
     partition.call = counting = Counting(partition.client, partition.keys)
     partition.record(make_event(count=-2))
-    (state,) = partition.admin.scan_iter(match=partition.keys.correlation + b"*")
+    (state,) = partition.admin.scan_iter(match=partition.keys.correlation + b"*", count=10_000)
     partition.admin.set(state, b"\xc1")
     assert partition.record(*[make_event()] * 4) == "kkcp"
     assert counting.unfolded == 1

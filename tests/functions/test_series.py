@@ -189,7 +189,7 @@ def test_with_full_memory_no_series_begins_and_running_ones_are_counted(series: 
 )
 def test_a_corrupt_set_begins_another_series(series: Partition, corrupt: bytes) -> None:
     record(series, times=3)
-    (key,) = series.admin.scan_iter(match=series.keys.correlation + b"*")
+    (key,) = series.admin.scan_iter(match=series.keys.correlation + b"*", count=10_000)
     series.admin.set(key, corrupt)
     assert record(series, 1000) == "c"
     assert len(series.stored()) == 2

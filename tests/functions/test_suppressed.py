@@ -199,7 +199,7 @@ def test_it_stops_at_the_largest_count_there_is(one_token: Partition) -> None:
     one_token.record(make_event(message="too much"))
     ((key, packed),) = [
         (key, packed)
-        for key in one_token.admin.scan_iter(match=one_token.keys.object + b"*")
+        for key in one_token.admin.scan_iter(match=one_token.keys.object + b"*", count=10_000)
         if (event := decode_stored(packed := one_token.admin.get(key))) and event.reason == "EventsSuppressed"
     ]
     one_token.admin.set(key, msgpack.packb([2**31 - 2, *msgpack.unpackb(packed, raw=True)[1:]], use_bin_type=False))

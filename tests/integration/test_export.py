@@ -607,7 +607,7 @@ def test_after_a_flush_the_sink_has_everything_that_is_recorded_then(
     exporter = exporter_of(sink)
     partition.record(about(1))
     run_until_idle(exporter)
-    for key in partition.admin.scan_iter(match=f"{partition.bus.prefix}:*"):
+    for key in partition.admin.scan_iter(match=f"{partition.bus.prefix}:*", count=10_000):
         partition.admin.delete(key)
     partition.bus.open_partition(partition.admin, 0)
     partition.forget_producers()

@@ -688,7 +688,7 @@ def test_a_store_that_was_made_anew_is_listed(world: NodeWorld) -> None:
     world.renew("a")
     cache.poll()
     keys = world.bus.keys[0]
-    for key in world.client.scan_iter(match=keys.root + b"*leases*"):
+    for key in world.client.scan_iter(match=keys.root + b"*leases*", count=10_000):
         world.client.delete(key)
     assert cache.poll() == Polled(set(), {"a"})
 

@@ -22,7 +22,7 @@ READ = {b"string": "GET {}", b"hash": "HGETALL {}", b"stream": "XRANGE {} - +", 
 
 def keys_with(client: Any, prefix: str, text: bytes) -> set[str]:
     found = set()
-    for key in client.scan_iter(f"{prefix}:*"):
+    for key in client.scan_iter(f"{prefix}:*", count=10_000):
         command, *arguments = READ[client.type(key)].split()
         value = client.execute_command(command, *(key if word == "{}" else word for word in arguments))
         if text in repr((key, value)).encode():

@@ -318,7 +318,7 @@ def test_redis_remembers_a_spooling_producer_for_30_days_and_for_2_hours_after_a
         with EventBroadcaster(url, settings=settings_of(prefix, spool=str(root))) as broadcaster:
             broadcaster.new_recorder("c").event(ObjectReference("Pod", "d", "x"), "Normal", "Counted", "0")
             assert broadcaster.flush(60)
-            [key] = client.scan_iter(pattern)
+            [key] = client.scan_iter(pattern, count=10_000)
             assert SPOOLED_LIFE_MS - 60_000 < client.pttl(key) <= SPOOLED_LIFE_MS
         assert PRODUCER_LIFE_MS - 60_000 < client.pttl(key) <= PRODUCER_LIFE_MS
 

@@ -206,7 +206,7 @@ def test_a_deleted_one_leaves_nothing(events: ObjectWriter[Event], bus: Bus) -> 
         with pytest.raises(NotFound):
             write(written())
     with bus.client() as client:
-        assert [key for keys in bus.keys for key in client.scan_iter(match=keys.object + b"*")] == []
+        assert [key for keys in bus.keys for key in client.scan_iter(match=keys.object + b"*", count=10_000)] == []
     events.create(written())
 
 
