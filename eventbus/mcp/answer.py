@@ -20,8 +20,11 @@ MOST_BYTES: Final = 32 * 1024
 MOST_TEXT: Final = 1024
 #: Names and reasons: one word. Any other value is text, and goes into `untrustedMessage`.
 _WORD: Final = re.compile(r"\w[\w.:/@+~%=-]{0,252}")
-#: Variation selectors, which can hide text.
-_SELECTORS: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+#: Characters without a picture that Python counts as printable: fillers, variation selectors, the blank of Braille.
+#: They can hide text.
+_HIDDEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 UNTRUSTED: Final = "untrustedMessage"
 
 
@@ -67,7 +70,7 @@ def words(foreign: Iterable[str] = (), /, **values: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     texts = [text for text in foreign if text]
     for name, value in values.items():
-        if isinstance(value, str) and value and _WORD.fullmatch(value) is None:
+        if isinstance(value, str) and value and (_WORD.fullmatch(value) is None or _HIDDEN.search(value)):
             texts.append(f"{name}: {value}")
         elif value not in ("", None, (), [], {}):
             plain[name] = value
@@ -85,7 +88,7 @@ def text_of(text: str) -> str:
 
 
 def _is_seen(character: str) -> bool:
-    return character in "\n\t" or (character.isprintable() and not _SELECTORS.match(character))
+    return character in "\n\t" or (character.isprintable() and not _HIDDEN.match(character))
 
 
 def reference_json(about: ObjectReference) -> dict[str, Any]:
