@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from eventbus import ObjectReference, Settings
+from eventbus.api.eventbus_v1 import publisher
 from eventbus.api.limits import EventRate
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.broker.frames import FRAMES_TYPE, pack_requests, unpack_answers
@@ -226,6 +227,14 @@ def test_many_requests_at_once_share_round_trips_and_lose_nothing(bus: Bus, url:
     events = incoming_of(bus)
     assert Counter(event.message for event in events) == Counter(str(i) for i in range(160))
     assert len({event.metadata.uid for event in events}) == 160
+
+
+def test_a_request_may_take_any_number_of_round_trips(one: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher, "IN_FLIGHT", 1)
+    n = (2 * publisher.ROUNDS + 1) * MAX_BATCH_EVENTS
+    with serving(one) as url:
+        assert said(post(url, backups(n))) == {"accepted": n, "refused": []}
+    assert len(incoming_of(one)) == n
 
 
 def test_a_full_stream_is_a_429_with_a_pause_and_nothing_is_taken(embedded_url: str, prefix: str) -> None:

@@ -16,15 +16,16 @@ from eventbus.util.clock import Clock
 
 #: Batches of one partition in one round trip.
 IN_FLIGHT: Final = 64
-#: Round trips for one batch: for a lost reply, a partition that must be created, and lost state of the producer.
+#: Round trips in a row that settle nothing: for a lost reply, a partition that must be created, and lost state of the
+#: producer.
 ROUNDS: Final = 4
 
 
 class Publisher:
     """The producers of an API worker, one a partition. Call it from one thread at a time.
 
-    After a lost reply, a batch is sent again with the same numbers, so no round trip doubles an event. Events that are
-    not settled after `ROUNDS` round trips have failed, and their numbers are not used again: they may have arrived.
+    After a lost reply, a batch is sent again with the same numbers, so no round trip doubles an event. If `ROUNDS`
+    round trips have settled nothing, the rest has failed, and its numbers are not used again: it may have arrived.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -66,7 +67,10 @@ class Publisher:
     def _rounds(self, transport: Transport, used: dict[int, Producer]) -> dict[int, EventBusError]:
         """Send until all batches are settled. Returns: by partition the reason why they are not."""
         problems: dict[int, EventBusError] = {}
-        for _ in range(ROUNDS):
+        most, in_vain = -1, 0
+        while in_vain < ROUNDS:
+            settled = sum(producer.added - producer.pending for producer in used.values())
+            most, in_vain = max(most, settled), 1 if settled > most else in_vain + 1
             unsettled = {
                 partition: producer
                 for partition, producer in used.items()
