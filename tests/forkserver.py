@@ -4,8 +4,9 @@ Importing takes ten times as long as what most commands do, and took most of the
 forked is a process like any other, with its own descriptors, environment, folder and signals; only the imports are
 shared, and at the end no module is taken down. The other side is `starting.py`.
 
-Each start is a byte on the control socket, with four descriptors: standard input, output and error, and a socket of
-its own. On that comes an `Order`, and back go the process id and, at its end, the exit code as `subprocess` has it.
+The processes of a run share one, which ends with the last of them. Each has a connection to it, the control. A start
+is a byte on the control, with four descriptors: standard input, output and error, and a socket of its own. On that
+comes an `Order`, and back go the process id and, at its end, the exit code as `subprocess` has it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import sys
 import termios
 import threading
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from pkgutil import walk_packages
 from runpy import run_module
 from types import ModuleType
@@ -63,11 +66,21 @@ class Order(msgspec.Struct):
     terminal: bool
 
 
-class ForkServer:
-    """Forks for what it reads from *control*, until that is closed."""
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """While a process of the run looks for the server of *folder* or starts it, that one does not end."""
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
+
+class ForkServer:
+    """Forks for what it reads from the controls that *listener* accepts, until the last of them is closed."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._path = Path(listener.getsockname())
+        self._controls: list[socket.socket] = []
         self._children: dict[int, socket.socket] = {}
         self._bell, self._ringer = os.pipe()
         os.set_blocking(self._ringer, False)
@@ -79,16 +92,30 @@ class ForkServer:
     def next_child(self) -> Order | None:
         """Returns in each child, with what it is to be; in this process only at the end, with nothing."""
         while True:
-            ready, _, _ = select.select([self._control.fileno(), self._bell], [], [])
+            awaited: list[int | socket.socket] = [self._bell, self._listener, *self._controls]
+            ready, _, _ = select.select(awaited, [], [])
             if self._bell in ready:
                 os.read(self._bell, 4096)
                 self._report_ends()
-            if self._control.fileno() in ready:
-                word, descriptors, _, _ = socket.recv_fds(self._control, 1, 4)
+            if self._listener in ready:
+                self._controls.append(self._listener.accept()[0])
+            for control in [control for control in self._controls if control in ready]:
+                word, descriptors, _, _ = socket.recv_fds(control, 1, 4)
                 if not word:
-                    return None
-                if order := self._fork(descriptors):
+                    self._controls.remove(control)
+                    control.close()
+                    if not self._controls and self._ends():
+                        return None
+                elif order := self._fork(descriptors):
                     return order
+
+    def _ends(self) -> bool:
+        """Let no other process find this server, unless one has just connected."""
+        with suppress(FileNotFoundError), locked(self._path.parent):  # the folder is gone: so is the run
+            if select.select([self._listener], [], [], 0)[0]:
+                return False
+            self._path.unlink()
+        return True
 
     def _fork(self, descriptors: list[int]) -> Order | None:
         *standard, own = descriptors
@@ -117,14 +144,14 @@ class ForkServer:
                     _send_to_whoever_listens(answers, NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
     def _forget(self) -> None:
-        """A child has none of this process's signals, and of its descriptors only the control, which is closed next."""
+        """A child has none of this process's signals and descriptors."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.close(self._bell)
         os.close(self._ringer)
-        for answers in self._children.values():
-            answers.close()
+        for connection in (self._listener, *self._controls, *self._children.values()):
+            connection.close()
         self._children.clear()
 
 
@@ -197,7 +224,7 @@ def _import_everything() -> None:
 
 if __name__ == "__main__":
     _import_everything()
-    with socket.socket(fileno=int(sys.argv[1])) as control:
-        asked = ForkServer(control).next_child()
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        asked = ForkServer(listener).next_child()
     if asked:
         become(asked)

@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from typing import IO, NamedTuple, Protocol
 
 import msgspec
 
-from tests.forkserver import NUMBER, Order
+from tests.forkserver import NUMBER, Order, locked
 
 PYTHON_M = [sys.executable, "-m"]
 PYTHON_C = [sys.executable, "-c"]
@@ -34,6 +35,9 @@ READ_WHEN_RUN = (
     *("NOTIFY_SOCKET", "WATCHDOG_", "PORT", "PS1", "OF_MINE_"),
 )
 ROOT = Path(__file__).parents[1]
+#: Variable with the folder that the processes of a run share (`tests/plugins/distribution.py`). Empty: none, each has a
+#: forkserver of its own, as for a measurement of their processes.
+FOLDER = "EVENTBUS_TEST_FOLDER"
 #: What the forkserver begins with: as it is before any test has changed it.
 ENVIRON = {**os.environ, **STRICT}
 
@@ -143,18 +147,33 @@ class Forked:
 
 @cache
 def _forkserver() -> socket.socket:
-    """The control socket of this process's forkserver, started with the first use; it ends with this process."""
-    ours, its = socket.socketpair()
-    words = [*PYTHON_M, "tests.forkserver", str(its.fileno())]
-    with its:
-        process = subprocess.Popen(words, env=ENVIRON, stdin=subprocess.DEVNULL, pass_fds=[its.fileno()], cwd=ROOT)
+    """Connect to the forkserver of this run. The first process that needs it starts it; it ends with the last one."""
+    folder = Path(os.environ.get(FOLDER) or _own_folder())
+    address, control = str(folder / "forkserver"), socket.socket(socket.AF_UNIX)
+    with locked(folder):
+        try:
+            control.connect(address)
+        except OSError:  # there is none yet, or the last one has ended
+            _start_forkserver(address)
+            control.connect(address)
+    atexit.register(control.close)
+    return control
 
-    def end() -> None:
-        ours.close()
-        process.wait()
 
-    atexit.register(end)
-    return ours
+def _start_forkserver(address: str) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        words = [*PYTHON_M, "tests.forkserver", str(listener.fileno())]
+        process = subprocess.Popen(words, env=ENVIRON, stdin=subprocess.DEVNULL, pass_fds=[listener.fileno()], cwd=ROOT)
+    atexit.register(process.wait)  # called after the control is closed
+
+
+def _own_folder() -> str:
+    """Return a folder for a process that belongs to no run of several."""
+    folder = tempfile.TemporaryDirectory(prefix="eb")
+    atexit.register(folder.cleanup)
+    return folder.name
 
 
 def same_at_start(env: Mapping[str, str]) -> bool:
@@ -174,4 +193,4 @@ def _own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-__all__ = ["STRICT", "Forked", "Piped", "Process", "same_at_start", "start", "start_piped"]
+__all__ = ["FOLDER", "STRICT", "Forked", "Piped", "Process", "same_at_start", "start", "start_piped"]

@@ -3,14 +3,28 @@
 - Tests that share a fixture of their module are one group: one process sets it up, and only once.
 - The unit tests of a file are one group as well: to assign thousands one by one costs more than many of them take.
 - Unit tests compute, and most other tests wait. They alternate, so that the cores are busy while others wait.
+
+The processes share a folder, with the forkserver (`tests/starting.py`) of them all.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import pytest
+
+from tests.starting import FOLDER
 
 #: Folders whose tests compute.
 COMPUTING = ("unit", "functions", "conformance")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config.option, "numprocesses", None) and FOLDER not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="eb", ignore_cleanup_errors=True)
+        config.add_cleanup(folder.cleanup)
+        os.environ[FOLDER] = folder.name
 
 
 @pytest.hookimpl(tryfirst=True)
