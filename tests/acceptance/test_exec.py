@@ -248,6 +248,35 @@ def test_what_it_leaves_in_the_background_does_not_hold_us(env: dict[str, str], 
     assert code == 0
 
 
+#: As with a limit of processes (`ulimit -u`), which does not hold for root.
+FEW_THREADS = """
+import sys, threading
+left, start = int(sys.argv.pop(1)), threading.Thread.start
+def limited(thread):
+    global left
+    if not left:
+        raise RuntimeError("can't start new thread")
+    left -= 1
+    start(thread)
+threading.Thread.start = limited
+from eventbus.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(("threads", "problems"), [(0, 1), (1, 1), (2, 0)])
+def test_a_command_runs_also_if_no_more_threads_can_be_started(
+    threads: int, problems: int, env: dict[str, str]
+) -> None:
+    words = [sys.executable, "-c", FEW_THREADS, str(threads), "exec", *sh("echo out; echo err >&2; exit 3")]
+    ran = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (3, "out\n"), ran.stderr
+    *said, last = ran.stderr.splitlines()
+    assert last == "err"
+    problem = "eventbus exec: can't start new thread: sh runs without events and restarts; raise the limit of processes"
+    assert [line.startswith(problem) for line in said] == [True] * problems
+
+
 def test_closed_streams_stay_closed(env: dict[str, str]) -> None:
     ours = " ".join((*COMMAND, "exec", "--", "sh", "-c", "'echo lost >&2; echo seen'"))
     done = subprocess.run(

@@ -152,12 +152,22 @@ def _run(
 ) -> Outcome:
     """Run the command, print problems with it and its events, and return its last outcome."""
     from eventbus.cli.commands.exec_events import CommandEvents
-    from eventbus.cli.process.command import CannotStart, Command
+    from eventbus.cli.process.command import CannotStart, Command, become
     from eventbus.cli.process.signal_queue import SignalQueue, passed_on
     from eventbus.util.clock import SystemClock
 
-    signals = SignalQueue(passed_on())
-    diary = CommandEvents(about, name)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signals = SignalQueue(passed_on())
+        diary = CommandEvents(about, name)
+    except RuntimeError as error:  # the limit of processes is reached: no child could be started either
+        cure = "raise the limit of processes (ulimit -u)"
+        say(f"eventbus exec: {error}: {name} runs without events and restarts; {cure}")
+        try:
+            become(words, mask)
+        except CannotStart as cannot:
+            say(f"error: {printable(words[0])}: {cannot}")
+            return cannot.outcome
     command = Command(words, signals=signals, clock=SystemClock(), read_stderr=read_stderr, on_signal=diary.killing)
     try:
         outcome = supervise(command, diary, restart=restart, backoff=backoff, pause=_pause(signals))

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from eventbus.cli.process.signal_queue import ENDING, Caught, SignalQueue
 from eventbus.cli.process.stderr_relay import StderrRelay
@@ -23,6 +24,17 @@ class CannotStart(Exception):
         super().__init__(getattr(error, "strerror", None) or "No such command")
         code = NOT_FOUND if isinstance(error, (FileNotFoundError, ValueError)) else NOT_RUNNABLE
         self.outcome = Outcome(code, last_line=f"cannot be started: {self}")
+
+
+def become(words: Sequence[str], mask: set[signal.Signals | int]) -> NoReturn:
+    """Replace this process by the command, with this signal mask. Raises: CannotStart."""
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        os.execvp(words[0], [*words])
+    except (OSError, ValueError) as error:  # ValueError: it is called ''
+        raise CannotStart(error) from error
 
 
 class Command:
@@ -87,7 +99,7 @@ class Command:
                 relay.abandon()
             raise CannotStart(error) from error
         if relay:
-            relay.start()
+            relay.hand_over()
         return pid
 
     def _wait(self, pid: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -30,7 +31,7 @@ class StderrRelay:
     breaks too, as without a relay.
 
     Args:   done: called by the thread at its end.
-    Raises: OSError: no pseudo-terminal, pipe or standard error; the command should inherit its streams.
+    Raises: OSError: no pseudo-terminal, pipe, thread or standard error; the command should inherit its streams.
     """
 
     def __init__(self, *, done: Callable[[], None]) -> None:
@@ -51,17 +52,21 @@ class StderrRelay:
         os.set_blocking(self._source, False)
         self._end_read, self._end_write = os.pipe()
         self.resize()
-        self._thread = threading.Thread(target=self._run, name="eventbus-stderr", daemon=True)
+        try:
+            threading.Thread(target=self._run, name="eventbus-stderr", daemon=True).start()
+        except RuntimeError as error:  # the limit of processes is reached
+            for descriptor in (self.child_end, self._source, self._end_read, self._end_write):
+                os.close(descriptor)
+            raise OSError(errno.EAGAIN, str(error)) from error
 
-    def start(self) -> None:
-        """Begin to relay: the command is running, and alone holds its end of the pipe from now on."""
+    def hand_over(self) -> None:
+        """Leave its end of the pipe to the command, which is running."""
         os.close(self.child_end)
-        self._thread.start()
 
     def abandon(self) -> None:
-        """Close everything: the command could not be started."""
-        for descriptor in (self.child_end, self._source, self._end_read, self._end_write):
-            os.close(descriptor)
+        """End the thread, which closes the rest: the command could not be started."""
+        os.close(self.child_end)
+        self.finish()
 
     def resize(self) -> None:
         """Give the command's terminal the size of the real one."""
