@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from eventbus.store.object_store import ObjectStore
 from tests.acceptance.programs import environment
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
+from tests.faults.scene import Process
 from tests.support.node_world import recorded_events
 from tests.waiting import eventually, reached
 
@@ -29,7 +29,7 @@ PACE = ("--node-monitor-period", "0.5", "--leader-lease-s", "2")
 
 pytestmark = [pytest.mark.short]
 
-Start = Callable[..., subprocess.Popen[bytes]]
+Start = Callable[..., Process]
 
 
 @pytest.fixture
@@ -47,21 +47,20 @@ def client(bus: Bus) -> Iterator[Client]:
 @pytest.fixture
 def start(embedded_url: str, prefix: str, tmp_path: Path) -> Iterator[Start]:
     """Starts a lifecycle worker with these breakages; *heartbeat*: a heartbeat of that node instead."""
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[Process] = []
     env = environment(embedded_url, prefix)
 
-    def begin(breakages: str = "", heartbeat: str = "") -> subprocess.Popen[bytes]:
+    def begin(breakages: str = "", heartbeat: str = "") -> Process:
         words = ["-m", "tests.faults.lifecycle_worker", breakages, *PACE]
         if heartbeat:
             words = ["-m", "eventbus", "heartbeat", heartbeat, "--every", "250ms", "--for", "2s"]
-        with (tmp_path / f"{len(started)}.log").open("wb") as log:
-            started.append(subprocess.Popen([sys.executable, *words], env=env, stdout=log, stderr=log))
+        log = tmp_path / f"{len(started)}.log"
+        started.append(Process([sys.executable, *words], env, log, afresh=bool(breakages)))
         return started[-1]
 
     yield begin
     for process in started:
         process.kill()
-        process.wait()
 
 
 def lost(bus: Bus, client: Client) -> Counter[str]:
@@ -90,7 +89,7 @@ def fall_silent(bus: Bus, client: Client, start: Start, breakages: str) -> Count
     lose(bus, client, start, "n1")
     # Each has judged again since: a second node, which both have to look at after the first.
     lose(bus, client, start, "n2")
-    assert [worker.poll() for worker in workers] == [None, None]
+    assert [worker.ended for worker in workers] == [False, False]
     return lost(bus, client)
 
 

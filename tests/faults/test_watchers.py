@@ -1,38 +1,31 @@
 """Row 32: a watcher that is killed and resumed from the last position it printed, while somebody writes.
 
-The watcher is this module as a program. What it printed in all its lives is compared with what was written, object by
+The watcher is `node_watcher.py`. What it printed in all its lives is compared with what was written, object by
 object: it has missed nothing and seen nothing twice, or was told `Expired` and listed again.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from eventbus.errors import BusUnavailable, Expired
 from eventbus.model.event import ObjectMeta
 from eventbus.model.kinds import NODE
-from eventbus.model.list_watch import ListOptions
 from eventbus.model.objects.cluster import Node
-from eventbus.store import change_hub, changes
 from eventbus.store.object_store import ObjectStore
 from tests.faults.checker import Verdict
 from tests.faults.conftest import Note, NoteControl
+from tests.faults.node_watcher import NO_HOLES, ONE_TOO_FAR
 from tests.faults.scene import Process, Scene, until
 from tests.thin import one
 
 FAULT = "32 watcher killed"
-#: What a control run does: it goes on one version too far on, or does not look whether versions follow each other.
-ONE_TOO_FAR, NO_HOLES = "one-too-far", "no-holes"
 
 MakeScene = Callable[..., Scene]
 NAMES = [f"n{i}" for i in range(10)]
@@ -128,7 +121,7 @@ def kill_and_resume(scene: Scene, chance: random.Random, *, lives: int, broken: 
 def resume(scene: Scene, seen: Path, broken: str) -> Process:
     """A watcher from the last position that was printed."""
     more = {"EVENTBUS_PARTITIONS": str(scene.bus.partitions)}
-    arguments = [sys.executable, "-m", "tests.faults.test_watchers", str(seen), last_position(seen), broken]
+    arguments = [sys.executable, "-m", "tests.faults.node_watcher", str(seen), last_position(seen), broken]
     process = Process(arguments, scene.environ(more=more), seen.with_suffix(".log"))
     scene._processes.append(process)
     return process
@@ -274,51 +267,3 @@ def judge(history: dict[str, list[str]], lines: list[str]) -> Verdict:
 def _ends_deleted(past: list[str]) -> bool:
     ends = next((entry for entry in past if entry[0] in "AD" or entry == FLUSHED), "")
     return ends.startswith("D")
-
-
-# -- the watcher ---------------------------------------------------------------------------------------------------
-
-
-follow = changes.follow
-
-
-def believe(storage: Any, partition: int, after: int, entries: Sequence[Any]) -> changes.Followed:
-    """Read as `follow` does, but never find that anything is missing."""
-    found: list[Any] = []
-    for entry in entries:
-        told, after, _ = follow(storage, partition, max(after, int(entry[1][b"f"]) - 1), [entry])
-        found += told
-    return changes.Followed(found, after, None)
-
-
-def watch_nodes(seen: Path, position: str, broken: str) -> None:
-    """Print each event with its position in one write, so that a kill comes before or after it, for ever."""
-    output = os.open(seen, os.O_WRONLY | os.O_APPEND)
-    if broken == NO_HOLES:
-        for module in (changes, change_hub):
-            vars(module)["follow"] = believe
-    if position and broken == ONE_TOO_FAR:
-        position = "-".join(str(int(part) + 1) for part in position.split("-"))
-    with ObjectStore.open() as store:
-        nodes = store.objects(NODE)
-        while True:
-            try:
-                if not position:
-                    found = nodes.list()
-                    lines = [f"L {node.metadata.name} {node.metadata.labels['n']}" for node in found.items]
-                    position = found.resource_version
-                    os.write(output, "".join(f"{line}\n" for line in [*lines, f"V {position}"]).encode())
-                for event in nodes.watch(ListOptions(resource_version=position)):
-                    if event.object is not None:
-                        about, position = event.object.metadata, event.resource_version
-                        line = f"E {position} {event.type[0]} {about.name} {about.labels['n']}\n"
-                        os.write(output, line.encode())
-            except Expired:
-                os.write(output, b"X\n")
-                position = ""
-            except BusUnavailable:
-                time.sleep(0.05)
-
-
-if __name__ == "__main__":
-    watch_nodes(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
