@@ -28,8 +28,8 @@ FUNCTIONS = "13 functions flushed"
 
 MakeScene = Callable[..., Scene]
 NO_RING = {"EVENTBUS_RING_BYTES": "0"}
-#: Events a second while something is wrong, and for how long it is.
-RATE, FOR_S = (2_000, 2) if LONG else (500, 1)
+#: Events a second while something is wrong, for how long it is, and the batches that are acknowledged before.
+RATE, FOR_S, BEFORE = (2_000, 2, 100) if LONG else (200, 1, 20)
 
 
 def kill_often(scene: Scene, seed: int, kills: int, **producing: Any) -> float:
@@ -54,7 +54,7 @@ def kill_often(scene: Scene, seed: int, kills: int, **producing: Any) -> float:
 @pytest.mark.short
 def test_a_killed_server_that_writes_always_has_all_it_acknowledged(scene: MakeScene, seed: int, note: Note) -> None:
     here = scene(config={"appendfsync": "always"})
-    back = kill_often(here, seed, 20 if LONG else 3, rate=0 if LONG else 1_000, env=NO_RING)
+    back = kill_often(here, seed, 20 if LONG else 3, rate=0 if LONG else 500, env=NO_RING)
     verdict = here.verdict(since=back)
     note(ALWAYS, verdict)
     assert verdict.clean, verdict
@@ -148,7 +148,7 @@ def meanwhile(
     """
     scene.worker(breakage=breakage)
     producer = scene.producer(rate=rate)
-    until(lambda: producer.acknowledged > 100)
+    until(lambda: producer.acknowledged > BEFORE)
     time.sleep(after_s)
     if at_rest:
         producer.signal(signal.SIGSTOP)
