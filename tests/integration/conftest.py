@@ -13,7 +13,7 @@ from eventbus.settings import Settings
 from tests.conftest import IN_CI
 from tests.support.harness import settings_of
 from tests.support.postgres_server import URL_VARIABLE, NoPostgres, PostgresServer, a_database, empty
-from tests.support.runtime_world import RuntimeWorld, runtime_world
+from tests.support.runtime_world import LastingZygote, RuntimeWorld, runtime_world
 
 
 @pytest.fixture
@@ -26,9 +26,24 @@ def bus(embedded_url: str, settings: Settings) -> Bus:
     return open_bus(embedded_url, settings)
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[LastingZygote]:
+    """Forks the shims of many tests; to start one takes longer than what most of them do."""
+    made = LastingZygote()
+    yield made
+    made.end()
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[RuntimeWorld]:
+def world(tmp_path: Path, zygote: LastingZygote) -> Iterator[RuntimeWorld]:
     """A runtime of pods as real processes."""
+    with runtime_world(tmp_path / "state", zygote) as made:
+        yield made
+
+
+@pytest.fixture
+def fresh_world(tmp_path: Path) -> Iterator[RuntimeWorld]:
+    """The same with a zygote of its own, which has the environment of its first use."""
     with runtime_world(tmp_path / "state") as made:
         yield made
 

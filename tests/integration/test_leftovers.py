@@ -60,8 +60,9 @@ def test_a_process_that_took_over_a_number_gets_no_signal() -> None:
 
 
 def test_a_zygote_whose_shim_failed_or_died_forks_the_next(
-    world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
+    fresh_world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    world = fresh_world
     monkeypatch.setenv("EVENTBUS_CRASH", f"kill:shim:forked@{OTHER_UID}")
     world.sync(make_pod("exec sleep 1000"))
     connection, zygote = world.runtime._zygote._connection, world.runtime._zygote.pid

@@ -19,7 +19,7 @@ from eventbus.agent.runtime.contract import ExecResult, PodUid, ProbeResult, Pro
 from eventbus.model.objects.container import Container, HTTPGetAction, Probe, TCPSocketAction
 from eventbus.model.objects.pod import Pod
 from tests.support.certificates import make_certificate
-from tests.support.runtime_world import UID, RuntimeWorld, container, make_pod, runtime_world
+from tests.support.runtime_world import UID, LastingZygote, RuntimeWorld, container, make_pod, runtime_world
 from tests.support.webhook_server import Answer, Delivery, Endpoint, receiving
 from tests.waiting import PATIENCE_S, eventually
 
@@ -53,8 +53,8 @@ class Probed:
 
 
 @pytest.fixture
-def probed(tmp_path: Path) -> Iterator[Probed]:
-    with runtime_world(tmp_path / "state") as world:
+def probed(tmp_path: Path, zygote: LastingZygote) -> Iterator[Probed]:
+    with runtime_world(tmp_path / "state", zygote) as world:
         made = Probed(world)
         yield made
         made.manager.stop()

@@ -154,7 +154,10 @@ def test_a_command_inside_hears_of_no_other_that_calls(world: RuntimeWorld) -> N
     assert len(world.processes()) == 1
 
 
-def test_a_process_is_its_shims_child_from_its_first_step(world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_its_shims_child_from_its_first_step(
+    fresh_world: RuntimeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fresh_world
     said = world.folder / "parent"
     with monkeypatch.context() as impatient:  # the shim stops in the moment of the release
         impatient.setattr(call, "__defaults__", (0.2,))

@@ -13,6 +13,7 @@ from eventbus.agent.logs import LocalPods
 from eventbus.agent.runtime.contract import ContainerRuntimeStatus, PodRuntimeStatus, PodUid, SyncResult
 from eventbus.agent.runtime.isolation import Isolation, RlimitIsolation
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
+from eventbus.agent.runtime.shim_client import Zygote
 from eventbus.agent.shim.procfs import Process, all_processes, mark, mark_of
 from eventbus.model.event import ObjectReference
 from eventbus.model.kinds import POD
@@ -55,11 +56,22 @@ class Told:
         return next(message for _, one, _, message in self.events if one == reason)
 
 
-class RuntimeWorld:
-    """One state folder, and the agents that use it one after the other."""
+class LastingZygote(Zygote):
+    """A zygote of several worlds, one after the other: what ends is only their use of it."""
 
-    def __init__(self, folder: Path, isolation: Isolation | None = None) -> None:
+    def close(self) -> None: ...
+    def hang_up(self) -> None: ...
+
+    def end(self) -> None:
+        super().close()
+
+
+class RuntimeWorld:
+    """One state folder, and the agents that use it one after the other. *zygote*: None: each has its own."""
+
+    def __init__(self, folder: Path, isolation: Isolation | None = None, zygote: Zygote | None = None) -> None:
         self.folder = folder
+        self.zygote = zygote
         self.isolation = isolation or RlimitIsolation()
         self.configs = Configs()
         self.told = Told()
@@ -74,6 +86,7 @@ class RuntimeWorld:
             configs=self.configs,
             clock=self.clock,
             isolation=self.isolation,
+            zygote=self.zygote,
         )
 
     def sync(self, pod: Pod) -> SyncResult:
@@ -127,9 +140,9 @@ class RuntimeWorld:
 
 
 @contextmanager
-def runtime_world(folder: Path) -> Iterator[RuntimeWorld]:
+def runtime_world(folder: Path, zygote: Zygote | None = None) -> Iterator[RuntimeWorld]:
     """A world. At its end, none of its processes runs."""
-    world = RuntimeWorld(folder)
+    world = RuntimeWorld(folder, zygote=zygote)
     try:
         yield world
     finally:

@@ -55,6 +55,7 @@ class ProcessRuntime:
     Args: state_dir: ours alone, made when it is missing.
           facts: values for `fieldRef` that are not in the Pod, such as the name of the node.
           isolation: None: the best one of this system.
+          zygote: forks the shims; `close` ends it.
     """
 
     def __init__(
@@ -67,12 +68,13 @@ class ProcessRuntime:
         facts: Mapping[str, str] = EMPTY,
         isolation: Isolation | None = None,
         backoff: RestartBackoff | None = None,
+        zygote: Zygote | None = None,
     ) -> None:
         self._isolation = isolation or find_isolation()
         self._events = events
         self._folders = PodFolders(state_dir.absolute())
         self._observer = Observer(self._folders, clock)
-        self._zygote = Zygote()
+        self._zygote = zygote or Zygote()
         self._backoff = backoff or RestartBackoff(clock)
         self._must_restart: set[ContainerId] = set()
         self._restart_lock = threading.Lock()  # workers of pods add while the loop forgets
