@@ -40,6 +40,11 @@ _REMEMBERED: Final = 1000
 MAX_MATCHERS: Final = 100
 #: Memory of one compiled expression, bytes.
 _MAX_PROGRAM: Final = 1 << 20
+#: Instructions of all expressions of one silence or one filter: their users may be hostile, and a label of 1 KiB takes
+#: about a microsecond for each. An expression without large repetitions has at most about one for each of its bytes.
+MAX_USER_PROGRAM: Final = 2_500
+#: The answer beyond it.
+TOO_LARGE: Final = "the regular expressions are too large: take shorter ones, or smaller repetitions than in a{1000}"
 
 
 def labels_of(event: Event) -> dict[str, str]:

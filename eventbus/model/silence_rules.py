@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from eventbus.errors import ConfigError
-from eventbus.model.matchers import Matcher, Matchers, MatchType, label_problem
+from eventbus.model.matchers import MAX_USER_PROGRAM, TOO_LARGE, Matcher, Matchers, MatchType, label_problem
 from eventbus.model.names import is_dns_label
 from eventbus.model.objects.silence import Acknowledgement, Silence, SilenceMatcher, SilenceSpec
 from eventbus.model.validation import MAX_KIND, MAX_NAME, FieldProblem, invalid_field, missing_field
@@ -93,7 +93,11 @@ def _matchers_problems(spec: SilenceSpec) -> Iterator[FieldProblem]:
             tests.append(_matcher(matcher).test())
         except ConfigError as error:
             yield invalid_field(f"{field}.value", matcher.value, f"{error}{f'; {error.cure}' if error.cure else ''}")
-    if len(tests) == len(spec.matchers) and all(test("") for test in tests):
+    if len(tests) < len(spec.matchers):
+        return
+    if matchers_of(spec).program_size > MAX_USER_PROGRAM:
+        yield invalid_field("spec.matchers", f"{len(tests)} matchers", TOO_LARGE)
+    if all(test("") for test in tests):
         yield invalid_field("spec.matchers", str(spec.matchers[0]), "at least one must not match the empty string")
 
 

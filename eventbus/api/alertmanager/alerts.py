@@ -16,7 +16,7 @@ from eventbus.api.responses import compute_json
 from eventbus.api.thread_context import ThreadContext
 from eventbus.broker.notifications import read_notifier_status
 from eventbus.errors import ConfigError
-from eventbus.model.matchers import Matcher, Matchers, MatchType
+from eventbus.model.matchers import MAX_USER_PROGRAM, TOO_LARGE, Matcher, Matchers, MatchType
 from eventbus.notify.alerts import Alert
 from eventbus.notify.engine import REFRESHES
 from eventbus.notify.group_reader import ReadGroup, read_groups
@@ -66,6 +66,8 @@ async def refuse_alerts(_request: web.Request) -> web.Response:
 async def _answer(request: web.Request, plain: Callable[[_Found], Any]) -> web.Response:
     readable = readable_namespaces(request)
     matchers = Matchers(filters_of(request))
+    if matchers.program_size > MAX_USER_PROGRAM:
+        raise status.bad_request(f"bad matcher format: {TOO_LARGE}")
     takes = _receiver_test(request)
     flags = _Flags(*(is_wanted(request, name) for name in _Flags._fields))
     truncated = False

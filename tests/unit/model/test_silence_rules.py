@@ -64,12 +64,24 @@ def silence(*matchers: SilenceMatcher, name: str = NAME, **fields: Any) -> Silen
         (silence(ends_at=datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))), "must be in the years 1970 to"),
         (silence(comment="x" * (MAX_COMMENT + 1)), f'spec.comment: Invalid value: "{"x" * 32}…": at most'),
         (silence(created_by="x" * 1025), "spec.createdBy"),
+        (
+            silence(SHOP, SilenceMatcher("message", "[^x]*(.{0,200}a){5}y", True)),
+            'spec.matchers: Invalid value: "2 matchers": the regular expressions are too large',
+        ),
     ],
 )
 def test_an_invalid_silence_is_rejected_with_its_field(wrong: Silence, problem: str) -> None:
     found = [f"{each.field}: {each.text}" for each in silence_problems(wrong)]
     assert len(found) == 1
     assert problem in found[0]
+
+
+def test_an_expression_of_the_greatest_length_is_small_enough() -> None:
+    names = "|".join(f"web-{number}.example.com" for number in range(45))
+    pairs = "".join(f"(a{number}|b)" for number in range(130))
+    for value in (names, pairs):
+        assert MAX_VALUE - 200 < len(value) <= MAX_VALUE
+        assert list(silence_problems(silence(SHOP, SilenceMatcher("message", value, True)))) == []
 
 
 def test_a_silence_may_have_matchers_of_the_empty_string_beside_another() -> None:
