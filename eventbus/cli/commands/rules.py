@@ -90,7 +90,8 @@ def test_rules(file: Path, cases: Path | None, since_s: float | None, output: st
 
     With --cases, each case must notify its receivers and no others: for CI. With --since, it prints the notifications
     that the rules would have sent, and near misses of matchers on stderr. A stored event is taken in at its last time
-    with its whole count.
+    with its whole count. Both use neither silences, acknowledgements and `expect`, nor the nodes and owners of pods
+    for `inhibit_rules`.
 
     \b
     Exit codes:
@@ -135,6 +136,7 @@ def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> N
     EVENT is the name of an event, as `eventbus get events -o name` prints it. The routes are those of the file. Alert,
     groups, silences, inhibition, mutes and the last notification of each receiver are from the state of the notifier,
     which forgets a group when it ends.
+    A user of Redis needs the role notifier or worker for it.
 
     \b
     Examples:
