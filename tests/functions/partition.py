@@ -52,6 +52,7 @@ class Guarded(redis.Redis):
     besides: bytes = b""
     #: Words of the ACL that take rights away.
     without: str = ""
+    _allowed: Sequence[Any] = ()
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         if args[0] == "FCALL":
@@ -61,10 +62,12 @@ class Guarded(redis.Redis):
         return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
     def _allow(self, keys: Sequence[bytes]) -> None:
-        patterns = [b"~" + key for key in (*keys, self.besides) if key]
-        self.admin.execute_command(  # type: ignore[no-untyped-call]
-            "ACL", "SETUSER", self.user, "on", ">guarded", "+@all", *self.without.split(), "resetkeys", *patterns
-        )
+        own = [key for key in keys if not self.besides or not key.startswith(self.besides.removesuffix(b"*"))]
+        patterns = [b"~" + key for key in (*own, self.besides) if key]
+        allowed = (*self.without.split(), "resetkeys", *patterns)
+        if allowed != self._allowed:
+            self.admin.execute_command("ACL", "SETUSER", self.user, "on", ">guarded", "+@all", *allowed)  # type: ignore[no-untyped-call]
+            self._allowed = allowed
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -91,9 +94,11 @@ class Partition:
         self._first: dict[str, int] = {}
 
     def close(self) -> None:
+        steps = self.admin.pipeline(transaction=False)
         if keys := list(self.admin.scan_iter(match=f"{self.bus.prefix}:*", count=10_000)):
-            self.admin.delete(*keys)
-        self.admin.execute_command("ACL", "DELUSER", self.bus.prefix)
+            steps.delete(*keys)
+        steps.execute_command("ACL", "DELUSER", self.bus.prefix)
+        steps.execute()
         self.client.close()
         self.admin.close()
 
@@ -109,22 +114,18 @@ class Partition:
 
     def state(self) -> State:
         """Every key without the prefix: its value, and its life in ms (-1: for ever)."""
-        found = {}
-        for key in self.admin.scan_iter(match=f"{self.bus.prefix}:*", count=10_000):
-            name = key.decode().removeprefix(self.keys.root.decode())
-            found[name] = (self._value(key), self.admin.pttl(key))
-        return found
-
-    def _value(self, key: bytes) -> Any:
-        kind = self.admin.type(key)
-        if kind == b"hash":
-            return {field.decode(): value.decode() for field, value in self.admin.hgetall(key).items()}
-        if kind == b"zset":
-            return dict(self.admin.zrange(key, 0, -1, withscores=True))
-        if kind == b"stream":
-            groups = self.admin.xinfo_groups(key)
-            return (self.admin.xrange(key), [(g["name"], g["pending"], g["last-delivered-id"]) for g in groups])
-        return self.admin.get(key)
+        keys = list(self.admin.scan_iter(match=f"{self.bus.prefix}:*", count=10_000))
+        kinds, values = self.admin.pipeline(transaction=False), self.admin.pipeline(transaction=False)
+        for key in keys:
+            kinds.type(key).pttl(key)
+        told = kinds.execute()
+        for key, kind in zip(keys, told[::2], strict=True):
+            _ask_for_value(values, kind, key)
+        said = iter(values.execute())
+        return {
+            key.decode().removeprefix(self.keys.root.decode()): (_value(kind, said), life_ms)
+            for key, kind, life_ms in zip(keys, told[::2], told[1::2], strict=True)
+        }
 
     def meta(self, field: str) -> int:
         """A counter of the partition's meta; 0 if there is none."""
@@ -278,6 +279,30 @@ class Partition:
         finally:
             self.admin.config_set("maxmemory", 0)
             time.sleep(0.11)
+
+
+def _ask_for_value(steps: Any, kind: bytes, key: bytes) -> None:
+    match kind:
+        case b"hash":
+            steps.hgetall(key)
+        case b"zset":
+            steps.zrange(key, 0, -1, withscores=True)
+        case b"stream":
+            steps.xrange(key).xinfo_groups(key)
+        case _:
+            steps.get(key)
+
+
+def _value(kind: bytes, said: Iterator[Any]) -> Any:
+    match kind:
+        case b"hash":
+            return {field.decode(): value.decode() for field, value in next(said).items()}
+        case b"zset":
+            return dict(next(said))
+        case b"stream":
+            return next(said), [(g["name"], g["pending"], g["last-delivered-id"]) for g in next(said)]
+        case _:
+            return next(said)
 
 
 def changed(before: State, after: State) -> set[str]:
