@@ -251,7 +251,7 @@ def drive(vector: Vector, url: str, sink: EventSink, time: OwnTime, *, delete: C
 def _run_until_idle(exporter: PartitionExporter) -> None:
     while True:
         try:
-            if not exporter.step():
+            if not exporter.step(block_ms=0):
                 return
         except ExportStopped:
             return
