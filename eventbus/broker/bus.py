@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from eventbus.broker.connection.address import safe_url
-from eventbus.broker.connection.connect import Client, check_server, cluster_client, connect, make_client
+from eventbus.broker.connection.connect import Client, cluster_client, connect_checked, make_client
 from eventbus.broker.function_library import cannot_read, describe, load, load_missing, read_announcements, refusal
 from eventbus.broker.functions import Functions, GroupPolicy, Opened
 from eventbus.broker.keys import EVENTS, SINK_GROUP, Keys, bus_key, whole_number
@@ -167,9 +167,8 @@ def open_bus(url: str, settings: Settings, *, options: Options | None = None) ->
 
     Raises: BusUnavailable: no answer; safe to call again. BusRefused, ConfigError: the message has the cure.
     """
-    client = connect(url, name="eventbus-open")
+    client, server = connect_checked(url, name="eventbus-open")
     try:
-        server = check_server(client)
         new = Bus(
             url,
             cluster=server.cluster,

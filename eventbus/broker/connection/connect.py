@@ -69,13 +69,28 @@ def connect(url: str, *, block_ms: int = 0, name: str = "eventbus") -> Client:
             ConfigError: the url cannot be used, or not for this kind of server.
     Redis:  INFO, which every role may use; a cluster: CLUSTER SLOTS.
     """
+    return _connect(url, block_ms, name)[0]
+
+
+def connect_checked(url: str, *, name: str) -> tuple[Client, ServerInfo]:
+    """Connect as `connect` does, and check as `check_server` does. A single server gets one INFO for both."""
+    client, info = _connect(url, 0, name)
+    try:
+        return client, check_server(client) if info is None else _checked(info)
+    except BaseException:
+        client.close()
+        raise
+
+
+def _connect(url: str, block_ms: int, name: str) -> tuple[Client, ServerInfo | None]:
+    """Return a connected client, and the facts of a single server. Raises: as `connect`."""
     from redis.exceptions import RedisError
 
     address = parse_address(url)
     if (nodes := _maps.get(url)) is not None:
         with suppress(RedisError):
             nodes.load()
-            return cluster_client(url, block_ms=block_ms, name=name)
+            return cluster_client(url, block_ms=block_ms, name=name), None
     problem: BusUnavailable | None = None
     # None: the socket, or the primary that the sentinels name.
     for endpoint in [None] if address.socket or address.primary else address.endpoints:
@@ -125,12 +140,7 @@ def check_server(client: Client) -> ServerInfo:
     """
     with redis_errors():
         servers = [_facts(node) for node in primaries(client)]
-    for info in servers:
-        _refuse_unfit(info)
-    if primary := next((info.replica_of for info in servers if info.replica_of), ""):
-        cure = "give the primary's address, or that of its sentinels: redis+sentinel://host:26379/NAME/0"
-        raise BusUnavailable(f"this server is a replica of {primary} and takes no writes: {cure}", cure=cure)
-    return servers[0]
+    return _checked(*servers)
 
 
 def is_cluster(client: Client) -> bool:
@@ -157,17 +167,28 @@ def node_of(client: Client, key: bytes) -> Any:
     return client.at(key) if is_cluster(client) else client
 
 
-def _connect_at(endpoint: Endpoint | None, url: str, address: Address, block_ms: int, name: str) -> Client:
+def _checked(*servers: ServerInfo) -> ServerInfo:
+    for info in servers:
+        _refuse_unfit(info)
+    if primary := next((info.replica_of for info in servers if info.replica_of), ""):
+        cure = "give the primary's address, or that of its sentinels: redis+sentinel://host:26379/NAME/0"
+        raise BusUnavailable(f"this server is a replica of {primary} and takes no writes: {cure}", cure=cure)
+    return servers[0]
+
+
+def _connect_at(
+    endpoint: Endpoint | None, url: str, address: Address, block_ms: int, name: str
+) -> tuple[Client, ServerInfo | None]:
     from eventbus.broker.connection.plain_client import plain_client
 
     client = plain_client(address, endpoint=endpoint, block_ms=block_ms, name=name)
     try:
         with redis_errors(url):
-            in_cluster = _facts(client).cluster
-        if not in_cluster:
+            info = _facts(client)
+        if not info.cluster:
             _refuse_several(address)
             _maps.pop(url, None)
-            return client
+            return client, info
     except BaseException:
         client.close()
         raise
@@ -180,7 +201,7 @@ def _connect_at(endpoint: Endpoint | None, url: str, address: Address, block_ms:
     nodes = _maps.setdefault(url, map_of(address))
     with redis_errors(url):
         nodes.load(endpoint)
-    return cluster_client(url, block_ms=block_ms, name=name)
+    return cluster_client(url, block_ms=block_ms, name=name), None
 
 
 def _refuse_several(address: Address) -> None:
