@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import version
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -16,6 +15,7 @@ from eventbus.api import status
 from eventbus.api.context import API, COMPONENT, USER
 from eventbus.api.kube.resources import Resource
 from eventbus.api.limits import EventRate, Limits, is_long
+from eventbus.broker.build import package_version
 
 #: Bounds in seconds: those of apiserver_request_duration_seconds that can occur here.
 _SECONDS: Final = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5, 10, 15, 30, 60)
@@ -79,7 +79,7 @@ class Metrics(Collector):
         self._log_records = self._counter("otlp_log_records", "Log records of OTLP by their result.", ("result",))
         self._alerts = self._counter("alertmanager_alerts", "Alerts of Alertmanager by their result.", ("result",))
         build = Info("eventbus_build", "The version of eventbus.", registry=self._registry)
-        build.info({"version": version("eventbus")})
+        build.info({"version": package_version()})
 
     async def serve(self, request: web.Request) -> web.Response:
         """Answer with all metrics, in the format that Prometheus asks for."""

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
-from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
@@ -44,6 +43,7 @@ from eventbus.api.tls import ServerTls
 from eventbus.api.versions.numbering import Numbering
 from eventbus.api.versions.ordered_hub import OrderedHub
 from eventbus.api.watch.hub import WatchHub
+from eventbus.broker.build import package_version
 from eventbus.broker.bus import Bus
 from eventbus.broker.health.worker_problems import report_problem
 from eventbus.consume.heartbeat import LoopHealth
@@ -255,7 +255,7 @@ def _make_app(api: Api, options: ApiOptions, hub: WatchHub, limits: Limits, metr
         app.router.add_get(path, health.health)
         app.router.add_get(path + "/{check}", health.health)
     Reviews(resources=resources, authenticator=options.authenticator).add_routes(app.router)
-    Discovery(resources=resources, build=version("eventbus")).add_routes(app.router)
+    Discovery(resources=resources, build=package_version()).add_routes(app.router)
     app.router.add_get("/metrics", metrics.serve, allow_head=False)
     routes = own_routes(app, options.authenticator, metrics)
     # Made at the start, by one thread: before any other thread decodes to the types that it describes.

@@ -43,12 +43,19 @@ def build() -> str:
     return digest.hexdigest()
 
 
+@cache
+def package_version() -> str:
+    """Return the version of this program; the first call reads the metadata of the package, which takes 2 ms."""
+    from importlib.metadata import version  # slow to import
+
+    return version("eventbus")
+
+
 def build_info() -> dict[str, str]:
     """Return the versions of this program and of Python, and the build, as the labels of `eventbus_build_info`."""
-    import platform  # both are slow to import
-    from importlib.metadata import version
+    import platform  # slow to import
 
-    return {"version": version("eventbus"), "build": build(), "python": platform.python_version()}
+    return {"version": package_version(), "build": build(), "python": platform.python_version()}
 
 
 def git_commit() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.metadata import version
 from typing import Any, Final, TypeAlias
 
 import anyio
@@ -21,6 +20,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 
+from eventbus.broker.build import package_version
 from eventbus.errors import EventBusError
 from eventbus.mcp.tools import INSTRUCTIONS, TOOLS, Readers, call_tool
 from eventbus.util.log import log
@@ -57,7 +57,7 @@ def make_server(call: CallTool) -> Server[Any]:
 
     return Server(
         "eventbus",
-        version=version("eventbus"),
+        version=package_version(),
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_named,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Final
 
 from aiohttp import web
@@ -13,6 +12,7 @@ from eventbus.api.alertmanager import alerts, silences
 from eventbus.api.alertmanager.answers import Handler, in_its_form, time_text
 from eventbus.api.kube.handler import refuse_method
 from eventbus.api.responses import reply_json
+from eventbus.broker.build import package_version
 
 ROOT: Final = "/alertmanager/api/v2"
 #: The version of this API in Alertmanager, by which clients decide.
@@ -35,7 +35,7 @@ def add_alertmanager_routes(app: web.Application) -> None:
                     "buildDate": "",
                     "buildUser": "",
                     "goVersion": "",
-                    "revision": version("eventbus"),
+                    "revision": package_version(),
                     "version": _VERSION,
                 },
             }

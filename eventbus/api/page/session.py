@@ -7,7 +7,6 @@ remember here: any worker of the bus knows its user, and a token that is taken o
 from __future__ import annotations
 
 import asyncio
-from importlib.metadata import version
 from typing import Final
 
 import msgspec
@@ -21,6 +20,7 @@ from eventbus.api.kube.bodies import decode_as
 from eventbus.api.kube.handler import typed_body
 from eventbus.api.kube.negotiation import JSON
 from eventbus.api.responses import reply_json
+from eventbus.broker.build import package_version
 from eventbus.model.kinds import SILENCE
 
 #: A wrong token is answered so much later, seconds.
@@ -120,5 +120,5 @@ def _session(request: web.Request, user: User, *, signed_in: bool) -> SessionRep
         ),
         event_ttl_s=options.event_ttl_s,
         occurrences_s=options.occurrences_s,
-        build=version("eventbus"),
+        build=package_version(),
     )
