@@ -215,6 +215,18 @@ def test_control_drops_that_nobody_counts(scene: MakeScene, note_control: NoteCo
     note_control(SLOW_OUTBOX, overflow(scene(), "losses-are-not-counted"), "drops not counted")
 
 
+WATCHING = """
+import os, signal, sys, threading
+from eventbus import EventBroadcaster
+seen = threading.Event()
+broadcaster = EventBroadcaster()
+broadcaster.start_event_watcher(lambda event: seen.set(), group=sys.argv[1] or None)
+print("watching", flush=True)
+seen.wait(30)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def watch_and_die(scene: Scene, group: str) -> Verdict:
     """missing: keys, groups and workers that a watcher has left behind in Redis."""
 
@@ -228,9 +240,7 @@ def watch_and_die(scene: Scene, group: str) -> Verdict:
 
     scene.producer(count=1).wait()
     before = left()
-    watcher = Process(
-        [sys.executable, "-m", "tests.faults.dying_watcher", group], scene.environ(), scene.folder / "watcher.log"
-    )
+    watcher = Process([sys.executable, "-c", WATCHING, group], scene.environ(), scene.folder / "watcher.log")
     until(lambda: "watching" in watcher.said)
     scene.producer(count=1).wait()
     assert watcher.wait(30) == -signal.SIGKILL

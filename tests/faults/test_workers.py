@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from tests.faults.checker import Verdict
-from tests.faults.conftest import Note, NoteControl
+from tests.faults.conftest import LONG, Note, NoteControl
 from tests.faults.scene import Scene, reached, until
 
 KILLED = "1 worker killed"
 ZOMBIE = "7 zombie worker"
 STOPPED = "26 graceful stop"
 EVENTS = 1_500
+#: Events a second while workers die.
+RATE = 1_000 if LONG else 300
 
 MakeScene = Callable[..., Scene]
 
@@ -26,7 +28,7 @@ def kill_one(scene: Scene, crash: str, *more: str, breakage: tuple[str, ...] = (
 
     Unless a count is given, the producer goes on until then: however slowly a worker starts, it has more than one read.
     """
-    producer = scene.producer(**({"rate": 1_000} | producing))
+    producer = scene.producer(**({"rate": RATE} | producing))
     for order in (crash, *more):
         victim = scene.worker(crash=f"kill:{order}", breakage=breakage)
         assert victim.wait() == -signal.SIGKILL
