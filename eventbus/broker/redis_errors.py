@@ -68,7 +68,7 @@ _BY_TEXT: dict[str, tuple[type[EventBusError], str]] = {
     "run the 'fcall' command": (
         FunctionsForbidden,
         "does not permit this user to call a function of build {build}: add the rights that `eventbus acl --add` of "
-        "this version prints for its role",
+        "this version prints for the role that it needs",
     ),
     "max number of clients reached": (BusUnavailable, "has no free connection: wait, or raise its maxclients"),
     "without any password configured": (BusRefused, "has no password, but one was given: take it out"),
