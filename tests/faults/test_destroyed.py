@@ -10,7 +10,7 @@ import pytest
 
 from eventbus.broker.keys import SINK_GROUP
 from tests.faults.checker import Verdict, stream_of
-from tests.faults.conftest import Harm, Note, NoteControl
+from tests.faults.conftest import LONG, Harm, Note, NoteControl
 from tests.faults.scene import Producing, Scene, until
 from tests.faults.test_server import meanwhile
 
@@ -25,6 +25,8 @@ MakeScene = Callable[..., Scene]
 #: At work: events a second, for so long before; a floor is a second old, and two on a busy machine.
 RATE, BEFORE_S = 1_000, 8.0
 OF_A_FLOOR = 2 * RATE
+#: Events that nobody has read.
+UNREAD_EVENTS = 5_000 if LONG else 2_000
 
 
 # -- the stream --------------------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ def destroy_while_nobody_reads(scene: Scene) -> tuple[Verdict, int]:
     """
     log = scene.worker(kind="log")
     until(lambda: "works on" in log.said)
-    assert scene.producer(count=5_000).wait() == 0
+    assert scene.producer(count=UNREAD_EVENTS).wait() == 0
     until(lambda: scene.client.hexists(scene.keys.meta, "floor:log"))
     scene.client.xgroup_destroy(scene.keys.incoming, SINK_GROUP)
     unread = scene.published
@@ -207,5 +209,5 @@ def test_control_a_destroyed_group_that_holds_nothing(scene: MakeScene, note_con
     verdict, unread = destroy_while_nobody_reads(here)
     note_control(UNREAD, verdict, "floor not looked at")
     # and yet it is counted when the group is made anew
-    assert verdict.missing == 5_000
+    assert verdict.missing == UNREAD_EVENTS
     assert here.meta("lost:sink") == unread

@@ -54,7 +54,7 @@ def kill_often(scene: Scene, seed: int, kills: int, **producing: Any) -> float:
 @pytest.mark.short
 def test_a_killed_server_that_writes_always_has_all_it_acknowledged(scene: MakeScene, seed: int, note: Note) -> None:
     here = scene(config={"appendfsync": "always"})
-    back = kill_often(here, seed, 20 if LONG else 3, rate=0 if LONG else 500, env=NO_RING)
+    back = kill_often(here, seed, 20 if LONG else 2, rate=0 if LONG else 500, env=NO_RING)
     verdict = here.verdict(since=back)
     note(ALWAYS, verdict)
     assert verdict.clean, verdict
@@ -400,7 +400,7 @@ def flush_functions(scene: Scene, seconds: float) -> Callable[[], None]:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             scene.client.function_flush("SYNC")
-            time.sleep(0.1)
+            time.sleep(0.1 if LONG else 0.25)
 
     return flush
 
