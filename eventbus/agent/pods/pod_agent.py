@@ -27,7 +27,7 @@ from eventbus.agent.runtime.contract import PodEvents, PodUid
 from eventbus.agent.runtime.process_runtime import ProcessRuntime
 from eventbus.client.store import RemoteStore
 from eventbus.consume.heartbeat import LoopHealth
-from eventbus.errors import BusRefused, BusUnavailable, EventBusError
+from eventbus.errors import BusRefused, BusUnavailable, EventBusError, PasswordRefused
 from eventbus.store.object_store import ObjectStore
 from eventbus.util.clock import Clock
 from eventbus.util.periodic import Periodic
@@ -227,7 +227,7 @@ class PodAgent:
             self.statuses.flush(store)
             if self.config.all_ready:
                 self._mirrors.remove_orphans(store)
-        except BusUnavailable:  # the agent's other loops log it
+        except (BusUnavailable, PasswordRefused):  # the agent's other loops log it
             return False
         except BusRefused:
             pass

@@ -11,7 +11,7 @@ import msgspec
 
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.updates import is_static
-from eventbus.errors import BusUnavailable, Conflict, EventBusError, NotFound
+from eventbus.errors import BusUnavailable, Conflict, EventBusError, NotFound, PasswordRefused
 from eventbus.model.objects.pod import RUNNING_FINALIZER, Pod, PodCondition, PodStatus
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
@@ -103,7 +103,7 @@ class StatusManager:
             self._over.discard(uid)
 
     def flush(self, pods: PodObjects) -> None:
-        """Write the changes, oldest first. Raises: BusUnavailable: the rest waits."""
+        """Write the changes, oldest first. Raises: BusUnavailable, PasswordRefused: the rest waits."""
         with self._lock:
             waiting = list(self._waiting)
         for uid in waiting:
@@ -116,7 +116,7 @@ class StatusManager:
                 self._write(pods, pod, status, over=over)
             except (NotFound, Conflict):
                 continue  # it is gone, or replaced by another pod of its name, which has its own status
-            except BusUnavailable:
+            except (BusUnavailable, PasswordRefused):
                 with self._lock:
                     if uid in self._pods:  # not dropped meanwhile
                         self._waiting.setdefault(uid)

@@ -8,7 +8,7 @@ import pytest
 
 from eventbus.agent.pods.pod_manager import PodManager
 from eventbus.agent.pods.status_manager import StatusManager
-from eventbus.errors import BusUnavailable
+from eventbus.errors import BusUnavailable, EventBusError, PasswordRefused
 from eventbus.model.objects.pod import Pod, PodStatus
 from eventbus.testing.clock import FakeClock
 from tests.unit.agent.pods.pods import a_pod
@@ -19,8 +19,11 @@ POD = a_pod("web")
 class Store:
     """With *meanwhile*: takes no first write, and has that done in its time."""
 
-    def __init__(self, meanwhile: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, meanwhile: Callable[[], object] | None = None, error: type[EventBusError] = BusUnavailable
+    ) -> None:
         self.written: list[str] = []
+        self._error = error
         self._meanwhile = meanwhile
 
     def get(self, name: str, namespace: str = "") -> Pod:
@@ -35,7 +38,7 @@ class Store:
         if self._meanwhile is not None:
             self._meanwhile()
             self._meanwhile = None
-            raise BusUnavailable("no answer")
+            raise self._error("no answer")
         self.written.append(change(POD).status.phase)
         return change(POD)
 
@@ -43,12 +46,15 @@ class Store:
         raise NotImplementedError
 
 
+@pytest.mark.parametrize("error", [BusUnavailable, PasswordRefused])
 @pytest.mark.parametrize("dropped", [False, True], ids=["forgotten", "dropped"])
-def test_a_status_whose_write_has_no_answer_is_written_later_unless_it_was_dropped(dropped: bool) -> None:
+def test_a_status_whose_write_has_no_answer_is_written_later_unless_it_was_dropped(
+    dropped: bool, error: type[EventBusError]
+) -> None:
     statuses = StatusManager(PodManager(), clock=FakeClock(), changed=lambda: None)
-    store = Store(lambda: statuses.drop(POD.metadata.uid) if dropped else statuses.forget(set()))
+    store = Store(lambda: statuses.drop(POD.metadata.uid) if dropped else statuses.forget(set()), error)
     statuses.set(POD, PodStatus(phase="Failed"))
-    with pytest.raises(BusUnavailable):
+    with pytest.raises(error):
         statuses.flush(store)
     statuses.flush(store)
     assert store.written == ([] if dropped else ["Failed"])
