@@ -27,6 +27,7 @@ from eventbus.errors import (
     EventBusError,
     FunctionsMissing,
     GroupMissing,
+    PasswordRefused,
     PoisonBatch,
 )
 from eventbus.model.encoding.wire import Batch, unpack_batch
@@ -426,10 +427,10 @@ class RedisAbsence:
     def answered(self) -> None:
         """Note that Redis has answered, which ends its absence.
 
-        A refusal, a missing function or a bug is not cleared here: the next call shows whether it lasts.
+        A missing right, a missing function or a bug is not cleared here: the next call shows whether it lasts.
         """
         self._asked = True
-        if isinstance(self._first, BusUnavailable) and not isinstance(self._first, FunctionsMissing):
+        if isinstance(self._first, BusUnavailable | PasswordRefused) and not isinstance(self._first, FunctionsMissing):
             self.succeeded()
 
     def succeeded(self) -> None:

@@ -17,7 +17,15 @@ from eventbus.broker.exports import ExportCheckpoint, ExportStore, export_group
 from eventbus.broker.keys import ID_CHARS
 from eventbus.consume.consumer import RedisAbsence
 from eventbus.consume.heartbeat import LoopHealth
-from eventbus.errors import BusUnavailable, EventBusError, Expired, FunctionsMissing, OtherBus, SinkGone
+from eventbus.errors import (
+    BusUnavailable,
+    EventBusError,
+    Expired,
+    FunctionsMissing,
+    OtherBus,
+    PasswordRefused,
+    SinkGone,
+)
 from eventbus.export.deliveries import Outcome, Round, SinkDelivery, make_rounds
 from eventbus.export.lease import ExportLease, LeaseLost, Waits, finish
 from eventbus.export.lost_rows import LostRows
@@ -391,7 +399,7 @@ class PartitionExporter:
                 if settled.position is not None:
                     self._position = settled.position
                 return
-            except BusUnavailable as error:
+            except (BusUnavailable, PasswordRefused) as error:
                 if isinstance(error, FunctionsMissing) and self._open_again():
                     continue
                 self._lease.last_progress = self._clock.monotonic()

@@ -20,8 +20,10 @@ from eventbus.broker.notifications import NotifierStatus
 from eventbus.consume.dead_letter import DeadLetter
 from eventbus.errors import (
     BusUnavailable,
+    EventBusError,
     EventRejected,
     NotFound,
+    PasswordRefused,
     SinkGone,
     SinkUnreachable,
     Throttled,
@@ -91,12 +93,19 @@ def fail_with(error: Exception, *, times: int = 10**9, message: str = "") -> Cal
 
 
 class RedisAway:
-    """Lets the next *times* calls of one method of the exporter's store find no Redis."""
+    """Lets the next *times* calls of one method of the exporter's store find no Redis, or get *error* from it."""
 
     def __init__(
-        self, exporter: PartitionExporter, method: str, *, times: int, before: Callable[[], None] = lambda: None
+        self,
+        exporter: PartitionExporter,
+        method: str,
+        *,
+        times: int,
+        before: Callable[[], None] = lambda: None,
+        error: type[EventBusError] = BusUnavailable,
     ) -> None:
         self.left = times
+        self._error = error
         self._before = before
         self._real = getattr(exporter._store, method)
         setattr(exporter._store, method, self)
@@ -105,7 +114,7 @@ class RedisAway:
         if self.left:
             self._before()
             self.left -= 1
-            raise BusUnavailable("Connection refused")
+            raise self._error("Connection refused")
         return self._real(*args)
 
 
@@ -374,8 +383,13 @@ def test_a_worker_that_starts_while_its_sink_is_down_is_ready(
     assert all(ready)
 
 
+@pytest.mark.parametrize("error", [BusUnavailable, PasswordRefused])
 def test_a_worker_that_loses_redis_with_a_batch_in_hand_lives_and_says_that_it_waits(
-    partition: Partition, exporter_of: MakeExporter, time: OwnTime, caplog: pytest.LogCaptureFixture
+    partition: Partition,
+    exporter_of: MakeExporter,
+    time: OwnTime,
+    caplog: pytest.LogCaptureFixture,
+    error: type[EventBusError],
 ) -> None:
     told: list[str] = []
     exporter = exporter_of(sink := MemorySink(), on_change=lambda reason, _message: told.append(reason))
@@ -387,7 +401,7 @@ def test_a_worker_that_loses_redis_with_a_batch_in_hand_lives_and_says_that_it_w
         silent_s.append(time.monotonic() - exporter.loop_health().last_progress)
         ready.append(exporter.loop_health().ready)
 
-    RedisAway(exporter, "settle", times=60, before=look)
+    RedisAway(exporter, "settle", times=60, before=look, error=error)
     run_until_idle(exporter)
     assert time.monotonic() > 300
     assert max(silent_s) <= 10, "/livez"
