@@ -7,6 +7,7 @@ decision a line.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ _EPOCH = "1970-01-01T00:00:00Z"
 _OPTION_NAMES = dict(message="aggregate_message")
 _OPTION_KINDS: dict[str, Any] = dict(spam_key=SpamKey, aggregate_key=AggregateKey)
 _SPAM_KEY_WORDS = dict(type="object+type", reason="object+type+reason")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 #: Asks the recorder of vectors to write more; says nothing about the rules.
 _NOT_RULES = {"full"}
 
@@ -180,7 +182,8 @@ def _without_nulls(value: Any) -> Any:
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
     # Not splitlines(): a message may hold U+2028, which ends a line there but not in JSON.
-    return [_as_go_reads(json.loads(line)) for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    lines = [line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    return [_as_go_reads(json.loads(line)) if _SURROGATE.search(line) else json.loads(line) for line in lines]
 
 
 def _as_go_reads(value: Any) -> Any:

@@ -26,7 +26,7 @@ FEW = 100
 
 @pytest.mark.parametrize("mode", one(MODES))
 def test_function_on_redis_decides_as_client_go_did(embedded_url: str, mode: Mode) -> None:
-    short = [vector for vector in vectors() if len(vector.steps) <= FEW]
+    short = vectors(FEW)
     assert short
     assert failures(RedisDriver(embedded_url), short, mode) == []
 
