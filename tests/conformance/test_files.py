@@ -50,6 +50,11 @@ def test_scenario_without_a_line_of_options_has_client_gos_defaults(tmp_path: Pa
     assert not options.report_suppressed
 
 
+def test_half_of_a_surrogate_pair_is_read_as_go_reads_it(tmp_path: Path) -> None:
+    steps, _ = write_and_read(tmp_path, '{"t_ms":0,"event":{"message":"a\\uD800 \\ud83d\\ude00"}}')
+    assert steps[0].event.message == "a\ufffd \U0001f600"
+
+
 def test_unknown_option_is_named_and_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_and_read(tmp_path, '{"options":{"colour":"red"}}', '{"t_ms":0,"event":{}}')
     assert "'colour' is unknown" in capsys.readouterr().err

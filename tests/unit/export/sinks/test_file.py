@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import resource
 import signal
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from eventbus.export.sinks import BatchSink, EventPatch, EventSink, SinkMode, Si
 from eventbus.export.sinks.file import FileOptions, JsonLinesSink, RotatingFile
 from eventbus.model.event import Event, ObjectMeta
 from tests.builders import make_event
+from tests.starting import STRICT, start
 
 
 def event(name: str = "a", count: int = 1) -> Event:
@@ -102,20 +103,31 @@ def test_a_line_that_a_crash_left_unfinished_is_cut_off_and_a_foreign_one_is_end
     assert path.read_text("utf-8").splitlines()[2] == "a note of mine"
 
 
-def append_some(path: str, name: str) -> None:
-    sink = make_sink(f"file:{path}?max-size=20KiB&keep=50", {})
-    for number in range(80):
-        sink.create(event(name, number))
+#: Appends once standard input ends, which is one pipe for both processes.
+APPEND = """
+import sys
+from eventbus.export.sinks import make_sink
+from eventbus.model.encoding.event_json import from_core
+
+path, name = sys.argv[1:]
+sink = make_sink(f"file:{path}?max-size=1KiB&keep=200", {})
+about = {"kind": "Pod", "namespace": "default", "name": name}
+metadata = {"name": name, "namespace": "default", "uid": f"p:{name}", "resourceVersion": "7"}
+sys.stdin.read()
+for number in range(80):
+    event = {"metadata": metadata, "involvedObject": about, "message": "x" * 400, "count": number}
+    sink.create(from_core(event))
+"""
 
 
 def test_processes_share_a_file_and_its_rotation_without_losing_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=append_some, args=(str(path), name)) for name in "ab"]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(30)
+    path, errors = tmp_path / "events.jsonl", tmp_path / "errors.lock"
+    its, ours = os.pipe()
+    with errors.open("wb") as out, open(its), open(ours, "w"):
+        words = [sys.executable, "-c", APPEND, str(path)]
+        env = {**os.environ, **STRICT}
+        processes = [start([*words, name], env=env, stdin=its, stdout=out, stderr=out) for name in "ab"]
+    assert [process.wait(30) for process in processes] == [0, 0], errors.read_text()
     files = [file for file in tmp_path.iterdir() if file.suffix != ".lock"]
     found = [line for file in files for line in lines(file)]
     assert sorted(found) == sorted(f"p:{name}/{number}" for name in "ab" for number in range(80))
