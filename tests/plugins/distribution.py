@@ -2,7 +2,8 @@
 
 - Tests that share a fixture of their module are one group: one process sets it up, and only once.
 - The unit tests of a file are one group as well: to assign thousands one by one costs more than many of them take.
-- Unit tests compute, and most other tests wait. They alternate, so that the cores are busy while others wait.
+- The groups come in the order of a hash of their names. Neighbours are alike: many in a row only wait, and leave the
+  cores idle.
 
 The processes share a folder, with the forkserver (`tests/starting.py`) of them all.
 """
@@ -11,13 +12,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from zlib import crc32
 
 import pytest
 
 from tests.starting import FOLDER
-
-#: Folders whose tests compute.
-COMPUTING = ("unit", "functions", "conformance")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,12 +34,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_unit = item.location[0].startswith("tests/unit/")
         if item.get_closest_marker("xdist_group") is None and (is_unit or _shares_a_fixture(item)):
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
-    computing: list[pytest.Item] = []
-    waiting: list[pytest.Item] = []
-    for item in items:
-        (computing if item.location[0].split("/")[1] in COMPUTING else waiting).append(item)
-    place = {item: (number + 0.5) / len(part) for part in (computing, waiting) for number, item in enumerate(part)}
-    items.sort(key=place.__getitem__)
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    group = item.get_closest_marker("xdist_group")
+    return crc32((str(group.args[0]) if group else item.nodeid).encode())
 
 
 def _shares_a_fixture(item: pytest.Item) -> bool:
