@@ -53,6 +53,8 @@ def test_every_function_counts_and_names_what_is_not_ours(
                 error = story.attempt()
                 if case.verb in ("correlate_and_store", "expire") and damaged.still:
                     continue  # read with others and not needed: what is needed is written over
+                if "begin" in case.name and damaged.aside is None:
+                    continue  # a new series has an id of its first event's uid: nobody looks what is there
                 times, named = story.partition.admin.hmget(story.partition.keys.corrupt, "times", "last_key")
                 counted = int(times or 0)
                 if (named, counted) != (damaged.key, 1) or caplog.text.count(f"{damaged.key.decode()} held") != 1:
