@@ -392,6 +392,8 @@ _DIRECT: Mapping[Role, Mapping[str, str]] = {
         "later": "DEL",
         "idempotency": "SET",
         "started": "GET SET DEL",
+        "index_notify": "ZRANGE",
+        "notify_state": "MGET",
     },
     Role.ADMIN: {"builds": "HGETALL"},
 }

@@ -62,9 +62,12 @@ def test_it_lists_watches_writes_and_records(worker: ApiWorker) -> None:
         "sinks",
         "expected",
         "dead",
+        "notifications",
         "why?kind=Pod&namespace=default&name=x",
     ):
         assert worker.call("GET", f"/eventbus/v1/{path}").status == 200, path
+    for path in ("alerts", "alerts/groups", "silences", "receivers", "status"):
+        assert worker.call("GET", f"/alertmanager/api/v2/{path}").status == 200, path
 
 
 def test_a_refused_password_is_no_fault_of_its_clients(worker: ApiWorker, embedded_url: str, prefix: str) -> None:

@@ -492,8 +492,8 @@ HARM: list[tuple[str, set[Role]]] = [
      {Role.DEPLOY, Role.WORKER, Role.OPERATOR, Role.NOTIFIER}),
     ("MGET {p}object:nodes:x",
      {Role.READER, Role.AGENT, Role.OPERATOR, Role.NOTIFIER, Role.IMPORTER, Role.WORKER, Role.DEPLOY}),
-    ("ZRANGE {p}index:notify -inf +inf BYSCORE", {Role.OPERATOR, Role.NOTIFIER, Role.WORKER}),
-    ("MGET {p}notify:gx", {Role.OPERATOR, Role.NOTIFIER, Role.WORKER}),
+    ("ZRANGE {p}index:notify -inf +inf BYSCORE", {Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
+    ("MGET {p}notify:gx", {Role.OPERATOR, Role.NOTIFIER, Role.WORKER, Role.DEPLOY}),
 ]  # fmt: skip
 #: Of what runs programs or is secret, by verb: one role alone.
 OPERATED: list[tuple[str, set[Role]]] = [

@@ -136,7 +136,7 @@ def trace_rules(event: str, file: Path, namespace: str, output: str | None) -> N
     EVENT is the name of an event, as `eventbus get events -o name` prints it. The routes are those of the file. Alert,
     groups, silences, inhibition, mutes and the last notification of each receiver are from the state of the notifier,
     which forgets a group when it ends.
-    A user of Redis needs the role notifier or worker for it.
+    A user of Redis needs the role notifier, worker or deploy for it.
 
     \b
     Examples:
