@@ -44,8 +44,8 @@ PACKAGES = (
     ),
     *("eventbus.agent", "eventbus.lifecycle", "eventbus.cli", "eventbus.workers"),
 )
-#: What redis, asyncio and a recorder import when they begin to work.
-LATE = ("redis", "encodings.idna", "multiprocessing.util")
+#: What asyncio, a recorder and an agent import when they begin to work.
+LATE = ("redis", "encodings.idna", "multiprocessing.util", "psutil")
 NUMBER = struct.Struct("i")
 #: Read at import, where each module takes what it is to ask.
 CRASH = "EVENTBUS_CRASH"

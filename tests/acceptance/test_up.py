@@ -38,8 +38,6 @@ SINK = ("INFO eventbus-sink",)
 READY = (*SINK, "INFO eventbus-log")
 OF_UP = (*READY, "INFO eventbus-lifecycle", "INFO eventbus-agent")
 ALL = (*OF_UP, "INFO eventbus-api")
-#: What is written before any worker is started.
-BEGUN = "up        | bus:"
 
 
 def instead_of_workers(*real: str) -> str:
@@ -341,14 +339,19 @@ def test_two_lines_of_the_same_name_as_pods_are_refused(env: dict[str, str], pro
     assert "two lines, my_web and my-web, are called my-web as pods" in done.stderr
 
 
-def test_lines_have_the_env_file_and_a_port_each(env: dict[str, str], procfile: Path, tmp_path: Path) -> None:
+def test_lines_have_the_env_file_and_a_port_each_and_a_second_up_is_refused(
+    env: dict[str, str], procfile: Path, tmp_path: Path
+) -> None:
     procfile.write_text("web: echo $COLOUR at $PORT, $$HOME\nwork: echo $COLOUR at $PORT" + instead_of_workers())
     (procfile.parent / ".env").write_text("COLOUR='$(blue)'\n")
     with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as program:
         eventually(
             lambda: "web       | $(blue) at 5000, " in program.out and "work      | $(blue) at 5100" in program.out
         )
+        second = run("up", env=env)
         assert program.stop() == 0
+    assert (second.returncode, second.stdout) == (2, "")
+    assert f"`eventbus up` already runs for this bus (process {program.pid}; " in second.stderr
 
 
 def test_a_port_that_a_line_cannot_have_starts_nothing(env: dict[str, str], state: Path, procfile: Path) -> None:
@@ -440,18 +443,6 @@ def test_with_a_url_there_is_no_embedded_server(embedded_url: str, prefix: str, 
         assert program.stop() == 0
     assert not EmbeddedServer(state).running()
     assert run("status", env=env).returncode == 0, "the server that was given is left running"
-
-
-def test_a_second_one_for_the_same_bus_is_refused_and_names_the_first(
-    env: dict[str, str], procfile: Path, tmp_path: Path
-) -> None:
-    procfile.write_text(instead_of_workers())
-    with Program(*UP, "--procfile", str(procfile), env=env, folder=tmp_path) as first:
-        eventually(lambda: BEGUN in first.out)
-        second = run("up", env=env)
-        assert first.stop() == 0
-    assert (second.returncode, second.stdout) == (2, "")
-    assert f"`eventbus up` already runs for this bus (process {first.pid}; " in second.stderr
 
 
 @pytest.mark.volume
