@@ -16,17 +16,23 @@ from pathlib import Path
 
 import pytest
 
+from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
 from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import Keys
-from eventbus.broker.transport import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS
+from eventbus.broker.redis_transport import RedisTransport
+from eventbus.broker.transport import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS, Transport
+from eventbus.errors import BusUnavailable
 from eventbus.model.encoding.wire import pack_events, unpack_batch
 from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
+from eventbus.record.losses import Losses
 from eventbus.record.spool import adopter
 from eventbus.record.spool.journal import BATCHES, UNREADABLE, State, folders, holds, list_spool, read_file
 from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, Stamp, encode, encode_file
+from eventbus.record.spool.spool import BusName
 from eventbus.settings import Settings, SpoolWhen
+from eventbus.util.clock import SystemClock
 from tests.acceptance.programs import environment, run
 from tests.starting import Piped, start_piped
 from tests.support.harness import frozen, messages, own_server, read_incoming, settings_of, uids
@@ -323,7 +329,16 @@ def test_redis_remembers_a_spooling_producer_for_30_days_and_for_2_hours_after_a
         assert PRODUCER_LIFE_MS - 60_000 < client.pttl(key) <= PRODUCER_LIFE_MS
 
 
-def lay_down(root: Path, url: str, prefix: str, *, days: int, boot: str = "another boot") -> None:
+def lay_down(
+    root: Path,
+    url: str,
+    prefix: str,
+    *,
+    days: int,
+    boot: str = "another boot",
+    name: str = "1-1-000000",
+    partitions: int = 1,
+) -> None:
     """A folder as a process has left it that many days ago: two batches of one event each."""
     with make_client(url) as client:
         bus_id = client.hget(f"{prefix}:{{0}}:bus", "id") or b""
@@ -331,11 +346,11 @@ def lay_down(root: Path, url: str, prefix: str, *, days: int, boot: str = "anoth
     accepted = Stamp(time.time_ns() // 1_000_000 - days * DAY_MS, 0)
     identity = ProducerIdentity("00000000000000aa", "a-secret-of-old-")
     batches = [KeptBatch(0, identity, first, "", accepted, (), pack_events([packed])) for first in (1, 2)]
-    folder = root / "1-1-000000"
+    folder = root / name
     folder.mkdir(mode=0o700, parents=True)
     root.chmod(0o700)
     (folder / "lock").touch(0o600)
-    header = Header(bus_id.decode(), url, prefix, 1, boot, "host", 1, 1)
+    header = Header(bus_id.decode(), url, prefix, partitions, boot, "host", 1, 1)
     (folder / BATCHES).write_bytes(encode_file(header, batches))
 
 
@@ -362,9 +377,36 @@ def test_after_a_reboot_the_wall_clock_says_whether_redis_may_have_forgotten(
     assert len(arrived(url, prefix)) == 3
 
 
-def open_bus_of(url: str, prefix: str) -> None:
-    from eventbus.broker.bus import open_bus
+@pytest.mark.parametrize("moment", ["connect", "stop"])
+def test_events_stay_if_their_sender_loses_redis_or_is_stopped_before_it_sends(
+    url: str, prefix: str, root: Path, moment: str
+) -> None:
+    open_bus_of(url, prefix)
+    lay_down(root, url, prefix, days=0)
+    settings, clock = Settings(prefix=prefix, spool=str(root)), SystemClock()
+    bus = open_bus(url, settings)
 
+    def connect() -> Transport:
+        if moment == "connect":
+            raise BusUnavailable("refused")
+        made.stop()
+        return RedisTransport(bus)
+
+    made = adopter.Adopter(
+        root=root,
+        name_bus=lambda: BusName(url, prefix, bus.id, bus.partitions),
+        connect=connect,
+        settings=settings,
+        clock=clock,
+        losses=Losses(clock),
+    )
+    with pytest.raises(BusUnavailable):
+        made.adopt()
+    assert [each.events for each in list_spool(root)] == [2]
+    assert send(environment(url, prefix, spool=str(root))) == 2
+
+
+def open_bus_of(url: str, prefix: str) -> None:
     open_bus(url, Settings(prefix=prefix))
 
 
@@ -403,6 +445,17 @@ def test_bad_files_harm_nobody_and_are_named(url: str, prefix: str, root: Path) 
     finding = json.loads(run("doctor", "-o", "json", env=env).stdout)["findings"][-1]
     assert (finding["check"], finding["severity"]) == ("spool", "warning")
     assert "garbage: no spool file" in finding["message"]
+
+
+def test_a_folder_that_cannot_be_sent_does_not_hold_up_the_others(url: str, prefix: str, root: Path) -> None:
+    open_bus_of(url, prefix)
+    lay_down(root, url, prefix, days=0, name="0-1-000000", partitions=2)
+    lay_down(root, url, prefix, days=0)
+    done = run("spool", "send", env=environment(url, prefix, spool=str(root)))
+    assert done.returncode == 1
+    assert "0-1-000000 is for a bus of 2 partitions" in done.stderr
+    assert "sent 2 events" in done.stderr
+    assert os.listdir(root) == ["0-1-000000"]
 
 
 def encode_garbage() -> bytes:

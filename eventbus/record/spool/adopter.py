@@ -21,7 +21,7 @@ from eventbus.record.resend import NumberedBatch, Producer
 from eventbus.record.sender import Sender
 from eventbus.record.spool.journal import Claim, Journal, folders
 from eventbus.record.spool.records import Header, Line, MachineTime
-from eventbus.record.spool.spool import BusName, Spool, name_before_opening
+from eventbus.record.spool.spool import BusName, FolderStuck, Spool, name_before_opening
 from eventbus.settings import Settings, SpoolWhen
 from eventbus.util.clock import Clock
 from eventbus.util.log import log
@@ -125,9 +125,11 @@ class Adopter:
     def adopt(self) -> int:
         """Send the orphans' events for this bus. Returns how many.
 
-        Raises: BusUnavailable, BusRefused, ConfigError: the rest waits.  OSError: the spool cannot be read.
+        Raises: BusUnavailable, BusRefused, ConfigError: the rest waits.  FolderStuck: that folder waits, the others are
+                sent.  OSError: the spool cannot be read.
         """
         sent = 0
+        stuck: FolderStuck | None = None
         for folder in folders(self._root):
             if self._stopping.happened:
                 break
@@ -137,7 +139,12 @@ class Adopter:
                 self._losses.log("orphans", str(error))
                 continue
             if claim is not None:
-                sent += self._send(claim)
+                try:
+                    sent += self._send(claim)
+                except FolderStuck as error:
+                    stuck = stuck or error
+        if stuck is not None:
+            raise stuck
         return sent
 
     def _send(self, claim: Claim) -> int:
@@ -222,7 +229,7 @@ class Orphan:
             with sender.lock:
                 description = sender.open()
             if header.partitions not in (0, description.partitions):
-                raise BusUnavailable(f"{self.folder} is for a bus of {header.partitions} partitions")
+                raise FolderStuck(f"{self.folder} is for a bus of {header.partitions} partitions")
             self._restore(sender, header, description)
             while not sender.idle:
                 if stopping.happened:
@@ -248,7 +255,7 @@ class Orphan:
         lines = [line for line in self.contents.lines.values() if line.batches]
         by_partition = {line.partition: line for line in lines}
         if len(by_partition) < len(lines) or any(p >= description.partitions for p in by_partition):
-            raise BusUnavailable(f"{self.folder} has lines that do not go together: it is left alone")
+            raise FolderStuck(f"{self.folder} has lines that do not go together: it is left alone")
         for partition, line in by_partition.items():
             self._take_over(sender.producers[partition], line, header)
         sender.place([(reference, event) for event in self.contents.unplaced if (reference := _about(event))])

@@ -36,6 +36,10 @@ from eventbus.util.clock import Clock
 COMPACT_TIMES = 2
 
 
+class FolderStuck(BusUnavailable):
+    """The events of one folder cannot be sent now; those of other folders may be."""
+
+
 class BusName(msgspec.Struct, frozen=True):
     """The bus of a spool: named by its *id* if it was ever reached, else by its address."""
 
@@ -116,7 +120,7 @@ class Spool:
 
         Call it before each `publish`: a batch that changed its number must not be in the file under the old one.
 
-        Raises: BusUnavailable: such a batch is in an adopted file, which cannot be written now. Send nothing.
+        Raises: FolderStuck: such a batch is in an adopted file, which cannot be written now. Send nothing.
         """
         self._compare(producers)
         if self._stale and not self._write_all(producers, unplaced):
@@ -179,7 +183,9 @@ class Spool:
         journal, self._journal = self._journal, None
         if journal is None:
             return None
-        kept = self._stale or self._unplaced > 0 or any(each.to > each.acknowledged for each in self._written)
+        unread = self._adopted and not self._written  # nothing of it was sent
+        kept = unread or self._stale or self._unplaced > 0
+        kept = kept or any(each.to > each.acknowledged for each in self._written)
         self._written, self._unplaced, self._stale = [], 0, False
         if not kept:
             journal.remove()
@@ -246,7 +252,7 @@ class Spool:
         records: list[Record] = [*batches, *chunks(unplaced)]
         if not self._journal.replace(header + b"".join(map(encode, records))):
             if self._adopted:
-                raise BusUnavailable(f"{self._journal.folder} cannot be written: {self._journal.problem}")
+                raise FolderStuck(f"{self._journal.folder} cannot be written: {self._journal.problem}")
             if self._stale:
                 self._give_up()
             return self._log_full()
