@@ -196,7 +196,7 @@ class Notifier:
                     self._absence.answered()
                     self._absence.succeeded()
                 except LeaseLost:
-                    log.warning("notify: another worker has taken over")
+                    log.warning("notify: another worker has taken over, or Redis has lost the state of notifications")
                     self._stand_by()
                 except EventBusError as error:
                     self._absence.failed(error)
