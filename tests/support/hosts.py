@@ -32,16 +32,19 @@ program=$3; shift 4
 mkdir -p /opt/eventbus; mount --bind "$program" /opt/eventbus
 printf '%s\n' "$hosts" >> /etc/hosts
 # A home that only its owner may enter: put what is needed of it where it was, in an empty folder that all may enter.
+kept=$own/kept/
 for path in "$@"; do
-  above=$(dirname "$path"); closed=
-  while [ "$above" != / ]; do
+  kept=${kept}x; mkdir "$kept"; mount --rbind "$path" "$kept"
+done
+kept=$own/kept/
+for path in "$@"; do
+  kept=${kept}x; above=$(dirname "$path"); closed=
+  while [ -d "$path" ] && [ "$above" != / ]; do
     case $(stat -c %A "$above") in *[xt]) ;; *) closed=$above ;; esac
     above=$(dirname "$above")
   done
-  [ "$closed" ] || continue
-  mkdir "$own/kept/it"; mount --rbind "$path" "$own/kept/it"
-  mount -t tmpfs -o mode=755 tmpfs "$closed"
-  mkdir -p "$path"; mount --rbind "$own/kept/it" "$path"
+  [ "$closed" ] && mount -t tmpfs -o mode=755 tmpfs "$closed"
+  [ -d "$path" ] || { mkdir -p "$path"; mount --rbind "$kept" "$path"; }
 done
 ip link set lo up
 echo ready
@@ -116,7 +119,8 @@ class Host:
     def die(self) -> None:
         """Kill it and everything on it, at once."""
         if self._process is not None:
-            subprocess.run([*_SUDO, "kill", "-KILL", str(self._pid)], check=False)
+            if self._pid:  # 0 would be our own process group
+                subprocess.run([*_SUDO, "kill", "-KILL", str(self._pid)], check=False)
             self._process.communicate()
             for process in self._launched:
                 process.wait(PATIENCE_S)
