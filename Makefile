@@ -1,6 +1,6 @@
 # The words of this project. `make demo` and `make test` need Python 3.11+ with venv, and nothing else.
 PYTHON ?= python3
-JOBS ?= 6
+JOBS ?= 8
 BIN := .venv/bin
 # Read by the demo where the machine's package manager keeps no log.
 INSTALL_LOG := .venv/install.log
