@@ -36,7 +36,13 @@ from eventbus import EventBroadcaster, FullBuffer, ObjectReference, Settings
 import os
 
 events, threads = int(sys.argv[1]), 4
-settings = Settings(prefix=os.environ["EVENTBUS_PREFIX"], buffer_full=FullBuffer.WAIT, buffer_wait_s=60, flush_s=100)
+settings = Settings(
+    redis_url=os.environ["EVENTBUS_REDIS_URL"],
+    prefix=os.environ["EVENTBUS_PREFIX"],
+    buffer_full=FullBuffer.WAIT,
+    buffer_wait_s=60,
+    flush_s=100,
+)
 with EventBroadcaster(settings=settings) as broadcaster:
     recorder = broadcaster.new_recorder("producer", host=sys.argv[2])
 

@@ -327,6 +327,7 @@ def test_keys_of_a_single_character_can_be_switched_off(url: str, open_page: Ope
     page.get_by_role("button", name="Keys").click()
     page.get_by_label("Keys of a single character").check()
     page.keyboard.press("Escape")
+    expect(page.get_by_label("Keys of a single character")).to_be_hidden()
     page.keyboard.press("2")
     expect(page.get_by_role("heading", level=1)).to_have_text("Health")
 
