@@ -42,6 +42,8 @@ DEFAULT_TOPIC: Final = "eventbus"
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 #: Messages that the client takes before the broker has acknowledged them.
 QUEUED: Final = 100_000
+#: The longest wait for a connection: a worker that is stopped meanwhile must end within EVENTBUS_DRAIN_S.
+CONNECT_S: Final = 5.0
 #: The client reports messages without an answer once a second.
 REPORT_S: Final = 3.0
 
@@ -137,7 +139,7 @@ class KafkaSink(AppendsBatches):
         """Connect, and look for the topic. Raises: SinkUnreachable."""
         producer = self._connected()
         try:
-            error = producer.list_topics(self._topic, self._timeout_s).topics[self._topic].error
+            error = producer.list_topics(self._topic, min(self._timeout_s, CONNECT_S)).topics[self._topic].error
         except KafkaException as problem:
             error = problem.args[0]
             producer.poll(0)  # for the error of the connection
