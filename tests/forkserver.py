@@ -180,7 +180,8 @@ def become(order: Order) -> None:
     sys.argv = ["", *order.words] if order.module else ["-c", *order.words[1:]]
     try:
         if order.module:
-            run_module(order.module, run_name="__main__", alter_sys=True)
+            # Kept as by an interpreter: what only the module has must live until atexit calls its functions.
+            _main = run_module(order.module, run_name="__main__", alter_sys=True)
         else:
             sys.modules["__main__"] = main = ModuleType("__main__")
             exec(compile(order.words[0], "<string>", "exec"), vars(main))  # noqa: S102

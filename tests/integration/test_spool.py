@@ -185,7 +185,7 @@ def test_of_several_that_send_at_once_each_batch_is_sent_by_one(
     assert os.listdir(root) == []
 
 
-@pytest.mark.parametrize("crash", one(["published:1", "publish:1", "published:3", "respool:1"]))
+@pytest.mark.parametrize("crash", one(["published:1", "publish:1", "published:2", "respool:1"]))
 def test_a_sender_that_is_killed_leaves_the_rest_to_the_next(
     start: Start, root: Path, url: str, prefix: str, env: dict[str, str], server: EmbeddedServer, crash: str
 ) -> None:
