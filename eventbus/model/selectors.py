@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -13,6 +14,9 @@ from eventbus.errors import EventBusError
 from eventbus.model.event import Event
 from eventbus.model.list_watch import HasMetadata
 from eventbus.model.names import MAX_LABEL, is_dns_subdomain, is_qualified_name
+
+#: Requirements of a label selector, terms of a field selector. Each is compared with each object of a list.
+MAX_TERMS: Final = 64
 
 
 class InvalidSelector(EventBusError, ValueError):
@@ -69,10 +73,12 @@ class LabelSelector(msgspec.Struct, frozen=True):
     def parse(cls, text: str) -> LabelSelector:
         """Read `a=b,a!=b,a in (x,y),a notin (x),a,!a` (and `>`, `<` with integers); "" selects everything.
 
-        Raises: InvalidSelector: worded as the API server does.
+        Raises: InvalidSelector: worded as the API server does; also for more than `MAX_TERMS` requirements.
         Source: apimachinery `pkg/labels/selector.go`.
         """
-        return cls(tuple(_LabelParser(text).requirements()))
+        requirements = tuple(islice(_LabelParser(text).requirements(), MAX_TERMS + 1))
+        _check_count(len(requirements))
+        return cls(requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return True if an object with these labels is selected."""
@@ -279,10 +285,12 @@ class FieldSelector(Generic[T]):
         r"""Parse `a=b,c==d,e!=f`; in values, escape `,`, `=` and `\` with a backslash; "" selects everything.
 
         Args:   fields: how to read each field that can be selected by, as `EVENT_FIELDS`.
-        Raises: InvalidSelector: worded as the API server does.
+        Raises: InvalidSelector: worded as the API server does; also for more than `MAX_TERMS` terms.
         Source: apimachinery `pkg/fields/selector.go`.
         """
-        terms = tuple(_field_term(text, part) for part in re.findall(r"(?:[^\\,]|\\.|\\$)+", text, re.DOTALL))
+        parts = re.findall(r"(?:[^\\,]|\\.|\\$)+", text, re.DOTALL)
+        _check_count(len(parts))
+        terms = tuple(_field_term(text, part) for part in parts)
         for term in terms:
             if term.field not in fields:
                 raise InvalidSelector(_unknown(term.field, fields))
@@ -300,6 +308,11 @@ class FieldSelector(Generic[T]):
 def escape_value(value: str) -> str:
     """Write *value* so that it can stand in a field selector."""
     return re.sub(r"([\\,=])", r"\\\1", value)
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_TERMS:
+        raise InvalidSelector(f"the selector has more than {MAX_TERMS} terms")
 
 
 def _field_term(text: str, part: str) -> FieldTerm:

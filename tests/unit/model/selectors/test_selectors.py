@@ -11,6 +11,7 @@ from eventbus.model.kinds import LEASE, NODE, POD
 from eventbus.model.selectors import (
     EVENT_FIELDS,
     EVENTS_V1_FIELDS,
+    MAX_TERMS,
     OBJECT_FIELDS,
     FieldSelector,
     InvalidSelector,
@@ -223,3 +224,13 @@ def test_a_selector_tells_the_value_a_field_must_have() -> None:
     selector = FieldSelector.parse("involvedObject.name=web-0,type!=Normal", EVENT_FIELDS)
     assert selector.required("involvedObject.name") == "web-0"
     assert selector.required("type") is None
+
+
+def test_a_selector_has_a_limited_number_of_terms() -> None:
+    labels, fields = [f"!a{i}" for i in range(MAX_TERMS + 1)], ["reason!=a"] * (MAX_TERMS + 1)
+    assert LabelSelector.parse(",".join(labels[1:])).matches(LABELS)
+    FieldSelector.parse(",".join(fields[1:]), EVENT_FIELDS)
+    with pytest.raises(InvalidSelector, match="more than 64 terms"):
+        LabelSelector.parse(",".join(labels))
+    with pytest.raises(InvalidSelector, match="more than 64 terms"):
+        FieldSelector.parse(",".join(fields), EVENT_FIELDS)
