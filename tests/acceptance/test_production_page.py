@@ -230,7 +230,8 @@ class Upgrade:
         assert [line.split()[0] for line in install.splitlines()] == ["python3", "/opt/eventbus-2/bin/pip"]
         self._new, self._old = tree.build, build()
         for host in workers:
-            host.run(f"mkdir -p /opt/eventbus-2/bin; cp -r {tree.folder} /opt/eventbus-2/lib; chmod -R a+rX /opt/eventbus-2")
+            host.run(f"mkdir -p /opt/eventbus-2/bin; cp -r {tree.folder} /opt/eventbus-2/lib")
+            host.run("chmod -R a+rX /opt/eventbus-2")
             python = "PYTHONPATH=/opt/eventbus-2/lib exec /opt/eventbus/bin/python -P"
             host.put("/opt/eventbus-2/bin/eventbus", f'#!/bin/sh\n{python} -m eventbus "$@"\n')
             host.run("chmod +x /opt/eventbus-2/bin/eventbus")
