@@ -32,15 +32,15 @@ def _all(found: Collected) -> Iterator[Judged]:
     yield _quickest_call(found)
     yield from _threads(found)
     for who, times in (*PEERS_OF_PUBLISH, (BY_HAND, 2.8)):
-        yield _ratio(found, f"publish, of the rate of {who}", times, "publish", "publish", who)
+        yield _ratio(found, f"publish: events/s, times {who}", times, "publish", "publish", who)
     for who, times in (*PEERS_OF_CONSUME, (BY_HAND, 3.0)):
-        yield _ratio(found, f"fan-out, of the rate of {who}", times, "fan-out", "consume", who)
+        yield _ratio(found, f"fan-out: events/s, times {who}", times, "fan-out", "consume", who)
     yield from _redis_cpu(found)
     yield from _loads(found)
     yield _latency(found)
     yield _memory(found)
-    yield _most(found, "memory of a stored event, bytes", 900, "memory", "bytes", "a stored event")
-    yield _most(found, "growth of a process that records, MiB", 12, "growth", "mib", "a process")
+    yield _most(found, "stored event: memory, bytes", 900, "memory", "bytes", "a stored event")
+    yield _most(found, "a process that records: growth, MiB", 12, "growth", "mib", "a process")
     for fault in ("FLUSHALL", "restart with AOF", "restart empty"):
         yield _least(found, f"after {fault}: handled of 400", 400, "after fault", "handled", fault)
         yield _least(found, f"after {fault}: workers alive", 1, "after fault", "alive", fault)
@@ -57,10 +57,10 @@ def _redis_cpu(found: Collected) -> Iterator[Judged]:
         found.median("bare", OURS, "server_us", "XADD"),
         found.median("bare", OURS, "server_us", "XREADGROUP"),
     )
-    yield _share("Redis CPU of publish and one group, of bare XADD, XREADGROUP, XACK", queue, bare, 1.3)
+    yield _share("publish and one group: CPU of Redis, times bare XADD, XREADGROUP, XACK", queue, bare, 1.3)
     distinct = found.median("sink", OURS, "server_us", SINK_WAY.format("distinct"))
     yield _share(
-        "Redis CPU of the sink path, distinct, of bare MSET, 3 ZADD, XADD",
+        "sink path, distinct: CPU of Redis, times bare MSET, 3 ZADD, XADD",
         distinct,
         found.median("bare", OURS, "server_us", "MSET"),
         1.1,
@@ -74,14 +74,14 @@ def _loads(found: Collected) -> Iterator[Judged]:
         rate = found.median("sink", OURS, "rate", SINK_WAY.format(load))
         ratio = rate / distinct if rate and distinct else None
         met = None if ratio is None else ratio >= times
-        yield Judged(f"sink path, {load}, of the rate of distinct", f"≥ {times:g} ×", _times(ratio), met)
+        yield Judged(f"sink path, {load}: events/s, times distinct", f"≥ {times:g} ×", _times(ratio), met)
 
 
 def _latency(found: Collected) -> Judged:
     way = "recorder → stored and watched, 5000/"
     ours, bare = _tail(found, way), _tail(found, "bare: XADD → XREADGROUP, XADD, XACK → XREAD, 5000/")
-    said = f"{_times(ours)}; of the bare commands {_times(bare)}"
-    return Judged("stored and watched at 5 000/s: p99, of p50", "≤ 4 ×", said, None if ours is None else ours <= 4)
+    said = f"{_times(ours)} (bare commands: {_times(bare)})"
+    return Judged("stored and watched at 5 000/s: p99, times p50", "≤ 4 ×", said, None if ours is None else ours <= 4)
 
 
 def _tail(found: Collected, way: str) -> float | None:
@@ -96,7 +96,9 @@ def _start_up(found: Collected) -> Iterator[Judged]:
         ("`eventbus --help`", "eventbus --help", 10),
         ("worker ready", "eventbus worker", 30),
     ):
-        yield _share(f"{what}, of a Python that does nothing", found.median("start", OURS, "ms", way), nothing, most)
+        yield _share(
+            f"{what}: time, times a Python that does nothing", found.median("start", OURS, "ms", way), nothing, most
+        )
 
 
 def _sum(*parts: float | None) -> float | None:
@@ -145,11 +147,11 @@ def _quickest_call(found: Collected) -> Judged:
     calls = {key.who: found.median("call", key.who, "p50_us") or 0.0 for key in found.rows if key.case == "call"}
     mine = max((found.median("caller", OURS, "p50_us", way) or 0.0 for way in ("idle", "busy")), default=0.0)
     if not calls or not mine:
-        return Judged("`recorder.event()` against the quickest peer's call", "≤ 1/40", "–", None)
+        return Judged("`recorder.event()`: time, times the quickest peer's call", "≤ 1/40", "–", None)
     who = min(calls, key=lambda name: calls[name])
     busy = found.median("caller", OURS, "p50_us", "busy") or mine
     said = f"idle 1/{calls[who] / mine:.0f}, busy 1/{calls[who] / busy:.0f} of {who} ({calls[who]:.0f} µs)"
-    return Judged("`recorder.event()` against the quickest peer's call", "≤ 1/40", said, mine <= calls[who] / 40)
+    return Judged("`recorder.event()`: time, times the quickest peer's call", "≤ 1/40", said, mine <= calls[who] / 40)
 
 
 def _threads(found: Collected) -> Iterator[Judged]:
@@ -158,7 +160,7 @@ def _threads(found: Collected) -> Iterator[Judged]:
         many = found.median("threads", OURS, "rate", f"{threads} ")
         share = many / one if one and many else None
         met = None if share is None else share >= 0.5
-        yield Judged(f"{threads} threads, of one thread's throughput", "≥ 0.5", _number(share), met)
+        yield Judged(f"{threads} threads: events/s, times one thread", "≥ 0.5", _number(share), met)
 
 
 def _memory(found: Collected) -> Judged:
@@ -167,7 +169,7 @@ def _memory(found: Collected) -> Judged:
     leanest = min((size for who, size in peers.items() if who != OURS and size), default=None)
     share = mine / leanest if mine and leanest else None
     met = None if share is None else share <= 0.15
-    return Judged("memory of a queued event, of the leanest peer's", "≤ 0.15", _number(share), met)
+    return Judged("queued event: memory, times the leanest peer", "≤ 0.15", _number(share), met)
 
 
 def _number(value: float | None) -> str:
