@@ -177,12 +177,12 @@ class Importer:
             version = ""
             try:
                 for page in self._cluster.pages():
+                    if self._stop.is_set():
+                        return
                     version = page.version or version
                     for start in range(0, len(page.events), BATCH):
                         self._write(page.events[start : start + BATCH])
                         self._keep_or_raise()
-                    if self._stop.is_set():
-                        return
             except Expired:
                 continue
             if self._writes_lost:

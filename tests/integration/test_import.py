@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from eventbus import Event, EventBroadcaster, Settings
 from eventbus.broker.bus import Bus, open_bus
 from eventbus.correlate.store_recorded_events import sink_worker
 from eventbus.export.sinks import make_sink
+from eventbus.imports.event_writer import EventWriter
 from eventbus.imports.importer import Importer
 from eventbus.model.event import EventSeries
 from eventbus.model.kinds import EVENT
@@ -125,6 +128,27 @@ def test_an_importer_goes_on_where_the_last_one_stopped(bus: Bus, cluster: Bus, 
         eventually(lambda: counts(bus) == {"a": 4, "b": 1, "gone": 1})
         assert figures(second)["lists"] == 0
         assert figures(second)["known"] == 0
+
+
+def test_an_importer_that_is_stopped_at_the_end_of_a_list_keeps_the_position(
+    bus: Bus, cluster: Bus, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(cluster, named("a"))
+    write, first = EventWriter.write, threading.Event()
+
+    def write_and_stop(self: EventWriter, events: Sequence[Any]) -> None:
+        write(self, events)
+        if not first.is_set():
+            first.set()
+            time.sleep(0.3)  # so that `stop` comes before the list has ended
+
+    monkeypatch.setattr(EventWriter, "write", write_and_stop)
+    with importing(bus, kubeconfig):
+        assert first.wait(60)
+    create(cluster, named("b"))
+    with importing(bus, kubeconfig, identity="two") as second:
+        eventually(lambda: counts(bus) == {"a": 1, "b": 1})
+        assert figures(second)["lists"] == 0
 
 
 def test_without_the_history_all_events_are_compared(bus: Bus, cluster: Bus, kubeconfig: Path) -> None:
