@@ -27,8 +27,17 @@ from eventbus.model.encoding.wire import pack_events, unpack_batch
 from eventbus.model.event import ObjectReference
 from eventbus.record.broadcaster import EventBroadcaster
 from eventbus.record.losses import Losses
-from eventbus.record.spool import adopter
-from eventbus.record.spool.journal import BATCHES, UNREADABLE, State, folders, holds, list_spool, read_file
+from eventbus.record.spool import adopter, journal
+from eventbus.record.spool.journal import (
+    BATCHES,
+    UNREADABLE,
+    State,
+    check_folder,
+    folders,
+    holds,
+    list_spool,
+    read_file,
+)
 from eventbus.record.spool.records import Header, KeptBatch, ProducerIdentity, Stamp, encode, encode_file
 from eventbus.record.spool.spool import BusName
 from eventbus.settings import Settings, SpoolWhen
@@ -168,6 +177,20 @@ def test_the_next_process_sends_it_by_itself(
         eventually(lambda: len(arrived(url, prefix)) == 201)
     assert arrived(url, prefix) == numbers(201)
     eventually(lambda: os.listdir(root) == [])
+
+
+def test_a_folder_that_another_process_removes_meanwhile_is_not_listed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "1-2-3").mkdir(mode=0o700, parents=True)
+    root.chmod(0o700)
+
+    def remove(folder: Path) -> None:
+        folder.rmdir()
+        check_folder(folder)
+
+    monkeypatch.setattr(journal, "check_folder", remove)
+    assert list_spool(root) == []
 
 
 def test_of_several_that_send_at_once_each_batch_is_sent_by_one(

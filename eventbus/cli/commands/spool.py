@@ -128,7 +128,9 @@ def _send(root: Path, any_bus: bool) -> tuple[int, list[SpoolFolder]]:
             raise BusUnavailable(f"the spool cannot be sent: {error}") from error
         finally:
             losses.close()
-    return sent, [each for each in list_spool(root) if each.state is not State.HELD]
+    found = [each for each in list_spool(root) if each.state is not State.HELD]
+    # A folder without events is being removed by another process.
+    return sent, [each for each in found if each.events or each.state is State.UNREADABLE]
 
 
 def _root(folder: Path | None) -> Path:

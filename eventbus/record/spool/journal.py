@@ -362,15 +362,18 @@ def list_spool(root: Path) -> list[SpoolFolder]:
     """
     if not os.path.lexists(root):
         return []
-    return [_look_at(folder) for folder in folders(root)]
+    return [found for folder in folders(root) if (found := _look_at(folder)) is not None]
 
 
-def _look_at(folder: Path) -> SpoolFolder:
+def _look_at(folder: Path) -> SpoolFolder | None:
+    """Return None if another process has sent its events meanwhile, and has removed it."""
     try:
         check_folder(folder)
         held = is_held(folder)
         contents = read_file(folder)
     except (ConfigError, OSError) as error:
+        if not os.path.lexists(folder):
+            return None
         return SpoolFolder(name=folder.name, state=State.UNREADABLE, problem=str(error))
     size, problem = 0, contents.problem
     with suppress(OSError):
