@@ -35,7 +35,9 @@ from tests.waiting import eventually
 
 OBJECTS = [make_reference(name=f"web-{n}") for n in range(16)]
 #: More failures than they would take over from each other in, until a good event is buried.
-OFTEN = 80
+OFTEN = 240
+#: A worker that has no processor for so long counts as dead.
+TAKE_OVER_S = 1.0
 CORRELATE = function_name("correlate_and_store")
 
 
@@ -53,7 +55,7 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def sink_running(bus: Bus) -> Iterator[GroupRunner]:
-    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=20, take_over_s=0.3)
+    runner = sink_worker(bus=bus, clock=SystemClock(), block_ms=20, take_over_s=TAKE_OVER_S)
     runner.start()
     try:
         yield runner
