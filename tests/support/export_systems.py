@@ -227,7 +227,6 @@ def _kafka() -> Iterator[System]:
                 start=lambda: _start(line),
             )
     finally:
-        messages.close()
         server.close()
 
 

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ TOPIC, PARTITIONS = "eventbus", 4
 PRODUCE = 0
 #: Not an answer: the connection is closed.
 HANG_UP = KafkaError._TRANSPORT
+#: A process that has not read the messages after that many seconds is in a deadlock.
+READ_S = 20
 
 _pointer, _text, _number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
 #: Name → the type of the result, and those of the arguments.
@@ -103,9 +106,12 @@ class KafkaServer:
 
 
 class StoredMessages:
-    """Reads the messages of the topic, each of them once. *messages*: partition, key, headers and body."""
+    """Reads the messages of the topic from the offsets *first* on, one for each partition, each of them once.
 
-    def __init__(self, address: str) -> None:
+    *messages*: partition, key, headers and body. *next*: the offset after the last message of each partition.
+    """
+
+    def __init__(self, address: str, first: Sequence[int] = (0,) * PARTITIONS) -> None:
         self.messages: list[tuple[int, str, dict[str, str], dict[str, Any]]] = []
         self._consumer = Consumer(
             {
@@ -116,23 +122,23 @@ class StoredMessages:
                 "fetch.wait.max.ms": 10,
             }
         )
-        self._next = dict.fromkeys(range(PARTITIONS), 0)
-        self._consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in self._next])
+        self.next = list(first)
+        self._consumer.assign([TopicPartition(TOPIC, *place) for place in enumerate(self.next)])
 
     def read(self) -> None:
         """Read the messages that have arrived since the last call. Raises: KafkaException: the server is away."""
-        ends = {
-            partition: self._consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), 3)[1]
-            for partition in self._next
-        }
-        while any(self._next[partition] < end for partition, end in ends.items()):
+        ends = [
+            self._consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), 3)[1]
+            for partition in range(PARTITIONS)
+        ]
+        while any(offset < end for offset, end in zip(self.next, ends, strict=True)):
             for message in self._consumer.consume(1_000, 0.02):
                 if (error := message.error()) is not None:
                     raise KafkaException(error)
                 found: Any = message  # its parts are optional, because it may be an error
                 headers = {name: text.decode() for name, text in found.headers()}
                 self.messages.append((found.partition(), found.key().decode(), headers, json.loads(found.value())))
-                self._next[found.partition()] = found.offset() + 1
+                self.next[found.partition()] = found.offset() + 1
 
     @property
     def counts(self) -> dict[str, int]:
@@ -149,40 +155,38 @@ class StoredMessages:
 
 
 class StoredMessagesApart:
-    """Has a process of its own read the messages, which is killed at the end.
+    """Has a process of its own read the messages, a new one for each call.
 
-    In librdkafka, a consumer whose connection is cut can deadlock when it ends:
+    In librdkafka, a consumer whose connection is cut can deadlock, while it reads and when it ends:
     https://github.com/confluentinc/librdkafka/issues/5476
     """
 
     def __init__(self, address: str) -> None:
         self.counts: dict[str, int] = {}
         self.ids: Counter[str] = Counter()
-        command = [sys.executable, "-m", __name__, address]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._address = address
+        self._next = [0] * PARTITIONS
 
     def read(self) -> None:
         """Read the messages that have arrived since the last call; none while the server is away."""
-        assert self._process.stdin
-        assert self._process.stdout
-        print(file=self._process.stdin, flush=True)
-        self.counts, ids = json.loads(self._process.stdout.readline())
-        self.ids = Counter(ids)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        command = [sys.executable, "-m", __name__, self._address, *map(str, self._next)]
+        with suppress(subprocess.TimeoutExpired):  # a deadlock; the next call reads the same messages
+            answer = subprocess.run(command, stdout=subprocess.PIPE, timeout=READ_S, check=True).stdout
+            messages, self._next = json.loads(answer)
+            for name, count, delivery_id in messages:
+                self.counts[name] = count
+                self.ids[delivery_id] += 1
 
 
-def _answer(address: str) -> None:
-    """Read, and write the counts and ids, for each line of stdin."""
-    messages = StoredMessages(address)
-    for _ in sys.stdin:
-        with suppress(KafkaException):  # it is away
-            messages.read()
-        print(json.dumps([messages.counts, messages.ids]), flush=True)
-    os._exit(0)
+def _answer(address: str, first: list[int]) -> None:
+    """Write the name, count and id of each message from the offsets *first* on, and the offsets after them."""
+    reading = StoredMessages(address, first)
+    with suppress(KafkaException):  # it is away
+        reading.read()
+    found = [(event["metadata"]["name"], event["count"], headers["ce_id"]) for _, _, headers, event in reading.messages]
+    print(json.dumps([found, reading.next]), flush=True)
+    os._exit(0)  # the end of the consumer can deadlock
 
 
 if __name__ == "__main__":
-    _answer(sys.argv[1])
+    _answer(sys.argv[1], [int(offset) for offset in sys.argv[2:]])
