@@ -103,9 +103,10 @@ def test_control_a_crowd_that_does_not_try_again(scene: MakeScene, note_control:
 # -- 22 ----------------------------------------------------------------------------------------------------------
 
 
-def hot(scene: Scene, seconds: float, rate: int) -> tuple[Verdict, str]:
+def hot(scene: Scene, seconds: float, rate: int, still_s: float = 120) -> tuple[Verdict, str]:
     """Each of two producers speaks about one object while a worker dies and is replaced.
 
+    *still_s*: as for `Scene.verdict`.
     Returns: the verdict; the rate, and how long it took meanwhile until an event in another partition was recorded.
     """
     victim = scene.worker(crash="kill:recorded:20")
@@ -123,7 +124,7 @@ def hot(scene: Scene, seconds: float, rate: int) -> tuple[Verdict, str]:
     for producer in producers:
         assert producer.wait() == 0
     loaded_s = time.monotonic() - begun
-    verdict = scene.verdict(since=died, still_s=120)
+    verdict = scene.verdict(since=died, still_s=still_s)
     return (
         verdict,
         f"{verdict.accepted / loaded_s:.0f} events/s; neighbours' latency p50 {p50:.0f} ms, p99 {p99:.0f} ms",
@@ -161,7 +162,7 @@ def test_a_hot_object_is_counted_exactly(scene: MakeScene, note: Note) -> None:
 
 
 def test_control_a_hot_object_and_no_acknowledgement(scene: MakeScene, note_control: NoteControl) -> None:
-    verdict, _ = hot(scene(partitions=4, lua="no-acknowledgement"), 3, 2_500)
+    verdict, _ = hot(scene(partitions=4, lua="no-acknowledgement"), 3, 2_500, still_s=5)
     note_control(HOT, verdict, "record without XACK")
 
 
