@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -382,19 +382,29 @@ def test_it_stops_and_goes_on_as_a_job_of_a_shell(env: dict[str, str]) -> None:
 
 
 def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in text_of(file).split()]
+
+
+def text_of(file: Path) -> str:
+    """Return the text of a file of a process in /proc; "" if that has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return file.read_text()
+    return ""
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of the state of a process; "" if there is none."""
+    return text_of(Path(f"/proc/{pid}/stat")).rpartition(") ")[2][:1]
 
 
 def stopped_below(pid: int) -> int:
     """Count the descendants of *pid* that are stopped."""
-    stopped = [Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2][0] == "T" for child in children(pid)]
-    return sum(stopped) + sum(map(stopped_below, children(pid)))
+    return sum((state_of(child) == "T") + stopped_below(child) for child in children(pid))
 
 
 def recording_of(pid: int) -> list[int]:
     """Return the recording processes of the exec *pid*."""
-    return [child for child in children(pid) if b"exec_recording" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [child for child in children(pid) if "exec_recording" in text_of(Path(f"/proc/{child}/cmdline"))]
 
 
 class Reading(NamedTuple):
@@ -477,10 +487,7 @@ def test_the_recording_process_of_a_killed_exec_ends(env: dict[str, str]) -> Non
 
 def _runs(pid: int) -> bool:
     """Return True if the process *pid* exists, and has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False
+    return state_of(pid) not in ("", "Z")
 
 
 @pytest.mark.parametrize("option", one(["-I", "-E"]))

@@ -250,7 +250,7 @@ def _is_pending(pid: int, number: int) -> bool:
     """Return True if the process has not yet been interrupted by a signal that was sent to it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it has ended: before it was opened, or before it was read
         return False
     masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
     return any(mask >> (number - 1) & 1 for mask in masks)
