@@ -111,7 +111,7 @@ def test_a_compaction_ends_in_a_comparison(server: KubeApiserver, bus: Bus, tmp_
     source.record([5])
     with importing(bus, config, identity="two") as second:
         eventually(lambda: imported(bus) == source.held())
-    assert second.loop_health()[0].counts["lists"] == 1
+        assert second.loop_health()[0].counts["lists"] == 1
 
 
 def test_a_restarted_server_is_followed_without_a_list(server: KubeApiserver, bus: Bus, tmp_path: Path) -> None:
