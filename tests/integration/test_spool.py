@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from eventbus.broker.bus import open_bus
 from eventbus.broker.connection.connect import make_client
@@ -22,6 +23,7 @@ from eventbus.broker.embedded.server import EmbeddedServer
 from eventbus.broker.keys import Keys
 from eventbus.broker.redis_transport import RedisTransport
 from eventbus.broker.transport import PRODUCER_LIFE_MS, SPOOLED_LIFE_MS, Transport
+from eventbus.cli.commands.spool import send_spooled
 from eventbus.errors import BusUnavailable
 from eventbus.model.encoding.wire import pack_events, unpack_batch
 from eventbus.model.event import ObjectReference
@@ -31,6 +33,7 @@ from eventbus.record.spool import adopter, journal
 from eventbus.record.spool.journal import (
     BATCHES,
     UNREADABLE,
+    SpoolFolder,
     State,
     check_folder,
     folders,
@@ -191,6 +194,15 @@ def test_a_folder_that_another_process_removes_meanwhile_is_not_listed(
 
     monkeypatch.setattr(journal, "check_folder", remove)
     assert list_spool(root) == []
+
+
+def test_a_folder_that_another_process_has_emptied_is_not_reported_as_left(
+    root: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.mkdir(mode=0o700)
+    monkeypatch.setattr(journal, "list_spool", lambda _root: [SpoolFolder(name="1-2-3", state=State.WAITING)])
+    result = CliRunner().invoke(send_spooled, ["--dir", str(root)], env=env)
+    assert (result.exit_code, result.output) == (0, "0 events sent\n")
 
 
 def test_of_several_that_send_at_once_each_batch_is_sent_by_one(
